@@ -1,8 +1,8 @@
-"""Milliseconds of the oblivious merge against ``heapq.merge`` and a full sort, in one run.
+"""CPU milliseconds of the oblivious merge, compared with ``heapq.merge`` and a full sort.
 
-Prints the median CPU milliseconds to merge sorted lists into the k nearest, for numbers and lengths
-of lists that are typical for a broker: of the compare-exchanges only, and of the whole call, with
-its ratio to the peers. The peers' memory accesses reveal which entries are the nearest; those of
+Merges sorted lists into the k nearest, for numbers and lengths of lists that are typical for a
+broker. Prints medians for the compare-exchanges alone and for the whole call, and the ratios of the
+peers to the whole call. The peers' memory accesses reveal which entries are the nearest; those of
 the sorting network do not.
 """
 
@@ -27,7 +27,7 @@ TARGET_MS = 0.1  # per 1,024 entries
 SHAPES = [(8, 128), (16, 256), (4, 16), (16, 64)]
 
 
-def cpu_ms(task, *, prepare=lambda: ()):
+def measure_ms(task, *, prepare=lambda: ()):
     """Return the median CPU milliseconds of a call, without its preparation."""
     times = []
     for _ in range(REPEATS):
@@ -38,7 +38,7 @@ def cpu_ms(task, *, prepare=lambda: ()):
     return statistics.median(times) / 1e6
 
 
-def sorted_lists(n_lists, length):
+def draw_sorted_lists(n_lists, length):
     """Return sorted lists with ties."""
     rng = np.random.default_rng(n_lists)
     distances = np.sort(rng.integers(0, 4 * length, (n_lists, length)).astype(float), axis=1)
@@ -48,12 +48,12 @@ def sorted_lists(n_lists, length):
     return Entries(distances, ranks, providers, positions)
 
 
-def by_heap(rows, k):
+def merge_by_heap(lists, k):
     """Return the k smallest entries by a heap."""
-    return list(itertools.islice(heapq.merge(*rows), k))
+    return list(itertools.islice(heapq.merge(*lists), k))
 
 
-def by_sort(entries, k):
+def merge_by_sort(entries, k):
     """Return the order of the k smallest entries by a full sort."""
     return np.lexsort((entries.ranks.ravel(), entries.distances.ravel()))[:k]
 
@@ -64,17 +64,17 @@ def main():
         "lists x length  exchanges   network ms  whole call ms  heapq.merge ms  lexsort ms  ratio"
     )
     for n_lists, length in SHAPES:
-        entries = sorted_lists(n_lists, length)
-        rows = [list(zip(*(column[r].tolist() for column in entries), strict=True))
+        entries = draw_sorted_lists(n_lists, length)
+        lists = [list(zip(*(column[r].tolist() for column in entries), strict=True))
                 for r in range(n_lists)]  # fmt: skip
-        found = merge_sorted(entries, length)
-        assert list(zip(*(c.tolist() for c in found), strict=True)) == by_heap(rows, length)
+        merged = merge_sorted(entries, length)
+        assert list(zip(*(c.tolist() for c in merged), strict=True)) == merge_by_heap(lists, length)
         pairs = list_exchanges(n_lists, length)
-        network_ms = cpu_ms(_exchange, prepare=lambda e=entries, n=length, p=pairs: (
-            _flat_table(e, n), p, np.empty(len(p), np.int8)))  # fmt: skip
-        call_ms = cpu_ms(lambda e=entries, n=length: merge_sorted(e, n))
-        heap_ms = cpu_ms(lambda r=rows, n=length: by_heap(r, n))
-        sort_ms = cpu_ms(lambda e=entries, n=length: by_sort(e, n))
+        network_ms = measure_ms(_exchange, prepare=lambda e=entries, n=length, p=pairs: (
+            _make_table(e, n), p, np.empty(len(p), np.int8)))  # fmt: skip
+        call_ms = measure_ms(lambda e=entries, n=length: merge_sorted(e, n))
+        heap_ms = measure_ms(lambda s=lists, n=length: merge_by_heap(s, n))
+        sort_ms = measure_ms(lambda e=entries, n=length: merge_by_sort(e, n))
         limit = f"{TARGET_MS} ms {'met' if call_ms <= TARGET_MS else 'MISSED'}"
         print(
             f"{n_lists:5} x {length:<8} {len(pairs):9} {network_ms:12.4f} {call_ms:9.4f} "
@@ -84,7 +84,7 @@ def main():
         )
 
 
-def _flat_table(entries, length):
+def _make_table(entries, length):
     return _to_integers(entries, _next_power_of_two(length)).reshape(-1, 4)
 
 

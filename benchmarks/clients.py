@@ -1,9 +1,9 @@
 """CPU seconds of one round of local training for 80 clients, in three variants.
 
-``stacked`` and ``reuse`` are the two methods of the trainer; the peer ``separate`` has a model, an
-optimizer and a data loader of its own for every client, as loops over clients are usually written.
-Prints medians over rounds in which the variants take turns in one process, and the ratios to the
-peer. All take the same number of steps on the same rows. One thread.
+``stacked`` and ``reuse`` are the two methods of the trainer. The peer ``separate`` creates a model,
+an optimizer and a data loader for every client, as loops over clients usually do. Prints medians
+over rounds in which the variants take turns in one process, and the ratios to the peer. All
+variants take the same number of steps on the same rows, in one thread.
 Run ``python benchmarks/clients.py [--quick]``.
 """
 
@@ -32,19 +32,19 @@ REGIME = Regime()
 
 
 def draw_clients(n_columns, seed=0):
-    """Return rows and labels of 80 clients, and the clients' boundaries.
+    """Return rows, labels and first rows of 80 clients.
 
-    A client has 10 to 120 rows; client k has the rows from ``ends[k]`` to ``ends[k + 1]``.
+    A client has 10 to 120 rows; client k has the rows from ``starts[k]`` to ``starts[k + 1]``.
     """
     rng = np.random.default_rng(seed)
-    ends = np.concatenate([[0], np.cumsum(rng.integers(10, 121, size=N_CLIENTS))])
-    x = torch.tensor(rng.normal(size=(ends[-1], n_columns)), dtype=torch.float32)
-    return x, torch.tensor(rng.integers(10, size=ends[-1])), ends
+    starts = np.concatenate([[0], np.cumsum(rng.integers(10, 121, size=N_CLIENTS))])
+    x = torch.tensor(rng.normal(size=(starts[-1], n_columns)), dtype=torch.float32)
+    return x, torch.tensor(rng.integers(10, size=starts[-1])), starts
 
 
-def train_separately(network, x, y, ends):
-    """Train every client with separate model, optimizer and loader."""
-    for start_row, end_row in pairwise(ends):
+def train_separately(network, x, y, starts):
+    """Train every client with a model, optimizer and loader of its own."""
+    for start_row, end_row in pairwise(starts):
         model = copy.deepcopy(network.module)
         optimizer = torch.optim.SGD(
             model.parameters(),
@@ -59,7 +59,7 @@ def train_separately(network, x, y, ends):
             optimizer.step()
 
 
-def cpu_seconds(task):
+def measure_seconds(task):
     """Return the CPU seconds of one call."""
     start = time.process_time()
     task()
@@ -68,22 +68,22 @@ def cpu_seconds(task):
 
 def measure(n_columns, hidden, n_rounds):
     """Return the number of rows and the median seconds of each variant."""
-    x, y, ends = draw_clients(n_columns)
+    x, y, starts = draw_clients(n_columns)
     network = perceptron(n_columns, 10, hidden=hidden)
     start = state_of(network.module)
     tasks = [
         LocalTask(np.arange(start_row, end_row), start, (start_row,))
-        for start_row, end_row in pairwise(ends)
+        for start_row, end_row in pairwise(starts)
     ]
     variants = {
         "stacked": lambda: Trainer(network, x, y, method="stacked").train(tasks, REGIME),
         "reuse": lambda: Trainer(network, x, y, method="reuse").train(tasks, REGIME),
-        "separate": lambda: train_separately(network, x, y, ends),
+        "separate": lambda: train_separately(network, x, y, starts),
     }
     seconds = {variant: [] for variant in variants}
-    for index in range(n_rounds + 1):  # the first warms up
+    for index in range(n_rounds + 1):  # the first round is a warm-up
         for variant, task in variants.items():
-            variant_seconds = cpu_seconds(task)
+            variant_seconds = measure_seconds(task)
             if index:
                 seconds[variant].append(variant_seconds)
     return len(x), {
@@ -102,9 +102,9 @@ def main():
         print(f"{name}, {N_CLIENTS} clients, {n_rows} rows, hidden layers {hidden}:")
         for variant, variant_seconds in medians.items():
             ratio = medians["separate"] / variant_seconds
-            print(f"  {variant:<8} {variant_seconds:.3f} CPU s   separate over it: {ratio:.2f}")
+            print(f"  {variant:<8} {variant_seconds:.3f} CPU s   {ratio:.2f}x over separate")
         ratio = medians["separate"] / medians["stacked"]
-        print(f"  separate over stacked: {ratio:.2f}, target {TARGET}")
+        print(f"  stacked: {ratio:.2f}x over separate, target {TARGET}x")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Rules for the counts of DANN's first round: the paper's and alternatives.
+"""Cost of several rules for the counts of DANN's first round.
 
     python benchmarks/counts.py [--queries 24] [--limit 2] [--only molecules titles places]
 
@@ -6,12 +6,12 @@ Needs ``FEDNEIGHBORS_DATA``. For 8 providers, k = 128, uniform and Zipf .6 split
 rule, as means over the queries: the number of objects requested in round one, and returned in both
 rounds, each divided by the sum over providers of max(true count, 1); the number of objects
 verified; and the CPU seconds of the whole search, providers included. Queries are drawn from the
-data in a fixed order. Of the molecules, only those are used whose search for k over the whole table
+data in a fixed order. A molecule is a query only if the search for its k nearest in the whole table
 ends within the limit, in CPU seconds.
 
 The calibrated rules estimate the gaps between distances and their lower bounds on other queries.
-Gaps of objects that the search did not reach are censored (Kaplan-Meier estimate). The surplus was
-chosen on other queries too.
+Gaps of objects that the search did not reach are censored (Kaplan-Meier estimate). The surplus of
+these rules was chosen on other queries too.
 """
 
 import argparse
@@ -38,18 +38,18 @@ TARGET = 1.2
 N_CALIBRATION_QUERIES = 12
 
 
-def molecules(folder):
+def read_molecules(folder):
     """Return the graphs and their metric."""
     return read_graphs(folder / "graphs" / "aids_hiv_ged.txt.gz").graphs, metric_of("graph_edit")
 
 
-def titles(folder):
+def read_titles(folder):
     """Return the titles and their metric."""
     with gzip.open(folder / "strings" / "dblp_titles_14k.txt.gz", "rt", encoding="utf-8") as lines:
         return [line.rstrip("\n") for line in lines], metric_of("edit")
 
 
-def places(folder):
+def read_places(folder):
     """Return the places and their metric."""
     path = folder / "spatial" / "geonames_west_africa.csv.gz"
     with gzip.open(path, "rt", encoding="utf-8") as lines:
@@ -57,7 +57,7 @@ def places(folder):
     return np.array(rows), metric_of("haversine")
 
 
-DATA = {"molecules": molecules, "titles": titles, "places": places}
+DATA = {"molecules": read_molecules, "titles": read_titles, "places": read_places}
 
 
 def main():
@@ -72,7 +72,7 @@ def main():
         objects, metric = DATA[name](folder)
         query_ids, gaps = choose_queries(objects, metric, options)
         for split, factor in (("uniform", 0.0), ("Zipf .6", 0.6)):
-            print_table(f"{name}, {split}", objects, metric, factor, query_ids, count_rules(gaps))
+            print_table(f"{name}, {split}", objects, metric, factor, query_ids, list_rules(gaps))
 
 
 def choose_queries(objects, metric, options):
@@ -87,11 +87,13 @@ def choose_queries(objects, metric, options):
         if len(query_ids) == N_CALIBRATION_QUERIES + options.queries:
             break
         n_drawn += 1
-        found = nearest(index.open(objects[position]), options.limit if has_limit else np.inf)
-        if found is None:
+        nearest = find_nearest(
+            index.open(objects[position]), options.limit if has_limit else np.inf
+        )
+        if nearest is None:
             continue
         if len(query_ids) < N_CALIBRATION_QUERIES:
-            gaps.append(observed_gaps(index.open(objects[position]).bounds(), found))
+            gaps.append(compute_gaps(index.open(objects[position]).bounds(), nearest))
         query_ids.append(position)
     limit_note = (
         f", of {n_drawn} drawn those that end within {options.limit:g} s" if has_limit else ""
@@ -109,21 +111,21 @@ def choose_queries(objects, metric, options):
     )
 
 
-def nearest(session, limit_s):
+def find_nearest(session, limit_s):
     """Return the k nearest; None if the CPU limit is exceeded."""
     positions, distances, start = [], [], time.process_time()
     while len(positions) < K:
         if time.process_time() - start > limit_s:
             return None
-        found = session.next(K - len(positions), deadline_s=0.1)
-        positions += found.positions[: found.n_certified].tolist()
-        distances += found.distances[: found.n_certified].tolist()
+        batch = session.next(K - len(positions), deadline_s=0.1)
+        positions += batch.positions[: batch.n_certified].tolist()
+        distances += batch.distances[: batch.n_certified].tolist()
     return np.array(positions), np.array(distances)
 
 
-def observed_gaps(bounds, found):
-    """Return the gaps between distances and bounds, and which are exact."""
-    positions, found_distances = found
+def compute_gaps(bounds, nearest):
+    """Return the gaps between distances and bounds, and whether each is exact."""
+    positions, found_distances = nearest
     farthest = found_distances[-1]
     near_positions = np.flatnonzero(bounds <= farthest)
     is_exact = np.isin(near_positions, positions)
@@ -139,59 +141,59 @@ def observed_gaps(bounds, found):
 
 
 def estimate_gap_distribution(gaps, is_exact):
-    """Return ascending gaps and the share of objects up to each.
+    """Return ascending gaps and the fraction of objects up to each.
 
     Gaps that are not exact are lower limits (Kaplan-Meier estimate).
     """
     values = np.unique(gaps[is_exact])
-    remaining, shares = 1.0, []
+    remaining, fractions = 1.0, []
     for value in values:
         remaining *= 1 - (is_exact & (gaps == value)).sum() / (gaps >= value).sum()
-        shares.append(1 - remaining)
-    return values, np.array(shares)
+        fractions.append(1 - remaining)
+    return values, np.array(fractions)
 
 
 def calibrated_counts(bounds, k, *, gaps, surplus):
     """Return the expected number of each provider's objects among the k nearest."""
-    values, shares = gaps
-    cumulative = np.concatenate([[0.0], shares])
+    values, fractions = gaps
+    cumulative = np.concatenate([[0.0], fractions])
 
-    def expected_within(distance):
+    def count_within(distance):
         return np.array(
             [
-                cumulative[np.searchsorted(values, distance - own_bounds, side="right")].sum()
-                for own_bounds in bounds.values()
+                cumulative[np.searchsorted(values, distance - party_bounds, side="right")].sum()
+                for party_bounds in bounds.values()
             ]
         )
 
     low, high = (
         0.0,
-        max(own_bounds[-1] for own_bounds in bounds.values() if len(own_bounds)) + values[-1],
+        max(party_bounds[-1] for party_bounds in bounds.values() if len(party_bounds)) + values[-1],
     )
     for _ in range(50):
         middle = (low + high) / 2
-        low, high = (middle, high) if expected_within(middle).sum() < k else (low, middle)
-    below, above = expected_within(low), expected_within(high)
-    fraction = (k - below.sum()) / max(above.sum() - below.sum(), 1e-12)
-    expected = below + min(max(fraction, 0.0), 1.0) * (above - below)
+        low, high = (middle, high) if count_within(middle).sum() < k else (low, middle)
+    below, above = count_within(low), count_within(high)
+    weight = (k - below.sum()) / max(above.sum() - below.sum(), 1e-12)
+    expected = below + min(max(weight, 0.0), 1.0) * (above - below)
     counts = expected * k / expected.sum()
     counts = counts + surplus * np.sqrt(counts)
     rounded = np.diff(np.floor(np.concatenate([[0.0], np.cumsum(counts)]) + 0.5)).astype(int)
     return {name: min(max(n, 1), k) for name, n in zip(bounds, rounded.tolist(), strict=True)}
 
 
-def count_rules(gaps):
-    """Return the rules for counts by name."""
+def list_rules(gaps):
+    """Return the rules by name."""
     return {
         "paper": expected_counts,
-        "shared ties": partial(proportional_counts, surplus=0.0),
-        "shared, surplus": proportional_counts,
+        "divided ties": partial(proportional_counts, surplus=0.0),
+        "divided ties, surplus": proportional_counts,
         "calibrated": partial(calibrated_counts, gaps=gaps, surplus=0.0),
         "calibrated, surplus": partial(calibrated_counts, gaps=gaps, surplus=0.25),
     }
 
 
-def print_table(title, objects, metric, factor, query_ids, count_rules):
+def print_table(title, objects, metric, factor, query_ids, rules):
     """Print the cost of each rule."""
     owners = quantity_skew(len(objects), N_PROVIDERS, factor=factor, seed=1)
     providers = []
@@ -205,7 +207,7 @@ def print_table(title, objects, metric, factor, query_ids, count_rules):
     print(
         f"  {'counts':20s} {'round one':>10s} {'both rounds':>17s} {'verified':>9s} {'CPU s':>16s}"
     )
-    for name, rule in count_rules.items():
+    for name, rule in rules.items():
         rows = np.array(
             [measure_cost(objects[position], providers, rule) for position in query_ids]
         )
@@ -219,7 +221,7 @@ def print_table(title, objects, metric, factor, query_ids, count_rules):
 
 
 def measure_cost(query, providers, rule):
-    """Return two ratios of counts, objects verified, and CPU seconds."""
+    """Return both ratios, the number of objects verified, and CPU seconds."""
     requested = {}
 
     def estimate_counts(bounds, k):

@@ -1,9 +1,10 @@
-"""CPU seconds of nearest neighbors by edit distance against rapidfuzz's ``process.extract``.
+"""CPU seconds of nearest neighbors by edit distance, compared with rapidfuzz.
 
-Prints, for titles, words and windows of 1,000 bases, the median over queries of the ratio to
-rapidfuzz in the same run, the lowest ratio of a single query, and whether all distances agree.
-Queries are strings of the table, half of them with one replaced character, and strings unlike any
-of them. Reads the folder named by the environment variable FEDNEIGHBORS_DATA.
+The peer is ``rapidfuzz.process.extract``. Prints, for titles, words and windows of 1,000 bases, the
+median over queries of the ratio to the peer in the same run, the lowest ratio of a single query,
+and the number of queries with equal distances. Queries are strings of the table, half of them with
+one replaced character, and strings unlike any of them. Reads the folder named by the environment
+variable FEDNEIGHBORS_DATA.
 """
 
 import gzip
@@ -30,10 +31,10 @@ TARGETS = {
 N_QUERIES = {"titles": 40, "words": 20, "windows": 24}
 
 
-def tables():
+def read_tables():
     """Return the strings of each table."""
     folder = Path(os.environ["FEDNEIGHBORS_DATA"]) / "strings"
-    genomes = text(folder / "sarscov2_genomes.fasta.xz", lzma.open).split(">")[1:]
+    genomes = read_text(folder / "sarscov2_genomes.fasta.xz", lzma.open).split(">")[1:]
     bases = ["".join(genome.split("\n")[1:]) for genome in genomes]
     windows = [
         genome[start : start + WINDOW]
@@ -41,19 +42,19 @@ def tables():
         for start in range(0, len(genome) - WINDOW + 1, WINDOW)
     ]
     return {
-        "titles": text(folder / "dblp_titles_14k.txt.gz", gzip.open).splitlines(),
-        "words": text(folder / "words_en.txt.gz", gzip.open).splitlines(),
+        "titles": read_text(folder / "dblp_titles_14k.txt.gz", gzip.open).splitlines(),
+        "words": read_text(folder / "words_en.txt.gz", gzip.open).splitlines(),
         "windows": windows,
     }
 
 
-def text(path, opener):
+def read_text(path, opener):
     """Return the text of a compressed file."""
     with opener(path, "rt", encoding="utf-8") as file:
         return file.read()
 
 
-def queries(strings, n_queries):
+def draw_queries(strings, n_queries):
     """Return queries similar to strings of the table, and dissimilar ones."""
     rng = random.Random(0)
     near = rng.sample(strings, n_queries)
@@ -66,7 +67,7 @@ def queries(strings, n_queries):
     return near, ["", *far, "\N{SNOWMAN}" * 30, near[0] * 3]
 
 
-def cpu_seconds(task):
+def measure_seconds(task):
     """Return the median CPU seconds of a call and its result."""
     seconds = []
     for _ in range(REPEATS):
@@ -78,32 +79,32 @@ def cpu_seconds(task):
 
 def compare(index, strings, query, k):
     """Return our CPU seconds, rapidfuzz's, and whether distances are equal."""
-    ours, result = cpu_seconds(lambda: index.open(query).next(k))
-    peer, expected = cpu_seconds(
+    our_s, result = measure_seconds(lambda: index.open(query).next(k))
+    peer_s, expected = measure_seconds(
         lambda: process.extract(query, strings, scorer=Levenshtein.distance, limit=k)
     )
-    return ours, peer, result.distances.tolist() == [row[1] for row in expected]
+    return our_s, peer_s, result.distances.tolist() == [row[1] for row in expected]
 
 
 def main():
     """Print the table."""
     print("table    strings  k    ours ms  rapidfuzz ms  ratio  lowest near  lowest any  equal")
-    for name, strings in tables().items():
+    for name, strings in read_tables().items():
         start = time.process_time()
         index = EditMetric().index(strings, ranks=np.arange(len(strings)))
         build_s = time.process_time() - start
-        near, far = queries(strings, N_QUERIES[name])
+        near, far = draw_queries(strings, N_QUERIES[name])
         for query in (near[0], far[-1]):
             index.open(query).next(1)  # compile
         for (table, k), target in TARGETS.items():
             if table == name:
                 near_rows = [compare(index, strings, query, k) for query in near]
                 far_rows = [compare(index, strings, query, k) for query in far]
-                report(name, len(strings), k, target, near_rows, far_rows)
+                print_row(name, len(strings), k, target, near_rows, far_rows)
         print(f"{name}: index built in {build_s:.2f} CPU s")
 
 
-def report(name, n_strings, k, target, near_rows, far_rows):
+def print_row(name, n_strings, k, target, near_rows, far_rows):
     """Print one line and whether its targets are met."""
     ratios = [peer / ours for ours, peer, _ in near_rows]
     lowest = min(peer / ours for ours, peer, _ in near_rows + far_rows)

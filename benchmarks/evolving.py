@@ -2,9 +2,9 @@
 
 Uses a generated table and resampled card payments (both 400,000 rows of 29 columns, about 200
 centers). Prints medians over rounds in which the candidates take turns in one process, and the
-ratios. The plain loop is a direct implementation of Algorithm 2 with numba; ``reordered`` is the
-same loop, in which the compiler may reorder sums. Compilation is excluded, the estimator's checks
-are included. Then the wall seconds with one and with two threads, and the CPU seconds of the
+ratios. ``loop`` is a direct implementation of Algorithm 2 with numba; ``reordered`` is the same
+loop compiled with permission to reorder sums. Compilation is excluded, the estimator's checks are
+included. Also prints, for one and for two threads, the wall seconds and the CPU seconds of the
 calling thread: without other programs on the machine, both have the same ratio. Run
 ``python benchmarks/evolving.py [--quick]``; FEDNEIGHBORS_DATA names the folder of real data.
 """
@@ -39,7 +39,7 @@ def compile_plain_loop(**flags):
         centers, radii = np.empty((max_centers, q)), np.zeros(max_centers)
         labels, n_centers = np.empty(n, np.int64), 0
         for i in range(n):
-            nearest_center, nearest_distance, chosen, best_reach, chosen_distance = (
+            nearest_center, nearest_distance, target, best_reach, target_distance = (
                 -1,
                 np.inf,
                 -1,
@@ -54,27 +54,27 @@ def compile_plain_loop(**flags):
                 if distance < nearest_distance:
                     nearest_center, nearest_distance = j, distance
                 if distance + radii[j] < best_reach:
-                    chosen, best_reach, chosen_distance = j, distance + radii[j], distance
+                    target, best_reach, target_distance = j, distance + radii[j], distance
             if nearest_center >= 0 and nearest_distance <= radii[nearest_center]:
-                chosen = nearest_center
+                target = nearest_center
             elif best_reach > limit:
-                chosen = n_centers
+                target = n_centers
                 n_centers += 1
-                centers[chosen] = x[i]
+                centers[target] = x[i]
             else:
-                radii[chosen] = 0.5 * best_reach
+                radii[target] = 0.5 * best_reach
                 for k in range(q):
-                    centers[chosen, k] += (x[i, k] - centers[chosen, k]) * (
-                        (chosen_distance - radii[chosen]) / chosen_distance
+                    centers[target, k] += (x[i, k] - centers[target, k]) * (
+                        (target_distance - radii[target]) / target_distance
                     )
-            labels[i] = chosen
+            labels[i] = target
         return centers[:n_centers], radii[:n_centers], labels
 
     return cluster
 
 
 def draw_groups(n_rows):
-    """Return rows in clusters, and a threshold that separates these."""
+    """Return rows in clusters, and a threshold that separates the clusters."""
     rng = np.random.default_rng(0)
     centers = rng.random((N_GROUPS, N_COLUMNS))
     noise = rng.normal(scale=0.05, size=(n_rows, N_COLUMNS))
@@ -84,7 +84,7 @@ def draw_groups(n_rows):
 def resample_payments(n_rows):
     """Return card payments, scaled to [0, 1] and resampled with noise.
 
-    The threshold 0 means that `threshold_for` is to find one.
+    The threshold 0 is replaced by one that `find_threshold` finds.
     """
     path = Path(os.environ.get("FEDNEIGHBORS_DATA", "data")) / CARDS
     table = np.genfromtxt(path, delimiter=",", skip_header=1)[:, :N_COLUMNS]
@@ -95,7 +95,7 @@ def resample_payments(n_rows):
     return scaled[rng.integers(len(scaled), size=n_rows)] + noise, 0.0
 
 
-def threshold_for(x, n_centers):
+def find_threshold(x, n_centers):
     """Find a threshold that gives about ``n_centers`` centers."""
     below, above = 0.0, 1.0
     for _ in range(14):
@@ -116,7 +116,7 @@ def take_turns(tasks, n_rounds, clock):
     return {name: median(seconds) for name, seconds in times.items()}
 
 
-def verdict(ratio, target):
+def format_ratio(ratio, target):
     """Format a ratio with its target and whether it is met."""
     return f"{ratio:5.2f}x (target {target}x: {'met' if ratio >= target else 'MISSED'})"
 
@@ -154,7 +154,7 @@ def compare(name, x, threshold, n_rounds):
         ("kmeans", MIN_RATIO_KMEANS),
     ):
         ratio = seconds[peer] / ours
-        text = verdict(ratio, target) if target else f"{ratio:5.2f}x (no target)"
+        text = format_ratio(ratio, target) if target else f"{ratio:5.2f}x (no target)"
         print(f"  {peer:9} {seconds[peer]:7.3f}  {text}")
     print(f"  labels equal to the loop's: {agreement:.6f}")
     fit_tasks = {
@@ -166,8 +166,11 @@ def compare(name, x, threshold, n_rounds):
         f"{wall_s[1] / wall_s[2]:.2f}x"
     )
     caller_s = take_turns(fit_tasks, n_rounds, time.thread_time)
-    text = verdict(caller_s[1] / caller_s[2], MIN_RATIO_THREADS)
-    print(f"  CPU seconds of the caller: alone {caller_s[1]:.3f}, of two {caller_s[2]:.3f}: {text}")
+    text = format_ratio(caller_s[1] / caller_s[2], MIN_RATIO_THREADS)
+    print(
+        f"  CPU seconds of the calling thread: one thread {caller_s[1]:.3f}, "
+        f"two {caller_s[2]:.3f}: {text}"
+    )
 
 
 def main():
@@ -180,7 +183,7 @@ def main():
     print(f"load of the machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     for name, draw in {"groups": draw_groups, "payments": resample_payments}.items():
         x, threshold = draw(n_rows)
-        threshold = threshold or threshold_for(x[: n_rows // 4], N_GROUPS * 0.9)
+        threshold = threshold or find_threshold(x[: n_rows // 4], N_GROUPS * 0.9)
         with threadpool_limits(1):  # idle threads of k-means would use CPU time
             compare(name, x, threshold, 1 if quick else 3)
 

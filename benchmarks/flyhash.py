@@ -1,4 +1,4 @@
-"""FlyHash kernels compared with the fastest numpy/scipy pipeline, on the settings of the paper.
+"""FlyHash kernels compared with a numpy and scipy pipeline, in the settings of the paper.
 
 Run ``python benchmarks/flyhash.py [--quick]`` with FEDNEIGHBORS_DATA naming the data folder. Times
 are CPU seconds of one thread, medians over rounds in which the candidates take turns; compilation
@@ -39,39 +39,39 @@ SETTINGS = {
 }
 
 
-def images():
+def read_images():
     """Return the training images of MNIST."""
     return np.load(DATA / "images" / "mnist.npz")["x_train"].reshape(-1, 784)
 
 
-def letters():
+def read_letters():
     """Return the 16 features of Letters, 0 to 15."""
     with gzip.open(DATA / "tabular" / "letter.csv.gz", "rt") as file:
         return np.loadtxt(file, delimiter=",", skiprows=1)[:, :16].astype(np.uint8)
 
 
-def rows_of(name, n_rows):
+def read_rows(name, n_rows):
     """Return the first rows of a data set."""
     if name == "Digits":
         return load_digits().data.astype(np.uint8)[:n_rows]
-    return (letters() if name == "Letters" else images())[:n_rows]
+    return (read_letters() if name == "Letters" else read_images())[:n_rows]
 
 
-def cpu_seconds(task):
+def measure_cpu_seconds(task):
     """Measure the CPU seconds of a task."""
     start = time.process_time()
     task()
     return time.process_time() - start
 
 
-def wall_seconds(task):
+def measure_wall_seconds(task):
     """Measure the wall-clock seconds of a task."""
     start = time.perf_counter()
     task()
     return time.perf_counter() - start
 
 
-def take_turns(tasks, n_rounds, clock=cpu_seconds):
+def take_turns(tasks, n_rounds, clock=measure_cpu_seconds):
     """Return each task's median seconds; every round runs all."""
     rounds = [{name: clock(task) for name, task in tasks.items()} for _ in range(n_rounds)]
     return {name: median(seconds[name] for seconds in rounds) for name in tasks}
@@ -84,7 +84,7 @@ def fit(x, units, n_active, labels):
     return counts
 
 
-def pipeline(x, parts, n_active, labels, n_units):
+def fit_by_pipeline(x, parts, n_active, labels, n_units):
     """Compute the same counts with scipy and numpy, except at ties.
 
     The product is computed for parts of the units, so that each transposed block fits in the cache.
@@ -100,7 +100,7 @@ def pipeline(x, parts, n_active, labels, n_units):
     return counts
 
 
-def sparse_parts(units, n_features, dtype, size=2_048):
+def make_sparse_parts(units, n_features, dtype, size=2_048):
     """Return the wiring as sparse matrices of ``size`` units each."""
     parts = [units[first : first + size] for first in range(0, units.shape[0], size)]
     return [
@@ -117,18 +117,18 @@ def sparse_parts(units, n_features, dtype, size=2_048):
 
 
 def compare_with_pipeline(name, target, quick):
-    """Compare a fit with the pipeline, which gets 128 rows."""
+    """Compare a fit with the pipeline, which fits 128 rows only."""
     n_units, n_inputs, n_active = SETTINGS[name]
     n_rows, n_peer_rows = (1_024, 128) if quick else (4_096, 128)
-    x = rows_of(name, n_rows)
+    x = read_rows(name, n_rows)
     labels = np.arange(n_rows) % 10
     units = draw_wiring(784, n_units, n_inputs, 0)
     peer_rows = x[:n_peer_rows], labels[:n_peer_rows]
-    parts = [sparse_parts(units, 784, dtype) for dtype in (np.int16, np.float32)]
+    parts = [make_sparse_parts(units, 784, dtype) for dtype in (np.int16, np.float32)]
     tasks = {
         "kernel": lambda: fit(x, units, n_active, labels),
-        "int16": lambda: pipeline(peer_rows[0], parts[0], n_active, peer_rows[1], n_units),
-        "float32": lambda: pipeline(peer_rows[0], parts[1], n_active, peer_rows[1], n_units),
+        "int16": lambda: fit_by_pipeline(peer_rows[0], parts[0], n_active, peer_rows[1], n_units),
+        "float32": lambda: fit_by_pipeline(peer_rows[0], parts[1], n_active, peer_rows[1], n_units),
     }
     fit(peer_rows[0], units, n_active, peer_rows[1])
     seconds = take_turns(tasks, 3 if quick else 5)
@@ -139,9 +139,9 @@ def compare_with_pipeline(name, target, quick):
 
 
 def compare_dtypes(quick):
-    """Compare hashing of bytes with that of standardized floats."""
+    """Compare the times of hashing bytes and standardized floats."""
     n_units, n_inputs, n_active = SETTINGS["MNIST"]
-    x = rows_of("MNIST", 1_024 if quick else 2_048)
+    x = read_rows("MNIST", 1_024 if quick else 2_048)
     scaled = (x - x.mean()) / x.std()
     units = draw_wiring(784, n_units, n_inputs, 0)
     tasks = {
@@ -153,7 +153,7 @@ def compare_dtypes(quick):
     yield (
         "MNIST: standardized floats, time over bytes",
         None,
-        ratio(seconds, "floats", "bytes"),
+        divide(seconds, "floats", "bytes"),
         "<=",
     )
 
@@ -161,7 +161,7 @@ def compare_dtypes(quick):
 def measure_hashing(name, target, quick):
     """Measure the time of hashing per row."""
     n_units, n_inputs, n_active = SETTINGS[name]
-    x = rows_of(name, 1_024 if quick else 4_096)
+    x = read_rows(name, 1_024 if quick else 4_096)
     units = draw_wiring(x.shape[1], n_units, n_inputs, 0)
     winners(x[:64], units, n_active)
     seconds = take_turns({"kernel": lambda: winners(x, units, n_active)}, 9)["kernel"]
@@ -171,7 +171,7 @@ def measure_hashing(name, target, quick):
 def compare_prediction(quick):
     """Compare the time of prediction with that of hashing alone."""
     n_units, n_inputs, n_active = SETTINGS["MNIST"]
-    x = rows_of("MNIST", 1_024 if quick else 2_048)
+    x = read_rows("MNIST", 1_024 if quick else 2_048)
     units = draw_wiring(784, n_units, n_inputs, 0)
     for n_classes, target in ((10, 1.3), (1_000, 2.0)):
         counts = np.random.default_rng(0).integers(0, 9, (n_units, n_classes), np.int32)
@@ -184,7 +184,7 @@ def compare_prediction(quick):
         tasks = {"hash": lambda: winners(x, units, n_active), "predict": predict}
         seconds = take_turns(tasks, 3 if quick else 5)
         name = f"MNIST: predict {n_classes} classes, time over hash"
-        yield name, target, ratio(seconds, "predict", "hash"), "<="
+        yield name, target, divide(seconds, "predict", "hash"), "<="
 
 
 def compare_threads(quick):
@@ -193,14 +193,14 @@ def compare_threads(quick):
     The wall time is meaningful only with two idle cores.
     """
     n_units, n_inputs, n_active = SETTINGS["MNIST"]
-    x = rows_of("MNIST", 2_048 if quick else 4_096)
+    x = read_rows("MNIST", 2_048 if quick else 4_096)
     units = draw_wiring(784, n_units, n_inputs, 0)
     tasks = {n: lambda n=n: winners(x, units, n_active, n_threads=n) for n in (1, 2)}
     n_rounds = 3 if quick else 7
-    wall = take_turns(tasks, n_rounds, wall_seconds)
-    spent = take_turns(tasks, n_rounds)
-    yield "MNIST: wall time, one thread over two", 1.8, ratio(wall, 1, 2), ">="
-    yield "MNIST: CPU time, two threads over one", None, ratio(spent, 2, 1), "<="
+    wall = take_turns(tasks, n_rounds, measure_wall_seconds)
+    cpu = take_turns(tasks, n_rounds)
+    yield "MNIST: wall time, one thread over two", 1.8, divide(wall, 1, 2), ">="
+    yield "MNIST: CPU time, two threads over one", None, divide(cpu, 2, 1), "<="
 
 
 def measure_wiring():
@@ -221,7 +221,7 @@ def fit_and_print_peak(n_rows):
     """Fit in this process and print its peak memory."""
     n_units, n_inputs, n_active = SETTINGS["MNIST"]
     fit(
-        rows_of("MNIST", n_rows),
+        read_rows("MNIST", n_rows),
         draw_wiring(784, n_units, n_inputs, 0),
         n_active,
         np.arange(n_rows) % 10,
@@ -229,7 +229,7 @@ def fit_and_print_peak(n_rows):
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 
 
-def ratio(seconds, numerator, denominator):
+def divide(seconds, numerator, denominator):
     """Divide one of the times by another."""
     return seconds[numerator] / seconds[denominator]
 
@@ -247,7 +247,7 @@ def sum_all(quantized, wiring, n_inputs, thresholds, hits, masks):
 def measure_sums(quick):
     """Measure hashing, and the computation of quantized sums alone."""
     n_units, n_inputs, n_active = SETTINGS["MNIST"]
-    x = rows_of("MNIST", 64)
+    x = read_rows("MNIST", 64)
     units = draw_wiring(784, n_units, n_inputs, 0)
     quantized = lanes._allocate_aligned(64 * 784)
     for lane in range(64):
@@ -268,10 +268,10 @@ def print_measurements(measurements):
     print(f"{'measurement':55} {'target':>9} {'measured':>9}", flush=True)
     missed = 0
     for name, target, measured, sign in measurements:
-        met = target is None or (measured >= target if sign == ">=" else measured <= target)
-        missed += not met
+        is_met = target is None or (measured >= target if sign == ">=" else measured <= target)
+        missed += not is_met
         target_text = "" if target is None else f"{sign} {target:g}"
-        verdict = "" if target is None else "met" if met else "MISSED"
+        verdict = "" if target is None else "met" if is_met else "MISSED"
         print(f"{name:55} {target_text:>9} {measured:9.4g}  {verdict}", flush=True)
     return missed
 
@@ -279,7 +279,7 @@ def print_measurements(measurements):
 def measure_all(quick):
     """Yield name, target, value and comparison sign of every measurement.
 
-    Memory comes first, because a forked process begins with the memory of its parent.
+    Memory is measured first, because a forked process begins with the memory of its parent.
     """
     yield from measure_memory(quick)
     yield from compare_with_pipeline("MNIST", 22, quick)

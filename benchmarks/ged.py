@@ -1,4 +1,4 @@
-"""Graph edit distance: bounds, searches of 41,127 molecules, and a peer's verification.
+"""CPU time of graph edit distance: bounds, searches of 41,127 molecules, verification.
 
     python benchmarks/ged.py [--peer PATH/ged.py] [--queries 40] [--deadline 60] [--tasks 4000]
 
@@ -6,8 +6,8 @@ Needs ``FEDNEIGHBORS_DATA``. Prints the CPU milliseconds of computing a query's 
 seconds of searches for the 8 nearest molecules, with queries drawn from the data, and the number of
 searches cut off at the deadline; and, with ``--peer``, the CPU seconds of both programs for the
 same (query, graph, threshold) tasks and the number of different answers. The peer is a Python file
-with ``DB`` and ``vpair``. Both run in loops compiled by numba; compilation is not counted. A task
-on which the peer takes longer than 60 seconds is left out.
+with the names ``DB`` and ``vpair``. Both programs are compiled by numba; compilation is not
+counted. A task on which the peer takes longer than 60 seconds is left out.
 """
 
 import argparse
@@ -70,7 +70,7 @@ def print_bounds(index, queries):
     median = float(np.median(seconds))
     verdict = "met" if median <= BOUNDS_TARGET_MS else "MISSED"
     print(
-        f"bounds of all graphs: median {median:.2f} CPU ms a query, most {max(seconds):.2f}; "
+        f"bounds of all graphs: median {median:.2f} CPU ms a query, maximum {max(seconds):.2f}; "
         f"target <= {BOUNDS_TARGET_MS}: {verdict}"
     )
 
@@ -86,19 +86,19 @@ def print_searches(index, graphs, query_ids, deadline_s):
         n_cut_off += found.n_certified < K
         print(
             f"  query {query_id}: {graphs[query_id].n_nodes} nodes, {seconds[-1]:.3f} s, "
-            f"{found.n_certified} of "
-            f"{K} certain, distances {found.distances.astype(int).tolist()}",
+            f"{found.n_certified} of {K} certified, "
+            f"distances {found.distances.astype(int).tolist()}",
             flush=True,
         )
     print(
         f"k = {K}, {len(query_ids)} queries from the data: median {np.median(seconds):.3f} CPU s, "
-        f"90th "
-        f"percentile {np.quantile(seconds, 0.9):.3f}, cut off at {deadline_s:g} s: {n_cut_off}"
+        f"90th percentile {np.quantile(seconds, 0.9):.3f}, "
+        f"cut off at {deadline_s:g} s: {n_cut_off}"
     )
 
 
 def draw_tasks(index, graphs, query_ids, n_tasks):
-    """Draw (query, graph, threshold) tasks of the searches' verifications, uniformly."""
+    """Draw (query, graph, threshold) tasks uniformly from the searches' verifications."""
     rng, tasks = np.random.default_rng(1), []
     fits = np.array([fits_peer(graph) for graph in graphs])
     for query_id in query_ids:
@@ -109,7 +109,7 @@ def draw_tasks(index, graphs, query_ids, n_tasks):
         bounds = index.open(graphs[query_id]).bounds()
         max_distance = int(nearest.distances[: max(nearest.n_certified, 1)].max())
         for threshold in range(max_distance + 1):
-            # their bound is at most the threshold before the search, and at least that after it
+            # graphs whose bound is at most the threshold before the search and at least it after
             graph_ids = np.flatnonzero(
                 (bounds <= threshold) & (session.bounds() >= threshold) & fits
             )
@@ -127,28 +127,31 @@ def fits_peer(graph):
 def print_tasks(graphs, tasks, path):
     """Print both programs' CPU seconds and the number of different answers."""
     print(
-        f"{len(tasks)} tasks of {len({query_id for query_id, _, _ in tasks})} queries", flush=True
+        f"{len(tasks)} tasks from {len({query_id for query_id, _, _ in tasks})} queries", flush=True
     )
     ours, seconds = run_ours(graphs, tasks)
     peer_answers, peer_seconds = run_peer(graphs, tasks, path)
     thresholds = np.array([threshold for _, _, threshold in tasks])
-    finished = ~np.isnan(peer_seconds)
-    differ = ((ours <= thresholds) != (peer_answers <= thresholds)) & finished
-    ratio = peer_seconds[finished].sum() / seconds[finished].sum()
-    print(f"answers that differ: {differ.sum()} of {finished.sum()}")
-    print(f"tasks on which the peer took more than {PEER_LIMIT_S} s, left out: {(~finished).sum()}")
-    task_ratios = peer_seconds[finished] / seconds[finished]
-    common = np.argsort(peer_seconds[finished])[: int(0.99 * finished.sum())]
-    trimmed = peer_seconds[finished][common].sum() / seconds[finished][common].sum()
+    is_finished = ~np.isnan(peer_seconds)
+    is_different = ((ours <= thresholds) != (peer_answers <= thresholds)) & is_finished
+    ratio = peer_seconds[is_finished].sum() / seconds[is_finished].sum()
+    print(f"different answers: {is_different.sum()} of {is_finished.sum()}")
     print(
-        f"CPU s here {seconds[finished].sum():.3f}, peer {peer_seconds[finished].sum():.3f}: ratio "
-        f"{ratio:.1f}x; without the peer's slowest 1 %: {trimmed:.1f}x; median of the tasks "
+        f"tasks on which the peer took more than {PEER_LIMIT_S} s, left out: {(~is_finished).sum()}"
+    )
+    task_ratios = peer_seconds[is_finished] / seconds[is_finished]
+    common = np.argsort(peer_seconds[is_finished])[: int(0.99 * is_finished.sum())]
+    trimmed = peer_seconds[is_finished][common].sum() / seconds[is_finished][common].sum()
+    print(
+        f"CPU s: ours {seconds[is_finished].sum():.3f}, "
+        f"peer {peer_seconds[is_finished].sum():.3f}: ratio {ratio:.1f}x; "
+        f"without the peer's slowest 1 %: {trimmed:.1f}x; median of the tasks "
         f"{np.median(task_ratios):.1f}x; target >= {RATIO_TARGET:g}x: "
         + ("met" if min(ratio, trimmed) >= RATIO_TARGET else "MISSED")
     )
 
 
-def median_seconds(call):
+def measure_seconds(call):
     """Return the median CPU seconds of up to three calls."""
     seconds = []
     while len(seconds) < 3 and sum(seconds) < 0.1:
@@ -164,10 +167,10 @@ def do_nothing(*arguments):
     return len(arguments)
 
 
-def argument_seconds(*arguments):
+def measure_arguments(*arguments):
     """Return the median CPU seconds of unpacking arguments, of 100 calls."""
     do_nothing(*arguments)
-    return sorted(median_seconds(lambda: do_nothing(*arguments)) for _ in range(100))[50]
+    return sorted(measure_seconds(lambda: do_nothing(*arguments)) for _ in range(100))[50]
 
 
 def run_ours(graphs, tasks):
@@ -189,9 +192,9 @@ def run_ours(graphs, tasks):
                 table, query, target, tau=threshold, lower=lower, upper=upper, search=search
             )
 
-        seconds.append(median_seconds(call))
+        seconds.append(measure_seconds(call))
         answers.append(upper[graph_id] if upper[graph_id] <= threshold else lower[graph_id])
-    overhead = argument_seconds(
+    overhead = measure_arguments(
         table, query, target, 0, threshold, 1, 1 << 62, lower, upper, search
     )
     return np.array(answers), np.maximum(np.array(seconds) - overhead, 1e-7)
@@ -221,7 +224,7 @@ def send_answers(answer, tasks, index, pipe):
     """Send answer and seconds of each task, beginning at an index."""
     for task in tasks[index:]:
         result = []
-        seconds = median_seconds(lambda task=task, result=result: result.append(answer(*task)))
+        seconds = measure_seconds(lambda task=task, result=result: result.append(answer(*task)))
         pipe.send((result[0], seconds))
 
 
@@ -266,7 +269,7 @@ def load_peer(graphs, tasks, path):
         return peer.vpair(*arguments(*task))
 
     answer(*tasks[0])
-    return answer, argument_seconds(*arguments(*tasks[0]))
+    return answer, measure_arguments(*arguments(*tasks[0]))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Share of cells in which the planner's choice is within 10 % of the fastest algorithm.
+"""Fraction of cells in which the planner's choice is within 10 % of the fastest algorithm.
 
     python benchmarks/planner.py [--quick] [--samples 7] [--tests 7] [--no-graphs]
 
@@ -59,21 +59,23 @@ class Collection:
 
 @dataclass
 class MeasuredRun:
-    """The rounds of one search, and the CPU seconds of the broker."""
+    """The exchanges of one search, and the CPU seconds of the broker."""
 
     rounds: tuple
-    rest_s: float
+    broker_s: float
 
     def seconds(self, delay_s):
         """Return the latency over a link, one machine per provider."""
-        return self.rest_s + sum(
+        return self.broker_s + sum(
             max(
                 delay_s
-                + (r.download_bytes[name] + r.upload_bytes[name]) / BYTES_PER_S * (delay_s > 0)
-                + r.busy_s[name]
-                for name in r.busy_s
+                + (exchange.download_bytes[name] + exchange.upload_bytes[name])
+                / BYTES_PER_S
+                * (delay_s > 0)
+                + exchange.busy_s[name]
+                for name in exchange.busy_s
             )
-            for r in self.rounds
+            for exchange in self.rounds
         )
 
 
@@ -85,7 +87,7 @@ def main():
     parser.add_argument("--tests", type=int, default=7)
     parser.add_argument("--no-graphs", action="store_true")
     options = parser.parse_args()
-    started = time.perf_counter()
+    start = time.perf_counter()
     collections = read_collections(options)
     cells = []
     with use_cpu_clock():
@@ -95,12 +97,12 @@ def main():
                     cells += measure_federation(collection, split, m, options)
     print_summary(cells)
     print_validation(collections, options)
-    print(f"{time.perf_counter() - started:.0f} s of wall time")
+    print(f"{time.perf_counter() - start:.0f} s of wall time")
 
 
 @contextmanager
 def use_cpu_clock():
-    """Let `time.perf_counter` measure the CPU time of its thread."""
+    """Let `time.perf_counter` return the CPU time of the calling thread."""
     wall = time.perf_counter
     time.perf_counter = time.thread_time
     try:
@@ -122,17 +124,17 @@ def read_collections(options):
     n = options.samples + options.tests
     uniform_and_zipf = (0.0, 0.6)
     collections = [
-        without_queries(
+        make_collection(
             "words", "edit", words, rng.choice(len(words), n, replace=False), uniform_and_zipf
         ),
-        without_queries(
+        make_collection(
             "places",
             "haversine",
             places,
             rng.choice(len(places), n, replace=False),
             uniform_and_zipf,
         ),
-        without_queries(
+        make_collection(
             "vectors",
             "euclidean",
             vectors,
@@ -142,15 +144,15 @@ def read_collections(options):
     ]
     if not options.no_graphs:
         graphs = read_graphs(folder / "graphs" / "aids_hiv_ged.txt.gz").graphs
-        easy = [i for i, graph in enumerate(graphs) if graph.n_nodes in (12, 13)]
-        query_ids = rng.choice(easy, n, replace=False)
+        small_ids = [i for i, graph in enumerate(graphs) if graph.n_nodes in (12, 13)]
+        query_ids = rng.choice(small_ids, n, replace=False)
         collections.append(
-            without_queries("molecules", "graph_edit", graphs, query_ids, uniform_and_zipf[:1])
+            make_collection("molecules", "graph_edit", graphs, query_ids, uniform_and_zipf[:1])
         )
     return collections
 
 
-def without_queries(name, metric, objects, query_ids, splits):
+def make_collection(name, metric, objects, query_ids, splits):
     """Return a collection without the queried objects."""
     queries = [encode_query(objects[i]) for i in query_ids.tolist()]
     if isinstance(objects, np.ndarray):
@@ -160,13 +162,13 @@ def without_queries(name, metric, objects, query_ids, splits):
     return Collection(name, metric, remaining, queries, splits)
 
 
-def providers_of(collection, split, m):
+def make_providers(collection, split, m):
     """Return the providers of a split."""
     owners = quantity_skew(len(collection.objects), m, factor=split, seed=0)
     providers = []
     for name in sorted(set(owners.tolist())):
         rows = np.flatnonzero(owners == name)
-        own_objects = (
+        provider_objects = (
             collection.objects[rows]
             if isinstance(collection.objects, np.ndarray)
             else [collection.objects[row] for row in rows.tolist()]
@@ -174,22 +176,22 @@ def providers_of(collection, split, m):
         ids = [str(row) for row in rows.tolist()]
         metric = metric_of(collection.metric)
         providers.append(
-            Provider(name, own_objects, metric, decode=decode_query, ids=ids, key=b"0")
+            Provider(name, provider_objects, metric, decode=decode_query, ids=ids, key=b"0")
         )
     return providers
 
 
-def algorithms_of(m, k):
+def list_algorithms(m, k):
     """Return the candidates of plans, and the algorithms to run."""
     draw = CountNoise(1, "1e-6", n_providers=m, k=k).draw
 
-    def star(query, k, *, name):
+    def run_star(query, k, *, name):
         return dann_star(
             query, k, name=name, noise_of=lambda _, names: {name: draw() for name in names}
         )
 
     candidates_of_plan = {"baseline": baseline, "dann": dann, "dann*": star_candidate(draw)}
-    return candidates_of_plan, {"baseline": baseline, "dann": dann, "dann*": star}
+    return candidates_of_plan, {"baseline": baseline, "dann": dann, "dann*": run_star}
 
 
 def add_link(costs, delay_s):
@@ -209,10 +211,10 @@ def measure_federation(collection, split, m, options):
     samples = collection.queries[: options.samples]
     tests = collection.queries[options.samples :]
     cells = []
-    with connected(providers_of(collection, split, m)) as federation:
+    with connected(make_providers(collection, split, m)) as federation:
         costs = measure(federation, samples, MAX_K)
         for k in (8, MAX_K) if options.quick else (8, 32, MAX_K):
-            candidates_of_plan, algorithms = algorithms_of(m, k)
+            candidates_of_plan, algorithms = list_algorithms(m, k)
             runs_of = run_all(federation, algorithms, tests, k)
             line = f"{collection.name:<10} split {split:<4} m {m:<3} k {k:<4}"
             for delay_s in DELAYS_S:
@@ -229,12 +231,12 @@ def measure_federation(collection, split, m, options):
                     cells.append((collection.name, candidate_set, plan.algorithm, regret, expected))
                     line += f" {plan.algorithm:>8} {regret:4.2f}"
                 line += " |"
-            fastest = " ".join(f"{1e3 * run.seconds(0):.1f}" for run in median_runs(runs_of))
+            fastest = " ".join(f"{1e3 * run.seconds(0):.1f}" for run in select_median_runs(runs_of))
             print(f"{line} ms without link: {fastest}", flush=True)
     return cells
 
 
-def median_runs(runs_of):
+def select_median_runs(runs_of):
     """Return each algorithm's run of median latency."""
     return [
         sorted(runs, key=lambda run: run.seconds(0))[len(runs) // 2] for runs in runs_of.values()
@@ -249,30 +251,29 @@ def run_all(federation, algorithms, queries, k):
     runs_of = {name: [] for name in algorithms}
     for index, query in enumerate([queries[0], *queries]):
         for name, algorithm in algorithms.items():
-            started = time.perf_counter()
+            start = time.perf_counter()
             search_name = f"{name} {k} {index}"
             outcome = federation.run(algorithm(query, k, name=search_name))
-            rest_s = (
-                time.perf_counter() - started
-            )  # CPU time of this thread; providers have their own
+            # CPU time of this thread, the broker; each provider has a thread of its own
+            broker_s = time.perf_counter() - start
             federation.run(close_queries([search_name]))
             if index:
-                runs_of[name].append(MeasuredRun(outcome.rounds, rest_s))
+                runs_of[name].append(MeasuredRun(outcome.rounds, broker_s))
     return runs_of
 
 
 def print_summary(cells):
-    """Print the share of cells with a near-optimal plan, and the regrets."""
+    """Print the fraction of cells with a near-optimal plan, and the regrets."""
     for candidate_set in CANDIDATE_SETS:
         cells_of_set = [cell for cell in cells if cell[1] == candidate_set]
-        share = float(np.mean([regret <= MAX_REGRET for _, _, _, regret, _ in cells_of_set]))
+        fraction = float(np.mean([regret <= MAX_REGRET for _, _, _, regret, _ in cells_of_set]))
         worst = max(regret for _, _, _, regret, _ in cells_of_set)
         mean = float(np.mean([regret for _, _, _, regret, _ in cells_of_set]))
-        verdict = "met" if share >= TARGET else "MISSED"
+        verdict = "met" if fraction >= TARGET else "MISSED"
         print(
-            f"{candidate_set}: {len(cells_of_set)} cells, {100 * share:.1f} % within 10 % "
-            f"of the best (target >= "
-            f"{100 * TARGET:.0f} %: {verdict}); mean regret {mean:.3f}, worst {worst:.2f}"
+            f"{candidate_set}: {len(cells_of_set)} cells, {100 * fraction:.1f} % within 10 % "
+            f"of the best (target >= {100 * TARGET:.0f} %: {verdict}); "
+            f"mean regret {mean:.3f}, worst {worst:.2f}"
         )
         for name in dict.fromkeys(cell[0] for cell in cells_of_set):
             cells_of_collection = [cell for cell in cells_of_set if cell[0] == name]
@@ -285,8 +286,8 @@ def print_summary(cells):
             counts = ", ".join(f"{a} {n}" for a, n in n_chosen.items() if n)
             print(
                 f"  {name:<10} {n_near} of {len(cells_of_collection)}; chosen: {counts}; "
-                f"predicted over real "
-                f"{expected[1]:.2f} ({expected[0]:.2f} to {expected[2]:.2f})"
+                f"predicted over measured {expected[1]:.2f} "
+                f"({expected[0]:.2f} to {expected[2]:.2f})"
             )
 
 
@@ -294,10 +295,10 @@ def print_validation(collections, options):
     """Print plans and latencies of worker processes that sleep for delays."""
     print("worker processes and real sleeps, m = 4, k = 32, ms: median (and predicted)")
     for collection in collections:
-        providers = providers_of(collection, 0.0, 4)
+        providers = make_providers(collection, 0.0, 4)
         samples = collection.queries[: options.samples]
         tests = collection.queries[options.samples :]
-        candidates_of_plan, algorithms = algorithms_of(4, 32)
+        candidates_of_plan, algorithms = list_algorithms(4, 32)
         with use_cpu_clock(), connected(providers) as federation:
             simulated = run_all(federation, algorithms, tests, 32)
         for delay_s in (0.007, 0.064):
@@ -310,14 +311,14 @@ def print_validation(collections, options):
                 seconds_of = {name: [] for name in algorithms}
                 for index, query in enumerate([tests[0], *tests]):
                     for name, algorithm in algorithms.items():
-                        started, search_name = time.perf_counter(), f"{name} {index}"
+                        start, search_name = time.perf_counter(), f"{name} {index}"
                         federation.run(algorithm(query, 32, name=search_name))
-                        seconds_of[name] += [time.perf_counter() - started] if index else []
+                        seconds_of[name] += [time.perf_counter() - start] if index else []
                         federation.run(close_queries([search_name]))
             expected = {p.algorithm: p.total_s for p in plan.predictions}
             rows = "; ".join(
                 f"{name} {1e3 * statistics.median(seconds_of[name]):.1f} "
-                f"({1e3 * expected[name]:.1f}; by arithmetic "
+                f"({1e3 * expected[name]:.1f}; calculated "
                 f"{1e3 * statistics.median(r.seconds(delay_s) for r in simulated[name]):.1f})"
                 for name in algorithms
             )

@@ -25,14 +25,14 @@ BLOCK = 4096
 
 
 def draw_table(n_rows):
-    """Draw patterns of two overlapping classes; return these, classes and rows."""
+    """Return patterns of two overlapping classes, their labels, and rows."""
     rng = np.random.default_rng(0)
     patterns, labels = rng.random((N_PATTERNS, N_COLUMNS)), np.arange(N_PATTERNS) % 5 // 4
     x = patterns[rng.integers(N_PATTERNS, size=n_rows)]
     return patterns, labels, x + rng.normal(scale=0.2, size=x.shape)
 
 
-def log_kernel(squares, sigma, activation):
+def compute_log_kernel(squares, sigma, activation):
     """Return the logs of the kernel at squared distances."""
     u = np.sqrt(squares) / sigma
     if activation == "gaussian":
@@ -42,20 +42,20 @@ def log_kernel(squares, sigma, activation):
     return -np.log1p(u * u)
 
 
-def row_by_row(x, groups, sigma, activation):
+def classify_rows(x, groups, sigma, activation):
     """Return the class of each row, computed row by row."""
     classes = np.empty(len(x), np.int64)
     for i, row in enumerate(x):
         scores = []
         for centers in groups:
-            logs = log_kernel(((centers - row) ** 2).mean(axis=1), sigma, activation)
+            logs = compute_log_kernel(((centers - row) ** 2).mean(axis=1), sigma, activation)
             highest = logs.max()
             scores.append(highest + np.log(np.exp(logs - highest).mean()))
         classes[i] = np.argmax(scores)
     return classes
 
 
-def by_product(x, groups, sigma, activation):
+def classify_by_product(x, groups, sigma, activation):
     """Return the class of each row, computed by matrix products."""
     classes = np.empty(len(x), np.int64)
     for start in range(0, len(x), BLOCK):
@@ -64,7 +64,7 @@ def by_product(x, groups, sigma, activation):
         scores = []
         for centers in groups:
             squares = norms - 2 * rows @ centers.T + np.einsum("ij,ij->i", centers, centers)
-            logs = log_kernel(np.maximum(squares / x.shape[1], 0), sigma, activation)
+            logs = compute_log_kernel(np.maximum(squares / x.shape[1], 0), sigma, activation)
             scores.append(logsumexp(logs, axis=1) - np.log(len(centers)))
         classes[start : start + BLOCK] = np.argmax(scores, axis=0)
     return classes
@@ -72,13 +72,13 @@ def by_product(x, groups, sigma, activation):
 
 def take_turns(tasks, n_rounds):
     """Return each task's median CPU seconds and last result."""
-    spent, results = {name: [] for name in tasks}, {}
+    times, results = {name: [] for name in tasks}, {}
     for _ in range(n_rounds):
         for name, task in tasks.items():
             start = time.process_time()
             results[name] = task()
-            spent[name].append(time.process_time() - start)
-    return {name: median(seconds) for name, seconds in spent.items()}, results
+            times[name].append(time.process_time() - start)
+    return {name: median(seconds) for name, seconds in times.items()}, results
 
 
 def main():
@@ -96,18 +96,18 @@ def main():
             model.predict(x[:2])
             tasks = {
                 "ours": lambda model=model: model.predict(x),
-                "loop": lambda s=sigma, a=activation: row_by_row(x, groups, s, a),
-                "product": lambda s=sigma, a=activation: by_product(x, groups, s, a),
+                "loop": lambda s=sigma, a=activation: classify_rows(x, groups, s, a),
+                "product": lambda s=sigma, a=activation: classify_by_product(x, groups, s, a),
             }
             with threadpool_limits(1):  # idle threads of the product would use CPU time
                 seconds, classes = take_turns(tasks, n_rounds)
             ours, loop, product = (1e6 * seconds[name] / n_rows for name in tasks)
-            same = {name: np.array_equal(classes["ours"], classes[name]) for name in tasks}
-            met = "met" if loop >= MIN_RATIO * ours and same["loop"] else "MISSED"
+            is_same = {name: np.array_equal(classes["ours"], classes[name]) for name in tasks}
+            verdict = "met" if loop >= MIN_RATIO * ours and is_same["loop"] else "MISSED"
             print(
                 f"{activation:8} sigma {sigma:4}: ours {ours:5.2f}, loop {loop:6.2f} "
-                f"({loop / ours:5.1f}x, target {MIN_RATIO}x: {met}; classes "
-                f"{'identical' if same['loop'] else 'DIFFER'}), product {product:5.2f} "
+                f"({loop / ours:5.1f}x, target {MIN_RATIO}x: {verdict}; classes "
+                f"{'identical' if is_same['loop'] else 'DIFFER'}), product {product:5.2f} "
                 f"({product / ours:4.1f}x)"
             )
 

@@ -1,15 +1,16 @@
-"""Time of private replies, and attacks that recognize one row by it.
+"""Time of private replies, and attacks that recognize one row by that time.
 
-Each case is a pair of neighbouring tables. Both parties are built and answer the same request, in
-turn and in random order, from the request to the reply's frame, as at a node. Prints for each case
-the medians, and how well an attacker tells the tables apart by one reply (AUC, 95 % confidence
-interval by DeLong) and by comparing the two replies of a pair (share of pairs, Wilson interval).
-0.5 is a guess. Without a grid, the times are the CPU seconds of the computation, which other
-programs hardly disturb; with a grid, replies wait as those of a private party do, and the times are
-those of a clock. The ledger is left out: its work depends on the size of a reply, which is the same
-for all tables.
+Each case is a pair of neighboring tables. For every pair of replies a party is built from each
+table, and both answer the same request in random order; the parties of kNN-Per and FedKNN are built
+once. The time ends with the reply's frame. Prints for each case the medians, and two scores of an
+attacker who tells the tables apart: by one reply (AUC, 95 % confidence interval by DeLong), and by
+comparing the two replies of a pair (fraction of pairs, Wilson interval). A guess scores 0.5.
 
-Run with ``python benchmarks/replies.py [PAIRS] [GRID_MS] [CASE ...]``; a grid of 0 is none.
+Without a grid, times are CPU seconds, which other programs hardly disturb; with a grid, replies
+wait like those of a private party, and times are wall-clock seconds. The ledger is left out: its
+work depends on the size of a reply, which is the same for all tables.
+
+Run ``python benchmarks/replies.py [PAIRS] [GRID_MS] [CASE ...]``; 0 means no grid.
 """
 
 import gc
@@ -65,7 +66,7 @@ class NoLedger:
         return draw()
 
     def users_of(self, ids):
-        """Return a user for each id, as if it was charged before."""
+        """Return a user for each id, as after an earlier charge."""
         return dict.fromkeys(ids, "coordinator")
 
     def epoch(self, *_):
@@ -73,16 +74,16 @@ class NoLedger:
         return ""
 
 
-def table(kind="whole", n_rows=N_ROWS):
+def draw_table(kind="whole", n_rows=N_ROWS):
     """Return rows of whole numbers or fractions within the bounds, and labels."""
     rng = np.random.default_rng(0)
     x = rng.integers(0, 64, (n_rows, N_COLUMNS)).astype(float)
     return (x if kind == "whole" else x * rng.uniform(0.1, 1.0, x.shape)), np.arange(n_rows) % 2
 
 
-def with_row(kind, row=None, label=None, *, place=N_ROWS // 2):
+def replace_row(kind, row=None, label=None, *, place=N_ROWS // 2):
     """Return the table with one row replaced."""
-    x, y = table(kind)
+    x, y = draw_table(kind)
     if row is not None:
         x[place] = row
     labels = y.astype(object)
@@ -100,14 +101,14 @@ ROWS = {
 }
 
 
-def neighbours(name):
+def make_neighbors(name):
     """Return two tables that differ in one row."""
     if name == "added":
-        return table("fractions"), table("fractions", N_ROWS + 1)
+        return draw_table("fractions"), draw_table("fractions", N_ROWS + 1)
     if name == "rare label":
-        return with_row("fractions"), with_row("fractions", label="never declared")
+        return replace_row("fractions"), replace_row("fractions", label="never declared")
     kind, row = ROWS[name]
-    return with_row(kind), with_row(kind, row)
+    return replace_row(kind), replace_row(kind, row)
 
 
 PLAN = HashPlan(FeatureMap(N_COLUMNS, "none"), 2000, 16, 32, 7)
@@ -120,17 +121,17 @@ SUMS = ClassSumsRequest("a", terms(PRIVACY), 1, (0, 1), ORIGIN)
 CELLS = CellsRequest("a", terms(PRIVACY), 1, (0, 1), ORIGIN, ORIGIN)
 
 
-def table_reply(make, privacy, request):
-    """Return a function from a table to its reply."""
+def prepare_table_replies(make, privacy, request):
+    """Return a function that prepares the replies of a table's party."""
     frame = encode(request)
 
-    def of(rows):
+    def prepare(rows):
         def reply():
             return serve(make("north", *rows, privacy=privacy, ledger=NoLedger()), frame)
 
         return reply
 
-    return of
+    return prepare
 
 
 NETWORK = perceptron(N_COLUMNS, 2, hidden=(16,), seed=1)
@@ -141,11 +142,11 @@ ROUND = encode(
 )
 
 
-def round_reply(rows):
-    """Return a function for the reply to one round of private training."""
+def prepare_round_replies(rows):
+    """Return a function that replies to one round of private training."""
     party = PrivateKNNPerParty("north", *rows, NETWORK, privacy=DPSGD, ledger=NoLedger())
     party.answer(CLASS_COUNTS)
-    party._noised_n_rows = N_ROWS  # the same noise for both tables: the same steps
+    party._noised_n_rows = N_ROWS  # equal noise for both tables, so that they take equal steps
     party.answer(STEPS)
     return lambda: serve(party, ROUND)
 
@@ -153,8 +154,8 @@ def round_reply(rows):
 QUERY = encode_query(np.full(N_COLUMNS, 128.0))
 
 
-def search_reply(rows):
-    """Return a function for a provider's replies to one private search."""
+def prepare_search_replies(rows):
+    """Return a function that replies to one private search."""
     provider = Provider("north", rows[0], metric_of("euclidean"), decode=decode_query)
     frames = [
         encode(PaddedBoundRequest("q", QUERY, 16, 0.0)),
@@ -169,20 +170,23 @@ def search_reply(rows):
 
 
 KINDS = {
-    "FlyNN counts": (table_reply(PrivateFlyNNParty, PRIVACY, COUNTS), [*ROWS, "added"]),
-    "FlyNN constants": (table_reply(PrivateFlyNNParty, PRIVACY, CONSTANTS), ["subnormal"]),
-    "FlyNN picks": (table_reply(PrivateFlyNNParty, PAPER, PICKS), ["constant"]),
+    "FlyNN counts": (prepare_table_replies(PrivateFlyNNParty, PRIVACY, COUNTS), [*ROWS, "added"]),
+    "FlyNN constants": (
+        prepare_table_replies(PrivateFlyNNParty, PRIVACY, CONSTANTS),
+        ["subnormal"],
+    ),
+    "FlyNN picks": (prepare_table_replies(PrivateFlyNNParty, PAPER, PICKS), ["constant"]),
     "FedPNN class sums": (
-        table_reply(PrivateFedPNNParty, PRIVACY, SUMS),
+        prepare_table_replies(PrivateFedPNNParty, PRIVACY, SUMS),
         ["huge cell", "subnormal", "rare label", "added"],
     ),
-    "FedPNN cells": (table_reply(PrivateFedPNNParty, PRIVACY, CELLS), ["huge cell"]),
-    "kNN-Per round": (round_reply, ["huge cell", "subnormal", "added"]),
-    "FedKNN search": (search_reply, ["constant", "huge cell", "added"]),
+    "FedPNN cells": (prepare_table_replies(PrivateFedPNNParty, PRIVACY, CELLS), ["huge cell"]),
+    "kNN-Per round": (prepare_round_replies, ["huge cell", "subnormal", "added"]),
+    "FedKNN search": (prepare_search_replies, ["constant", "huge cell", "added"]),
 }
 
 
-def reply_times(replies, n_pairs, grid_s):
+def measure_times(replies, n_pairs, grid_s):
     """Return the seconds of replies, an array of shape (2, n_pairs)."""
     times = np.empty((2, n_pairs))
     order = random.Random(0)
@@ -192,52 +196,59 @@ def reply_times(replies, n_pairs, grid_s):
             reply()
     gc.disable()
     for i in range(n_pairs):
-        for which in order.sample((0, 1), 2):
-            started = clock()
+        for side in order.sample((0, 1), 2):
+            start = clock()
             with delay_to_grid(grid_s):
-                replies[which]()
-            times[which, i] = clock() - started
+                replies[side]()
+            times[side, i] = clock() - start
         if i % 100 == 0:
             gc.collect()
     gc.enable()
     return times
 
 
-def auc(times):
+def estimate_auc(times):
     """Return the AUC of single times and its half width (DeLong)."""
     first, second = times
     n = len(first)
     ranks = rankdata(np.concatenate([first, second]))
-    above = (ranks[n:] - rankdata(second)) / n  # share of the first that each second exceeds
+    # fraction of the other times that each time exceeds
+    above = (ranks[n:] - rankdata(second)) / n
     below = 1 - (ranks[:n] - rankdata(first)) / n
     return above.mean(), Z * math.sqrt((above.var(ddof=1) + below.var(ddof=1)) / n)
 
 
-def paired(times):
-    """Return the share of slower second replies and its half width."""
+def compare_pairs(times):
+    """Return the fraction of slower second replies and its half width."""
     first, second = times
-    n, share = len(first), float(((second > first) + 0.5 * (second == first)).mean())
-    width = Z * math.sqrt(share * (1 - share) / n + Z**2 / (4 * n**2)) / (1 + Z**2 / n)
-    return share, width
+    n, fraction = len(first), float(((second > first) + 0.5 * (second == first)).mean())
+    width = Z * math.sqrt(fraction * (1 - fraction) / n + Z**2 / (4 * n**2)) / (1 + Z**2 / n)
+    return fraction, width
 
 
 def main(n_pairs=N_PAIRS, grid_ms=0.0, names=()):
     """Print one line per case."""
     print(f"{n_pairs} pairs of replies, grid {grid_ms:g} ms")
     print(f"{'reply':20s}{'row':13s}{'ms':>8s}{'ms':>8s}  {'AUC':16s}{'pairs':16s}target {TARGET}")
-    for kind, (make, rows) in KINDS.items():
-        for name in rows:
+    for kind, (prepare, names_of_kind) in KINDS.items():
+        for name in names_of_kind:
             if names and f"{kind} {name}" not in names and kind not in names:
                 continue
-            times = reply_times([make(rows) for rows in neighbours(name)], n_pairs, grid_ms / 1e3)
+            replies = [prepare(rows) for rows in make_neighbors(name)]
+            times = measure_times(replies, n_pairs, grid_ms / 1e3)
             medians = 1e3 * np.median(times, axis=1)
-            attacks = [(max(a, 1 - a), width) for a, width in (auc(times), paired(times))]
+            attacks = [
+                (max(a, 1 - a), width) for a, width in (estimate_auc(times), compare_pairs(times))
+            ]
             verdict = "met" if all(a <= TARGET for a, _ in attacks) else "MISSED"
-            shown = "".join(f"{a:6.3f} ± {width:.3f} " for a, width in attacks)
-            print(f"{kind:20s}{name:13s}{medians[0]:8.3f}{medians[1]:8.3f}  {shown}{verdict}")
+            attack_texts = "".join(f"{a:6.3f} ± {width:.3f} " for a, width in attacks)
+            print(
+                f"{kind:20s}{name:13s}{medians[0]:8.3f}{medians[1]:8.3f}  {attack_texts}{verdict}"
+            )
             sys.stdout.flush()
 
 
 if __name__ == "__main__":
-    given = sys.argv[1:]
-    main(*[kind(value) for kind, value in zip((int, float), given, strict=False)], given[2:])
+    arguments = sys.argv[1:]
+    numbers = [parse(text) for parse, text in zip((int, float), arguments, strict=False)]
+    main(*numbers, names=arguments[2:])

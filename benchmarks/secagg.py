@@ -2,7 +2,7 @@
 
 Eight parties hold counts of the size of the MNIST model (170,128 units, 10 classes). Prints, for
 counts of 16 bits (which the model sends) and of 32 bits, the CPU seconds of one party and of the
-coordinator, and the bytes that one party sends, each with its ratio to the plain sum; then the same
+coordinator, and the bytes that one party sends, each with its ratio to the plain sum; without and
 with two drop-outs. Values are medians over repeats, in one thread. The parties' counts are
 precomputed, so that only the sum is measured.
 """
@@ -69,10 +69,10 @@ class TimedExchange:
         """Serve the parties one after another; return replies and errors by name."""
         answers = {}
         masking = any(MaskInput.__name__.encode() in frame[:20] for frame in frames.values())
-        # they have sent their key shares, but do not send their masked counts
-        excluded = self._dropped_out if masking else ()
+        # parties that drop out after their key shares, before their masked counts
+        silent = self._dropped_out if masking else ()
         for name in frames:
-            if name in excluded:
+            if name in silent:
                 continue
             start = time.thread_time()
             answers[name] = serve(self._parties[name], frames[name])
@@ -103,11 +103,11 @@ def measure(counts, *, masked, dropped_out=()):
     start = time.thread_time()
     run_result = run_rounds(request_sum(), FrameTransport(exchange, tuple(counts)), sums=sums)
     total_seconds = time.thread_time() - start
-    remaining = [name for name in counts if name not in dropped_out]
+    survivors = [name for name in counts if name not in dropped_out]
     return (
-        statistics.mean(exchange.seconds[name] for name in remaining),
+        statistics.mean(exchange.seconds[name] for name in survivors),
         total_seconds - sum(exchange.seconds.values()),
-        statistics.mean(exchange.n_bytes[name] for name in remaining),
+        statistics.mean(exchange.n_bytes[name] for name in survivors),
         run_result.result,
     )
 
@@ -145,8 +145,10 @@ def main():
                     ("party", "coordinator"), masked, plain, ratios, strict=False
                 )
             ]
-            sent = f"sent by one {masked[2]:,.0f} bytes ({plain[2]:,.0f}, x{ratios[2]:.4f})"
-            print(f"{dtype}{label}: {', '.join(seconds)}, {sent}")
+            bytes_text = (
+                f"sent by one party {masked[2]:,.0f} bytes ({plain[2]:,.0f}, x{ratios[2]:.4f})"
+            )
+            print(f"{dtype}{label}: {', '.join(seconds)}, {bytes_text}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""CPU seconds of nearest word sets against a plain loop and a sparse matrix product.
+"""CPU time of nearest word sets, compared with a plain loop and a sparse matrix product.
 
 The sets are the words of paper titles. Prints the median over queries of our milliseconds and of
 each peer's in the same run, the ratios, and the number of queries with equal distances. Queries
@@ -21,7 +21,7 @@ K_VALUES = (1, 10, 128)
 TARGETS = {"loop": 4.0, "sparse": 1.0}
 
 
-def cpu_ms(task):
+def measure_ms(task):
     """Return the median CPU milliseconds of a call and its result."""
     times = []
     for _ in range(REPEATS):
@@ -31,12 +31,12 @@ def cpu_ms(task):
     return 1e3 * statistics.median(times), result
 
 
-def nearest_by_loop(sets, query, k):
+def search_by_loop(sets, query, k):
     """Return the smallest distances by comparing every set."""
-    return heapq.nsmallest(k, (_distance(query, other) for other in sets))
+    return heapq.nsmallest(k, (_compute_distance(query, other) for other in sets))
 
 
-def _distance(first, second):
+def _compute_distance(first, second):
     common = len(first & second)
     union = len(first) + len(second) - common
     return (union - common) / union if union else 0.0
@@ -48,8 +48,8 @@ class SparseSets:
     def __init__(self, sets):
         """Build the matrix."""
         self.columns = {}
-        number_of = self.columns.setdefault
-        columns = [number_of(word, len(self.columns)) for item in sets for word in item]
+        assign_column = self.columns.setdefault
+        columns = [assign_column(word, len(self.columns)) for item in sets for word in item]
         self.sizes = np.array([len(item) for item in sets])
         starts = np.concatenate([[0], np.cumsum(self.sizes)])
         shape = (len(sets), len(self.columns))
@@ -65,8 +65,8 @@ class SparseSets:
         return np.sort(np.partition(distances, k - 1)[:k])
 
 
-def queries(sets):
-    """Return sets of the table, half of them shortened, and another."""
+def draw_queries(sets):
+    """Return sets, half of them shortened, and one unlike any."""
     rng = np.random.default_rng(0)
     chosen_sets = [
         sorted(sets[index]) for index in rng.choice(len(sets), N_QUERIES - 1, replace=False)
@@ -81,19 +81,19 @@ def main():
     sets = read_objects("dblp_titles_14k", "sets").items
     start = time.process_time()
     index = JaccardMetric().index(sets, ranks=np.arange(len(sets)))
-    built_s = time.process_time() - start
+    build_s = time.process_time() - start
     start = time.process_time()
     sparse = SparseSets(sets)
     print(
         f"{len(sets)} sets of {np.mean([len(item) for item in sets]):.1f} words; built in CPU "
-        f"time: ours {1e3 * built_s:.0f} ms, sparse {1e3 * (time.process_time() - start):.0f} ms"
+        f"time: ours {1e3 * build_s:.0f} ms, sparse {1e3 * (time.process_time() - start):.0f} ms"
     )
     for k in K_VALUES:
         times, n_equal = [], 0
-        for query in queries(sets):
-            ours, found = cpu_ms(lambda q=query, n=k: index.open(q).next(n))
-            loop, loop_distances = cpu_ms(lambda q=query, n=k: nearest_by_loop(sets, q, n))
-            product, product_distances = cpu_ms(lambda q=query, n=k: sparse.nearest(q, n))
+        for query in draw_queries(sets):
+            ours, found = measure_ms(lambda q=query, n=k: index.open(q).next(n))
+            loop, loop_distances = measure_ms(lambda q=query, n=k: search_by_loop(sets, q, n))
+            product, product_distances = measure_ms(lambda q=query, n=k: sparse.nearest(q, n))
             times.append((ours, loop, product))
             n_equal += found.distances.tolist() == loop_distances == product_distances.tolist()
         ours, loop, product = (statistics.median(column) for column in zip(*times, strict=True))
@@ -110,7 +110,7 @@ def main():
         print(
             f"k {k:4}  ours {ours:.3f} ms  loop {loop:.3f} ms  sparse {product:.3f} ms  "
             f"{ratio_texts}; "
-            f"lowest of a query {lowest:.2f}x; equal {n_equal} of {N_QUERIES}"
+            f"lowest ratio of a query {lowest:.2f}x; equal {n_equal} of {N_QUERIES}"
         )
 
 

@@ -1,4 +1,4 @@
-"""CPU seconds of nearest neighbors of vectors against scikit-learn's trees and brute force.
+"""CPU time of nearest neighbors of vectors, compared with scikit-learn's trees and brute force.
 
 Prints, for real tables of few and of many columns, the median over queries of our milliseconds and
 of each peer's in the same run, the ratio to the faster peer, and the number of queries with equal
@@ -28,7 +28,7 @@ PEERS = {
 }
 
 
-def tables():
+def load_tables():
     """Return real tables by name, from 2 to 784 columns."""
     return {
         "places as points": np.asarray(read_objects("geonames_west_africa", "places").items),
@@ -40,7 +40,7 @@ def tables():
     }
 
 
-def cpu_ms(task):
+def measure_ms(task):
     """Return the median CPU milliseconds of a call and its result."""
     times = []
     for _ in range(REPEATS):
@@ -50,23 +50,23 @@ def cpu_ms(task):
     return 1e3 * statistics.median(times), result
 
 
-def queries(rows):
+def draw_queries(rows):
     """Return rows of the table, every second one with some noise."""
     rng = np.random.default_rng(0)
-    chosen = rows[rng.choice(len(rows), N_QUERIES, replace=False)].astype(np.float64)
-    chosen[::2] += 0.01 * rows.std(axis=0) * rng.normal(size=chosen[::2].shape)
-    return chosen
+    sample = rows[rng.choice(len(rows), N_QUERIES, replace=False)].astype(np.float64)
+    sample[::2] += 0.01 * rows.std(axis=0) * rng.normal(size=sample[::2].shape)
+    return sample
 
 
 def compare(name, rows, metric, k, indexes):
     """Print the line of one table, metric and k."""
     index, peers = indexes
     our_ms, peer_ms, n_equal = [], {peer: [] for peer in peers}, 0
-    for query in queries(rows):
-        ms, found = cpu_ms(lambda q=query: index.open(q).next(k))
+    for query in draw_queries(rows):
+        ms, found = measure_ms(lambda q=query: index.open(q).next(k))
         our_ms.append(ms)
         for peer, tree in peers.items():
-            ms, (peer_distances, _) = cpu_ms(lambda q=query, t=tree: t.kneighbors(q[None], k))
+            ms, (peer_distances, _) = measure_ms(lambda q=query, t=tree: t.kneighbors(q[None], k))
             peer_ms[peer].append(ms)
         # brute force subtracts large squares, so its distances near 0 have rounding errors
         n_equal += bool(
@@ -88,7 +88,7 @@ def compare(name, rows, metric, k, indexes):
 def main():
     """Print the table."""
     print(f"median CPU ms a query; target {MIN_RATIO}x of the faster peer")
-    for name, table in tables().items():
+    for name, table in load_tables().items():
         rows = np.ascontiguousarray(table, np.float64)
         for metric in METRICS:
             if metric == "cosine" and not rows.any(axis=1).all():

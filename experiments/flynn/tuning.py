@@ -18,9 +18,9 @@ from threadpoolctl import threadpool_limits
 from fedneighbors._typing import Floats
 from fedneighbors.baselines._simhash import (
     SimHashBloomClassifier,
-    bit_counts,
-    matched_decay,
-    sign_bits,
+    count_bits,
+    derive_decay,
+    hash_signs,
 )
 
 MAX_NEIGHBORS = 64
@@ -143,10 +143,10 @@ def simhash_scores(
         Equal to scikit-learn's ``cross_val_score`` of ``SimHashBloomClassifier``, up to rounding.
     """
     classes, labels = np.unique(y, return_inverse=True)
-    bits = sign_bits(x, max(n_bits), seed)
+    bits = hash_signs(x, max(n_bits), seed)
     scores = []
     for train, test in splits:
-        counts = bit_counts(bits[train], labels[train], len(classes))
+        counts = count_bits(bits[train], labels[train], len(classes))
         test_bits = bits[test].astype(np.float64)
         scores.append(
             [_hit_rates(test_bits, labels[test], counts, gamma, n_bits) for gamma in decays]
@@ -194,7 +194,7 @@ def tune_simhash(
     """
     n_bits = list_bit_counts(x.shape[1], max_bits=max_bits)
     n_rows, n_classes = len(splits[0][0]), len(np.unique(y))
-    loads = [matched_decay(n_rows, n_classes, kappa=kappa) for kappa in LOADS]
+    loads = [derive_decay(n_rows, n_classes, kappa=kappa) for kappa in LOADS]
     decays = loads if matched else list(PAPER_DECAYS)
     mean = simhash_scores(x, y, splits, n_bits=n_bits, decays=decays, seed=seed).mean(axis=0)
     size, gamma = np.unravel_index(int(np.argmax(mean)), mean.shape)

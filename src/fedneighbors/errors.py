@@ -55,7 +55,7 @@ class RecordError(FedneighborsError):
     """A run record cannot be read."""
 
 
-class FolderInUse(FedneighborsError):  # noqa: N818 - reads as what it reports
+class FolderInUse(FedneighborsError):  # noqa: N818 - the name states the error
     """Another run writes to an output folder.
 
     Parameters
@@ -96,7 +96,7 @@ class MissingDeviceError(FedneighborsError, ValueError):
     """A graphics card was requested but none is usable."""
 
 
-class RebuildNeeded(FedneighborsError):  # noqa: N818 - reads as what it reports
+class RebuildNeeded(FedneighborsError):  # noqa: N818 - the name states the error
     """A compressed memory needs its original rows for the requested operation."""
 
 
@@ -104,7 +104,7 @@ class PrivacyError(FedneighborsError):
     """A privacy budget or its ledger prevents the operation."""
 
 
-class BudgetExceeded(PrivacyError):  # noqa: N818 - reads as what it reports
+class BudgetExceeded(PrivacyError):  # noqa: N818 - the name states the error
     """A charge exceeds the remaining budget; nothing was charged.
 
     Parameters
@@ -142,7 +142,7 @@ class ProtocolError(FederationError):
     """A party or the coordinator violated the protocol."""
 
 
-class SchemaMismatch(FederationError):  # noqa: N818 - reads as what it reports
+class SchemaMismatch(FederationError):  # noqa: N818 - the name states the error
     """A party's table does not match the others'.
 
     Parameters
@@ -166,7 +166,7 @@ class SchemaMismatch(FederationError):  # noqa: N818 - reads as what it reports
         self.found = found
 
 
-class PartyMissing(FederationError):  # noqa: N818 - reads as what it reports
+class PartyMissing(FederationError):  # noqa: N818 - the name states the error
     """Parties did not answer.
 
     Parameters
@@ -187,7 +187,7 @@ class PartyMissing(FederationError):  # noqa: N818 - reads as what it reports
         self.during = during
 
 
-class PartyRefused(FederationError):  # noqa: N818 - reads as what it reports
+class PartyRefused(FederationError):  # noqa: N818 - the name states the error
     """A party answered with an error code instead of a reply.
 
     Parameters
@@ -208,7 +208,7 @@ class PartyRefused(FederationError):  # noqa: N818 - reads as what it reports
         self.detail = detail
 
 
-class PortInUse(FederationError):  # noqa: N818 - reads as what it reports
+class PortInUse(FederationError):  # noqa: N818 - the name states the error
     """A port that a server needs is in use by another program.
 
     Parameters

@@ -6,7 +6,7 @@ from sklearn.datasets import make_classification
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from fedneighbors import SimHashBloomClassifier
-from fedneighbors.baselines._simhash import bit_counts, matched_decay, sign_bits
+from fedneighbors.baselines._simhash import count_bits, derive_decay, hash_signs
 
 
 @parametrize_with_checks([SimHashBloomClassifier()])
@@ -23,7 +23,7 @@ def make_rows_and_labels(n_classes=3):
 def test_about_half_of_the_bits_are_on_for_every_row():
     x, _ = make_rows_and_labels()
 
-    fractions = sign_bits(x, 4000, seed=1).mean(axis=1)
+    fractions = hash_signs(x, 4000, seed=1).mean(axis=1)
 
     # 4000 independent fair bits: six standard deviations are 0.047; false alarm below 1e-6
     assert np.abs(fractions - 0.5).max() < 0.047
@@ -32,19 +32,19 @@ def test_about_half_of_the_bits_are_on_for_every_row():
 def test_the_first_bits_do_not_depend_on_their_number():
     x, _ = make_rows_and_labels()
 
-    assert (sign_bits(x, 64, seed=3)[:, :16] == sign_bits(x, 16, seed=3)).all()
+    assert (hash_signs(x, 64, seed=3)[:, :16] == hash_signs(x, 16, seed=3)).all()
 
 
 def test_scaling_a_row_changes_none_of_its_bits():
     x, _ = make_rows_and_labels()
 
-    assert (sign_bits(x, 200, seed=0) == sign_bits(x * 8.0, 200, seed=0)).all()
+    assert (hash_signs(x, 200, seed=0) == hash_signs(x * 8.0, 200, seed=0)).all()
 
 
 def test_novelty_is_the_sum_over_bits_that_are_on():
     x, y = make_rows_and_labels()
     model = SimHashBloomClassifier(n_bits=20, decay=0.9, random_state=7).fit(x, y)
-    bits = sign_bits(x, 20, seed=7)
+    bits = hash_signs(x, 20, seed=7)
 
     novelty = -model.decision_function(x[:5])
 
@@ -57,11 +57,11 @@ def test_novelty_is_the_sum_over_bits_that_are_on():
 
 def test_counts_of_two_halves_add_up_to_all_counts():
     x, y = make_rows_and_labels()
-    bits = sign_bits(x, 50, seed=0)
+    bits = hash_signs(x, 50, seed=0)
 
-    halves = bit_counts(bits[:100], y[:100], 3) + bit_counts(bits[100:], y[100:], 3)
+    halves = count_bits(bits[:100], y[:100], 3) + count_bits(bits[100:], y[100:], 3)
 
-    assert (halves == bit_counts(bits, y, 3)).all()
+    assert (halves == count_bits(bits, y, 3)).all()
 
 
 def test_binary_scores_have_the_sign_of_the_prediction():
@@ -85,7 +85,7 @@ def test_decay_0_predicts_almost_only_the_first_class():
 
 
 def test_matched_decay_weights_the_mean_count_by_one_over_e():
-    assert matched_decay(600, 3) ** 100 == pytest.approx(np.exp(-1))
+    assert derive_decay(600, 3) ** 100 == pytest.approx(np.exp(-1))
 
 
 @pytest.mark.parametrize("parameters", [{"n_bits": 0}, {"decay": 1.5}, {"decay": -0.1}])

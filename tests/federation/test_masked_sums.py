@@ -372,4 +372,4 @@ def test_contribute_receives_party_counts_and_threshold():
     run_masked_sum(Wire(masked, {OpenSum: {"p7"}}), roster, request=NoisedRequest())
 
     rounds = [masked_round for party in parties for masked_round in party.rounds]
-    assert {(x.n_parties, x.n_asked, x.threshold) for x in rounds} == {(7, 8, 6)}
+    assert {(x.n_parties, x.n_invited, x.threshold) for x in rounds} == {(7, 8, 6)}

@@ -16,7 +16,7 @@ from fedneighbors.reports import save_figures
 from fedneighbors.reports._figures import draw_panels, render
 from fedneighbors.reports._grids import draw_heatmap
 from fedneighbors.reports._series import build_chart
-from fedneighbors.reports._style import colors
+from fedneighbors.reports._style import list_colors
 from tests.reports.example import NUMBERS, RECORD, figure
 
 TABLES = {table.name: table for table in RECORD.tables}
@@ -188,7 +188,7 @@ def test_a_note_gives_the_number_of_drawn_panels():
 
 @pytest.mark.parametrize("n_colors", [1, 2, 7, 8, 10, 12, 13, 14])
 def test_colours_differ(n_colors):
-    assert len({to_rgb(color) for color in colors(n_colors)}) == n_colors
+    assert len({to_rgb(color) for color in list_colors(n_colors)}) == n_colors
 
 
 def test_the_sign_of_a_half_width_is_ignored():

@@ -199,7 +199,7 @@ def _add_noise(
         return released, variance(noise, n_summed=n_parties)
     n_cells = data.counts[0].size
     n_shares = guaranteed_shares(
-        n_asked=n_parties,
+        n_invited=n_parties,
         threshold=default_threshold(n_parties),
         colluders=privacy.colluders,
     )

@@ -81,8 +81,8 @@ class Baseline(
 
     A subclass trains shared weights and an own part for each client (:meth:`_train`). It computes
     the own parts of clients that are added, or whose rows change, after training
-    (:meth:`_fit_own_parts`). ``_own_part`` states what an own part replaces in predictions:
-    nothing, the head or the whole network.
+    (:meth:`_fit_own_parts`). ``_own_part`` names the part of the shared network that an own part
+    replaces in predictions: nothing, the head or the whole network.
 
     Parameters
     ----------

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from fedneighbors._typing import Floats
 from fedneighbors.tabular._ownership import public_seed
 
-# Default number of bits: so many per feature, within limits.
+# Default number of bits per feature, and the limits of their total.
 BITS_PER_FEATURE = 16
 MIN_BITS = 256
 MAX_BITS = 8192
@@ -21,7 +21,7 @@ Bits = npt.NDArray[np.bool_]
 Counts = npt.NDArray[np.int64]
 
 
-def sign_bits(x: npt.NDArray[Any], n_bits: int, seed: int) -> Bits:
+def hash_signs(x: npt.NDArray[Any], n_bits: int, seed: int) -> Bits:
     """Compute each row's SimHash: the signs of ``n_bits`` random projections.
 
     Parameters
@@ -41,7 +41,7 @@ def sign_bits(x: npt.NDArray[Any], n_bits: int, seed: int) -> Bits:
     --------
     >>> import numpy as np
     >>> x = np.array([[1.0, 2.0], [-1.0, -2.0]])
-    >>> bits = sign_bits(x, 8, seed=0)
+    >>> bits = hash_signs(x, 8, seed=0)
     >>> bool((bits[0] == ~bits[1]).all())
     True
     """
@@ -49,13 +49,13 @@ def sign_bits(x: npt.NDArray[Any], n_bits: int, seed: int) -> Bits:
     return np.asarray(np.asarray(x, np.float64) @ directions.T > 0)
 
 
-def bit_counts(bits: Bits, labels: npt.NDArray[np.int64], n_classes: int) -> Counts:
+def count_bits(bits: Bits, labels: npt.NDArray[np.int64], n_classes: int) -> Counts:
     """Count rows by class and set bit, shape (n_classes, n_bits)."""
     return np.stack([bits[labels == c].sum(axis=0, dtype=np.int64) for c in range(n_classes)])
 
 
-def matched_decay(n_rows: int, n_classes: int, *, kappa: float = 1.0) -> float:
-    """Return the decay for bits set for half of the rows.
+def derive_decay(n_rows: int, n_classes: int, *, kappa: float = 1.0) -> float:
+    """Return the decay for bits that are set for half of the rows.
 
     It is gamma = exp(-2 kappa L / n): a bit is set for about n / 2 rows, n / (2 L) of each class,
     so a bit of mean load has the weight exp(-kappa). With a fixed gamma such as 0.5, weights would
@@ -80,7 +80,7 @@ class SimHashBloomClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         Number of projections (m). None: 16 per feature, at least 256 and at most 8192.
     decay : float, optional
         Factor per counted row (gamma), in [0, 1]. By default, a bit of mean load has the weight
-        exp(-1), see :func:`matched_decay`.
+        exp(-1), see :func:`derive_decay`.
     random_state : int, RandomState or None
         Seed of the projections.
 
@@ -143,8 +143,8 @@ class SimHashBloomClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self.classes_, labels = np.unique(y, return_inverse=True)
         self.decay_ = self._choose_decay(len(y), len(self.classes_))
         self._seed = public_seed(self.random_state)
-        bits = sign_bits(x, self.n_bits_, self._seed)
-        self.counts_ = bit_counts(bits, labels.astype(np.int64), len(self.classes_))
+        bits = hash_signs(x, self.n_bits_, self._seed)
+        self.counts_ = count_bits(bits, labels.astype(np.int64), len(self.classes_))
         return self
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
@@ -163,7 +163,7 @@ class SimHashBloomClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     def _novelty(self, X: Any) -> Floats:
         check_is_fitted(self)
         x = validate_data(self, X, dtype=np.float64, reset=False)
-        bits = sign_bits(x, self.n_bits_, self._seed)
+        bits = hash_signs(x, self.n_bits_, self._seed)
         return np.asarray(bits.astype(np.float64) @ np.power(self.decay_, self.counts_).T)
 
     def _choose_bits(self, n_features: int) -> int:
@@ -175,7 +175,7 @@ class SimHashBloomClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
     def _choose_decay(self, n_rows: int, n_classes: int) -> float:
         if self.decay is None:
-            return matched_decay(n_rows, n_classes)
+            return derive_decay(n_rows, n_classes)
         if not 0 <= self.decay <= 1:
             raise ValueError(f"expected decay in [0, 1], got {self.decay!r}")
         return float(self.decay)

@@ -15,7 +15,7 @@ def demo(
     from fedneighbors.cli._console import progress_bar
     from fedneighbors.cli._results import print_tables, write_results
     from fedneighbors.records._storage import lock_folder
-    from fedneighbors.runs._flynn import demo as run_demo
+    from fedneighbors.runs._flynn import run_demo
 
     with lock_folder(out):
         with progress_bar() as progress:

@@ -52,8 +52,9 @@ def explain(
 ) -> None:
     """Show the chosen search algorithm and the predicted cost of each.
 
-    Accepts the options of "run fedknn" that affect the cost. Runs a sample search
-    at the parties and measures the links to them; charges nothing to a ledger.
+    Accepts the options of "run fedknn" that affect the cost. Runs a sample
+    search at the parties and measures the links to them. Charges nothing to a
+    ledger.
     """
     search = build_search(
         metric,
@@ -76,7 +77,7 @@ def _print_plan(plan: "Plan", label: str) -> None:
     from fedneighbors.cli._console import echo
     from fedneighbors.cli._results import print_grid
     from fedneighbors.records import ResultTable
-    from fedneighbors.reports._formatting import printable
+    from fedneighbors.reports._formatting import to_printable
 
     columns = ("algorithm", "exchanges", "returned", "local_s", "link_s", "broker_s", "total_s")
     rows = tuple(
@@ -84,5 +85,5 @@ def _print_plan(plan: "Plan", label: str) -> None:
         for p in plan.predictions
     )
     title, caption = f"The {plan.k} nearest to {label}", "Predicted seconds of each algorithm."
-    echo(f"{plan.algorithm}: {printable(plan.why, 1000)}", "green")
+    echo(f"{plan.algorithm}: {to_printable(plan.why, 1000)}", "green")
     print_grid(ResultTable("plan", title, columns, rows, caption=caption))

@@ -49,8 +49,8 @@ def show(
 ) -> None:
     """Show the budgets and the releases: time, recipient, cost.
 
-    "charged, no answer" marks a release whose process is still running or has failed. Its cost
-    counts as spent; if the same request is repeated, it is not charged again.
+    "charged, no answer" marks a release whose process is still running or has
+    failed. Its cost counts as spent; a repeated request is not charged again.
     """
     from fedneighbors.cli._console import echo
     from fedneighbors.privacy.ledger._ledger import Ledger
@@ -96,10 +96,9 @@ def budget(
 ) -> None:
     """Set the budget of a data set.
 
-    The budget limits the total cost of all releases of the data set.
-
-    Earlier charges count against it. Earlier budgets are no longer in force, but remain in the
-    ledger as entries. Without a budget, every release of a data set is refused.
+    The budget limits the total cost of all releases of the data set, earlier
+    ones included. It replaces earlier budgets, which remain in the ledger as
+    entries. Without a budget, every release of a data set is refused.
     """
     from fedneighbors.cli._console import echo
     from fedneighbors.privacy.ledger._ledger import Ledger
@@ -126,7 +125,7 @@ def export(
 ) -> None:
     """Write every entry as JSON lines or CSV.
 
-    Of a stored answer, only the SHA-256 digest and the size are written.
+    Stored answers are written as their size and SHA-256 digest only.
     """
     from fedneighbors.privacy.ledger._ledger import Ledger
     from fedneighbors.records import replace_file
@@ -152,8 +151,9 @@ def verify(
 ) -> None:
     """Check that nothing in a ledger was altered, and print its head.
 
-    The head is the number and digest of the last entry. Keep it elsewhere, and give it as --head
-    later: a ledger that lost or changed an entry since then is refused.
+    The head is the number and digest of the last entry. Keep it elsewhere, and
+    pass it as --head later: a ledger that has since lost or changed an entry is
+    refused.
     """
     from fedneighbors.cli._console import echo
     from fedneighbors.privacy.ledger._ledger import Ledger
@@ -174,10 +174,8 @@ def reconcile(
 ) -> None:
     """Accept a ledger that was restored from a backup.
 
-    The head file is written again.
-
-    Releases after the backup were paid, but the ledger does not know them. Set budgets that leave
-    their cost out before you reconcile.
+    Writes the head file again. Releases after the backup were charged, but are
+    not in the ledger: lower the budgets by their cost before you reconcile.
     """
     from fedneighbors.cli._console import echo
     from fedneighbors.privacy.ledger._ledger import Ledger
@@ -208,7 +206,7 @@ def _print_budgets(budgets: tuple["BudgetState", ...]) -> None:
             state.dataset,
             state.user or _ALL_USERS,
             str(state.allowed),
-            _usage_bar(_spent_share(state)),
+            _draw_bar(_compute_spent_fraction(state)),
             str(state.left).partition(",")[0],  # omit the delta of epsilon=..., delta=...
         )
         for state in budgets
@@ -257,8 +255,8 @@ def _latest_entries(entries: tuple["LedgerEntry", ...]) -> list["LedgerEntry"]:
     return latest
 
 
-def _spent_share(state: "BudgetState") -> float:
-    """Return the spent share of a budget; 1 for a zero budget.
+def _compute_spent_fraction(state: "BudgetState") -> float:
+    """Return the spent fraction of a budget; 1 for a zero budget.
 
     Delta is ignored.
     """
@@ -272,9 +270,9 @@ def _epsilon_or_rho(guarantee: "Guarantee") -> "Fraction":
     return guarantee.rho if isinstance(guarantee, ZCDP) else guarantee.epsilon
 
 
-def _usage_bar(share: float) -> str:
-    n_full = round(share * _BAR_WIDTH)
-    return "█" * n_full + "░" * (_BAR_WIDTH - n_full) + f" {share:4.0%}"
+def _draw_bar(fraction: float) -> str:
+    n_full = round(fraction * _BAR_WIDTH)
+    return "█" * n_full + "░" * (_BAR_WIDTH - n_full) + f" {fraction:4.0%}"
 
 
 def _export_row(entry: "LedgerEntry") -> dict[str, str | int]:

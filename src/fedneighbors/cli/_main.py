@@ -38,7 +38,7 @@ class OneLineFailures(TyperGroup):
         try:
             with warnings.catch_warnings():
                 if not ctx.params["traceback"]:
-                    warnings.showwarning = _once_per_text()
+                    warnings.showwarning = _make_warning_printer()
                 return super().invoke(ctx)
         except BrokenPipeError:  # the reader closed the pipe, which is not an error
             raise
@@ -51,7 +51,7 @@ class OneLineFailures(TyperGroup):
             raise typer.Exit(1) from error
 
 
-def _once_per_text() -> Callable[..., None]:
+def _make_warning_printer() -> Callable[..., None]:
     """Return a function that prints each warning text once, on one line.
 
     It replaces ``warnings.showwarning``, and omits the location in the code.

@@ -20,12 +20,12 @@ def report(
     from fedneighbors.records import read_record
     from fedneighbors.reports import save_figures, write_report
 
-    runs = [read_record(path) for path in records]
+    run_records = [read_record(path) for path in records]
     out.parent.mkdir(parents=True, exist_ok=True)
-    write_report(runs, out)
+    write_report(run_records, out)
     echo(f"report  {out}", "green")
     if figures is not None:
-        for path, record in zip(records, runs, strict=True):
-            folder = figures if len(runs) == 1 else figures / path.stem
+        for path, record in zip(records, run_records, strict=True):
+            folder = figures if len(run_records) == 1 else figures / path.stem
             save_figures(record, folder)
             echo(f"figures {folder}", "green")

@@ -15,7 +15,7 @@ from fedneighbors.cli._console import echo, print_error
 from fedneighbors.errors import MissingExtraError
 from fedneighbors.records import ResultTable, RunRecord, replace_file, write_record
 from fedneighbors.reports import save_figures, write_report
-from fedneighbors.reports._formatting import printable
+from fedneighbors.reports._formatting import to_printable
 from fedneighbors.reports._html import to_text
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def print_tables(record: RunRecord, names: Sequence[str] | None = None) -> None:
         if table.name not in image_tables and (names is None or table.name in names):
             print_grid(table)
     for note in record.notes:
-        echo(f"\N{BULLET} {printable(note, _MAX_TEXT)}")
+        echo(f"\N{BULLET} {to_printable(note, _MAX_TEXT)}")
 
 
 def print_grid(table: ResultTable) -> None:
@@ -52,19 +52,19 @@ def print_grid(table: ResultTable) -> None:
     ):
         longest = max((len(row[column]) for row in text_table.rows), default=0)
         printed.add_column(
-            Text(printable(heading)),
+            Text(to_printable(heading)),
             justify="right" if numeric else "left",
             no_wrap=numeric or longest <= (_MAX_UNWRAPPED_CELL if column else _MAX_UNWRAPPED_NAME),
         )
     for row in text_table.rows:
-        printed.add_row(*(Text(printable(cell, _MAX_CELL)) for cell in row))
-    echo(printable(table.title, _MAX_TEXT), "bold")
+        printed.add_row(*(Text(to_printable(cell, _MAX_CELL)) for cell in row))
+    echo(to_printable(table.title, _MAX_TEXT), "bold")
     console = Console(highlight=False)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = _REDIRECTED_WIDTH  # so that redirected output is not truncated
     console.print(printed)
     if table.caption:
-        echo(printable(table.caption, _MAX_TEXT))
+        echo(to_printable(table.caption, _MAX_TEXT))
     if text_table.n_hidden:
         echo(f"{text_table.n_hidden} more rows are in the record.")
 
@@ -104,8 +104,8 @@ def print_and_save_model(
     path: Path,
     *,
     source: Mapping[str, str],
-    shown: Sequence[str],
-    encoded: str,
+    tables: Sequence[str],
+    note: str,
 ) -> None:
     """Print a training's results; write its record, report, model and schema.
 
@@ -121,14 +121,14 @@ def print_and_save_model(
         Path of the model; the other files are written to its folder.
     source : mapping of str to str
         Source of the rows, for the record.
-    shown : sequence of str
+    tables : sequence of str
         Names of the tables to print.
-    encoded : str
-        Note for the record that cells were encoded; empty if they were not.
+    note : str
+        Note to add to the record; empty for none.
     """
-    notes = (*record.notes, encoded) if encoded else record.notes
+    notes = (*record.notes, note) if note else record.notes
     record = replace(record, parameters={**source, **record.parameters}, notes=notes)
-    print_tables(record, shown)
+    print_tables(record, tables)
     write_results(record, path.parent, name="record")
     model.save(path)
     echo(f"model   {path}", "green")

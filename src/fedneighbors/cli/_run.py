@@ -35,15 +35,15 @@ from fedneighbors.cli._splits import (
     write_manifest,
 )
 
-_FILLED = (
+_FILLED_NOTE = (
     "Medians of missing cells and categories of nominal columns come from all rows of the file, "
     "including held-out ones, and were not agreed by the parties: they are treated as public here."
 )
-_ENCODED = (
+_ENCODED_NOTE = (
     "Categories of nominal columns come from all rows of the file, including held-out ones, and "
     "were not agreed by the parties: they are treated as public here."
 )
-_ENCODED_BY_CLIENTS = (
+_CLIENTS_NOTE = (
     "Categories of nominal columns come from all rows of the file, including held-out ones, and "
     "were not agreed by the clients."
 )
@@ -120,9 +120,9 @@ class Training:
         parameters: dict[str, Any],
         *,
         model_file: str,
-        shown: Sequence[str],
-        filled: bool = False,
-        encoded: str,
+        tables: Sequence[str],
+        fills_cells: bool = False,
+        note: str,
         keep_missing: bool = False,
         **options: bool,
     ) -> None:
@@ -136,12 +136,12 @@ class Training:
             Arguments of its estimator.
         model_file : str
             File name of the model.
-        shown : sequence of str
-            Tables to print.
-        filled : bool
-            Add the note also if there are no nominal columns, because missing cells were filled.
-        encoded : str
-            Note for the record if the table has nominal columns.
+        tables : sequence of str
+            Names of the tables to print.
+        fills_cells : bool
+            Missing cells were filled: add the note even without nominal columns.
+        note : str
+            Note for the record of a table with nominal columns.
         keep_missing : bool
             Leave missing cells of numeric columns NaN.
         **options
@@ -173,16 +173,16 @@ class Training:
                     progress=progress,
                     **options,
                 )
-            drafted = None if self.schema else table.schema
-            needs_note = drafted is not None and (filled or bool(drafted.nominal_names))
+            draft = None if self.schema else table.schema
+            needs_note = draft is not None and (fills_cells or bool(draft.nominal_names))
             print_and_save_model(
                 model,
                 record,
                 table,
                 self.out / model_file,
                 source=data_split.source,
-                shown=shown,
-                encoded=encoded if needs_note else "",
+                tables=tables,
+                note=note if needs_note else "",
             )
             # exact counts would void the guarantee of a private model
             if parameters.get("privacy") is None:
@@ -259,9 +259,9 @@ def flynn(
         run_flynn,
         {name: value for name, value in options.items() if value is not None},
         model_file="model.fnn",
-        shown=["summary"],
-        filled=True,
-        encoded=_FILLED,
+        tables=["summary"],
+        fills_cells=True,
+        note=_FILLED_NOTE,
         search=search,
     )
 
@@ -307,8 +307,8 @@ def fedpnn(
         run_fedpnn,
         parameters,
         model_file="model.fnp",
-        shown=["summary", "exposure", "columns"],
-        encoded=_ENCODED,
+        tables=["summary", "exposure", "columns"],
+        note=_ENCODED_NOTE,
         keep_missing=True,
     )
 
@@ -354,8 +354,8 @@ def knnper(
         run_knnper,
         parameters,
         model_file="model.fnk",
-        shown=["summary", "clients"],
-        encoded=_ENCODED_BY_CLIENTS,
+        tables=["summary", "clients"],
+        note=_CLIENTS_NOTE,
         with_baselines=baselines,
     )
 

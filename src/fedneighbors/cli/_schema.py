@@ -16,7 +16,7 @@ _HEADER = """\
 # Columns and labels of a table: kinds, ranges and categories, and a rule for missing cells.
 # missing: a value to fill in, "drop" to drop the row, or "keep" to leave it missing.
 # Drafted from rows. If these are private, this file discloses facts about them: replace ranges,
-# categories, classes and values by those of public knowledge before you share or use it.
+# categories, classes and values by publicly known ones before you share or use it.
 
 """
 
@@ -43,11 +43,11 @@ def draft(
 
     if out.exists():
         raise FileExistsError(f"{out} exists; delete it, or name another file with --out")
-    drafted = Schema.draft(read_columns(data, nominal=[label]), label)
-    replace_file(out, (_HEADER + drafted.to_toml()).encode("utf-8"))
+    schema_draft = Schema.draft(read_columns(data, nominal=[label]), label)
+    replace_file(out, (_HEADER + schema_draft.to_toml()).encode("utf-8"))
     print_warning(
         f"{out} has ranges, categories and labels of {data}; a draft from private rows is itself "
-        "a disclosure: replace them by public knowledge"
+        "a disclosure: replace them by publicly known ones"
     )
     echo(f"schema {out}", "green")
 

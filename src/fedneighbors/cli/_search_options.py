@@ -92,7 +92,7 @@ LimitOption = Annotated[
 ObjectSplitOption = Annotated[
     str,
     typer.Option(
-        help="Split of the objects: uniform, zipf:S (the i-th party's share is proportional to "
+        help="Split of the objects: uniform, zipf:S (the i-th party's size is proportional to "
         "i**-S), or natural (by --party-column).",
         rich_help_panel=_DATA,
     ),

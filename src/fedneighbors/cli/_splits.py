@@ -125,12 +125,12 @@ def read_data(
 
 def _check_columns(name: str, label: str, party_column: str | None, schema: Path | None) -> None:
     """Raise if column options are given for a named data set."""
-    given = {
+    options = {
         "--label": None if label == _DEFAULT_LABEL else label,
         "--party-column": party_column,
         "--schema": None if schema is None else str(schema),
     }
-    for option, column in given.items():
+    for option, column in options.items():
         if column is not None:
             raise typer.BadParameter(
                 f"{option} {column!r} is for files, but {name!r} is not a file: it is read "
@@ -182,8 +182,8 @@ def read_and_split(
         name, label=label, party_column=party_column, schema=schema, keep_missing=keep_missing
     )
     owners, manifest = split_data(table, split)
-    by = party_column or split.kind.value
-    source = {"data": Path(name).name, "label": label, "parties by": by}
+    parties_by = party_column or split.kind.value
+    source = {"data": Path(name).name, "label": label, "parties by": parties_by}
     return SplitData(table, owners, manifest, source)
 
 

@@ -221,7 +221,7 @@ def _read_table(
 def _read_vectors(
     file: Path, schema: Schema, *, owner: str | None, label: str | None, complete: bool
 ) -> Objects:
-    """Read the rows that a schema allows as vectors, each row by itself."""
+    """Read the rows that a schema allows, as vectors."""
     names = [name for name in (owner, label) if name is not None]
     cells, n_unreadable = read_cells(file, [*schema.column_names, *names])
     encoded = replace(schema, label="", classes=()).encode(cells)

@@ -161,7 +161,7 @@ def check_noise_shares(masked: MaskedRound, *, n_shares: int, colluders: int) ->
     """
     try:
         n_guaranteed = guaranteed_shares(
-            n_asked=masked.n_asked, threshold=masked.threshold, colluders=colluders
+            n_invited=masked.n_invited, threshold=masked.threshold, colluders=colluders
         )
     except PrivacyError as error:
         raise Refused(

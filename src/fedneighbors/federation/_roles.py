@@ -37,15 +37,15 @@ class MaskedRound:
         Hexadecimal digest of the opening, all keys and the parties; new for every masked sum.
     n_parties : int
         Number of parties whose replies may be in the sum.
-    n_asked : int
-        Number of parties with which the sum was opened, including those that have dropped out.
+    n_invited : int
+        Number of parties invited to the sum, including those that have dropped out.
     threshold : int
         Minimum number of parties in the sum; a sum of fewer is never unmasked.
     """
 
     id: str
     n_parties: int
-    n_asked: int
+    n_invited: int
     threshold: int
 
 

@@ -269,7 +269,7 @@ def check_private(network: Network, shape: tuple[int, ...], dtype: torch.dtype) 
     if is_mixing:
         raise ValueError(
             "the model cannot be trained with DP-SGD: the gradient of a row depends on other rows. "
-            "Remove what combines rows of a batch or remembers earlier ones from its forward()"
+            "Remove layers from its forward() that combine rows of a batch or remember earlier rows"
         )
     if unused:
         raise ValueError(

@@ -54,10 +54,10 @@ class SplitHeads(NamedTuple):
 def split_heads(
     network: Network, tasks: Sequence[LocalTask], x: Tensor, y: Tensor, *, device: Device
 ) -> SplitHeads | None:
-    """Return what is needed to train heads separately from the other layers.
+    """Return the head as a network, with its inputs, labels and tasks.
 
-    The result is None if no client has rows, or unless the head is a single layer with a single
-    input whose output is the network's scores: such a network is trained as a whole.
+    The result is None, and the network must be trained as a whole, if no client has rows or the
+    head is not a single layer with a single input and the network's scores as output.
     """
     head = network.head_network()
     rows = [torch.from_numpy(task.rows) for task in tasks if len(task.rows)]

@@ -237,13 +237,13 @@ def split(
     return _BY_LABELS[kind](y, n_parties, seed=seed, **parameters)
 
 
-def _check_no_missing(column: npt.NDArray[Any], what: str, error: type[Exception]) -> None:
+def _check_no_missing(column: npt.NDArray[Any], name: str, error: type[Exception]) -> None:
     """Check that no cell is None, NaN or an empty string."""
     cells = column.tolist()
     missing = [row for row, cell in enumerate(cells) if cell is None or cell != cell or cell == ""]
     if missing:
         raise error(
-            f"the {what} is missing in {len(missing)} rows, first in row {missing[0]}; "
+            f"the {name} is missing in {len(missing)} rows, first in row {missing[0]}; "
             "fill or remove these rows"
         )
 

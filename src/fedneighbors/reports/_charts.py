@@ -14,10 +14,10 @@ from fedneighbors.reports._style import (
     MARKERS,
     MUTED,
     TEXT,
-    colors,
     darken,
     label_axis,
     label_ticks,
+    list_colors,
     set_log_scales,
 )
 
@@ -31,11 +31,11 @@ _BAR_MARGIN = 0.1  # room for values beyond the bars, as a fraction of the axis
 
 def draw_lines(axes: Axes, chart: Chart, panel: Panel) -> None:
     """Draw one line per series, with an optional error band."""
-    palette = colors(len(chart.hues))
+    palette = list_colors(len(chart.hues))
     for series in panel.series:
         order = np.argsort(series.x, kind="stable")
         x, y, error = series.x[order], series.y[order], series.error[order]
-        color, style = palette[series.order], _line_style(series)
+        color, style = palette[series.order], _choose_line_style(series)
         axes.plot(x, y, color=color, label=series.name, **style)
         if np.isfinite(error).any():
             axes.fill_between(x, y - error, y + error, color=color, alpha=0.16, linewidth=0)
@@ -44,7 +44,7 @@ def draw_lines(axes: Axes, chart: Chart, panel: Panel) -> None:
 
 def draw_points(axes: Axes, chart: Chart, panel: Panel) -> None:
     """Draw the points of each series, with optional error bars."""
-    palette = colors(len(chart.hues))
+    palette = list_colors(len(chart.hues))
     for series in panel.series:
         color, marker = palette[series.order], MARKERS[series.order % len(MARKERS)]
         axes.errorbar(
@@ -67,7 +67,7 @@ def draw_points(axes: Axes, chart: Chart, panel: Panel) -> None:
 def draw_reliability(axes: Axes, chart: Chart, panel: Panel) -> None:
     """Draw observed frequency against predicted probability, on the unit square."""
     axes.fill_between([0, 1], [0, 1], color=MUTED, alpha=0.06, linewidth=0)
-    palette = colors(len(chart.hues))
+    palette = list_colors(len(chart.hues))
     for series in panel.series:
         order = np.argsort(series.x, kind="stable")
         axes.errorbar(
@@ -77,7 +77,7 @@ def draw_reliability(axes: Axes, chart: Chart, panel: Panel) -> None:
             label=series.name,
             color=palette[series.order],
             elinewidth=1,
-            **_line_style(series),
+            **_choose_line_style(series),
         )
     axes.plot([0, 1], [0, 1], color=MUTED, linestyle=(0, (4, 3)), linewidth=1, zorder=1)
     axes.set(xlim=_UNIT_LIMITS, ylim=_UNIT_LIMITS, aspect="equal")
@@ -88,7 +88,7 @@ def draw_reliability(axes: Axes, chart: Chart, panel: Panel) -> None:
 
 def draw_bars(axes: Axes, chart: Chart, panel: Panel) -> None:
     """Draw one bar per category and series, with errors and values."""
-    palette = colors(len(chart.hues))
+    palette = list_colors(len(chart.hues))
     width = 0.8 / max(1, len(chart.hues))
     horizontal = has_horizontal_bars(chart)
     for series in panel.series:
@@ -106,7 +106,7 @@ def draw_bars(axes: Axes, chart: Chart, panel: Panel) -> None:
 
 def draw_stacked(axes: Axes, chart: Chart, panel: Panel) -> None:
     """Draw one stacked bar per category, with one segment per series."""
-    palette = colors(len(chart.hues), ordered=len(chart.hues) > 4)
+    palette = list_colors(len(chart.hues), ordered=len(chart.hues) > 4)
     horizontal = has_horizontal_bars(chart)
     base = np.zeros(len(chart.categories))
     for series in panel.series:
@@ -131,7 +131,7 @@ def draw_stacked(axes: Axes, chart: Chart, panel: Panel) -> None:
 def label_series_ends(axes: Axes, panel: Panel, palette: Sequence[str]) -> None:
     """Label each series at the right edge, near its last point's height."""
     axes.autoscale_view()
-    ends = sorted(((_end_height(axes, s), s) for s in panel.series), key=lambda end: end[0])
+    ends = sorted(((_find_end_height(axes, s), s) for s in panel.series), key=lambda end: end[0])
     for height, (_, series) in zip(_spread_labels([end for end, _ in ends]), ends, strict=True):
         axes.annotate(
             series.name,
@@ -160,7 +160,7 @@ def _spread_labels(heights: Sequence[float]) -> list[float]:
     return spread
 
 
-def _end_height(axes: Axes, series: Series) -> float:
+def _find_end_height(axes: Axes, series: Series) -> float:
     """Return the height of the last drawable point, relative to the axes."""
     drawable = np.isfinite(series.x) & np.isfinite(series.y)
     if not drawable.any():
@@ -171,7 +171,7 @@ def _end_height(axes: Axes, series: Series) -> float:
     return min(max(height, 0.0), 1.0) if np.isfinite(height) else 0.0
 
 
-def _line_style(series: Series) -> dict[str, Any]:
+def _choose_line_style(series: Series) -> dict[str, Any]:
     draw_markers = len(series.x) <= 40  # more markers would overlap
     return {
         "linestyle": DASHES[series.order // len(MARKERS) % len(DASHES)],
@@ -215,7 +215,7 @@ def has_horizontal_bars(chart: Chart) -> bool:
     return longest > _MAX_VERTICAL_NAME or longest * len(chart.categories) > 90
 
 
-def horizontal_bars_height(chart: Chart) -> float:
+def measure_bars(chart: Chart) -> float:
     """Return the height of a panel of horizontal bars, in inches."""
     n_adjacent = 1 if chart.figure.kind == "stacked" else len(chart.hues)
     return min(0.9 + len(chart.categories) * max(0.3, 0.2 * n_adjacent), 14.0)

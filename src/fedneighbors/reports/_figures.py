@@ -20,13 +20,13 @@ from fedneighbors.reports._charts import (
     draw_reliability,
     draw_stacked,
     has_horizontal_bars,
-    horizontal_bars_height,
     label_series_ends,
+    measure_bars,
 )
-from fedneighbors.reports._formatting import printable
-from fedneighbors.reports._grids import draw_heatmap, draw_images, heatmap_size, sheet_size
+from fedneighbors.reports._formatting import to_printable
+from fedneighbors.reports._grids import draw_heatmap, draw_images, measure_heatmap, measure_sheet
 from fedneighbors.reports._series import Chart, Panel, build_chart
-from fedneighbors.reports._style import MUTED, RC_PARAMS, colors
+from fedneighbors.reports._style import MUTED, RC_PARAMS, list_colors
 
 _DRAW_FUNCTIONS: Mapping[str, Callable[[Axes, Chart, Panel], None]] = {
     "line": draw_lines,
@@ -88,10 +88,10 @@ def _draw_figure(figure: Figure, table: ResultTable) -> MplFigure:
     if not table.rows:
         return _draw_no_data()
     if figure.kind == "images":
-        fig = MplFigure(figsize=sheet_size(figure, table))
+        fig = MplFigure(figsize=measure_sheet(figure, table))
         draw_images(fig.add_axes((0, 0, 1, 1)), figure, table)
     elif figure.kind == "heatmap":
-        fig = MplFigure(figsize=heatmap_size(figure, table), layout="constrained")
+        fig = MplFigure(figsize=measure_heatmap(figure, table), layout="constrained")
         draw_heatmap(fig, figure, table)
     else:
         fig = draw_panels(figure, table)
@@ -101,12 +101,12 @@ def _draw_figure(figure: Figure, table: ResultTable) -> MplFigure:
 def draw_panels(figure: Figure, table: ResultTable) -> MplFigure:
     """Draw a chart with one panel per facet."""
     data = build_chart(figure, table, categorical=figure.kind in _BAR_KINDS)
-    n_columns = _n_panel_columns(len(data.panels))
+    n_columns = _count_panel_columns(len(data.panels))
     n_rows = math.ceil(len(data.panels) / n_columns)
-    width, height = _panel_size(data, n_columns)
-    size = (width * n_columns + _end_label_width(data), height * n_rows)
+    width, height = _measure_panel(data, n_columns)
+    size = (width * n_columns + _measure_end_labels(data), height * n_rows)
     fig = MplFigure(figsize=size, layout="constrained")
-    share_x, share_y = _shared_axes(data)
+    share_x, share_y = _find_shared_axes(data)
     grid = fig.subplots(n_rows, n_columns, squeeze=False, sharex=share_x, sharey=share_y)
     for axes, panel in zip(grid.flat, data.panels, strict=False):
         _DRAW_FUNCTIONS[figure.kind](axes, data, panel)
@@ -118,22 +118,22 @@ def draw_panels(figure: Figure, table: ResultTable) -> MplFigure:
     return fig
 
 
-def _n_panel_columns(n_panels: int) -> int:
+def _count_panel_columns(n_panels: int) -> int:
     return {1: 1, 2: 2, 4: 2}.get(n_panels, 3)
 
 
-def _panel_size(data: Chart, n_columns: int) -> tuple[float, float]:
+def _measure_panel(data: Chart, n_columns: int) -> tuple[float, float]:
     """Return the width and height of a panel in inches."""
     if data.figure.kind in _SQUARE_KINDS or data.figure.diagonal:
         side = {1: 3.8, 2: 3.3, 3: 2.5}[n_columns]
         return side, side
     width = {1: 6.6, 2: 3.7, 3: 2.7}[n_columns]
     if data.figure.kind in _BAR_KINDS and has_horizontal_bars(data):
-        return width, horizontal_bars_height(data)
+        return width, measure_bars(data)
     return width, {1: 3.3, 2: 2.7, 3: 2.3}[n_columns]
 
 
-def _end_label_width(data: Chart) -> float:
+def _measure_end_labels(data: Chart) -> float:
     """Return the inches to add for names right of a square panel.
 
     Without them, the layout would shrink the panel.
@@ -153,7 +153,7 @@ def _has_end_labels(data: Chart) -> bool:
     )
 
 
-def _shared_axes(data: Chart) -> tuple[bool, bool]:
+def _find_shared_axes(data: Chart) -> tuple[bool, bool]:
     """Return whether panels share the x axis and the y axis."""
     horizontal = data.figure.kind in _BAR_KINDS and has_horizontal_bars(data)
     y_values = [np.concatenate([series.y for series in panel.series]) for panel in data.panels]
@@ -203,7 +203,7 @@ def _label_series(fig: MplFigure, panels: list[Axes], data: Chart) -> None:
     if len(data.hues) == 1 and not data.hues[0]:
         return
     if _has_end_labels(data):
-        label_series_ends(panels[0], data.panels[0], colors(len(data.hues)))
+        label_series_ends(panels[0], data.panels[0], list_colors(len(data.hues)))
         return
     handles: dict[str, Artist] = {}
     for axes in panels:
@@ -237,7 +237,7 @@ def _write_title(fig: MplFigure, title: str) -> None:
     box = fig.get_tightbbox()
     width, height = fig.get_size_inches()
     x, y = box.x0 / width, (box.y1 + 0.12) / height
-    fig.text(x, y, printable(title, 90), va="bottom", fontsize=11, fontweight="bold")
+    fig.text(x, y, to_printable(title, 90), va="bottom", fontsize=11, fontweight="bold")
 
 
 def _draw_no_data() -> MplFigure:

@@ -21,14 +21,14 @@ def is_seconds(column: str) -> bool:
     return column == "seconds" or column.endswith("_s")
 
 
-def heading(column: str) -> str:
+def format_heading(column: str) -> str:
     """Return a column name as a heading, without its unit.
 
     The formatted values of the column have the unit.
 
     Examples
     --------
-    >>> [heading(column) for column in ("upload_bytes", "fit_s", "n_parties", "bytes")]
+    >>> [format_heading(column) for column in ("upload_bytes", "fit_s", "n_parties", "bytes")]
     ['upload', 'fit', 'n parties', 'bytes']
     """
     if is_bytes(column):
@@ -124,7 +124,7 @@ def format_cells(column: str, values: Sequence[Scalar]) -> list[str]:
     >>> format_cells("upload_bytes", [1500, None]), format_cells("fit_s", [0.5])
     (['1.5 kB', '–'], ['500 ms'])
     """
-    decimals = _common_decimals([value for value in values if isinstance(value, float)])
+    decimals = _choose_decimals([value for value in values if isinstance(value, float)])
     return [_format_cell(column, value, decimals) for value in values]
 
 
@@ -146,7 +146,7 @@ def _format_cell(column: str, value: Scalar, decimals: int | None) -> str:
     return _replace_minus(f"{value:,.{decimals}f}")
 
 
-def _common_decimals(values: Sequence[float]) -> int | None:
+def _choose_decimals(values: Sequence[float]) -> int | None:
     """Return a number of decimals for all values, or None.
 
     It shows four significant digits of the largest value, or fewer if no value has more decimals.
@@ -173,12 +173,12 @@ def _replace_minus(text: str) -> str:
     return "0" if text == "-0" else _MINUS + text[1:] if text.startswith("-") else text
 
 
-def printable(text: str, max_length: int = 40) -> str:
+def to_printable(text: str, max_length: int = 40) -> str:
     r"""Put spaces for unprintable characters; cut to a maximum length.
 
     Examples
     --------
-    >>> printable("a\tb"), printable("abcdefgh", 5)
+    >>> to_printable("a\tb"), to_printable("abcdefgh", 5)
     ('a b', 'abcd…')
     """
     visible = "".join(character if character.isprintable() else " " for character in text)

@@ -12,9 +12,17 @@ from matplotlib.patches import Rectangle
 
 from fedneighbors._typing import Floats
 from fedneighbors.records import Figure, ResultTable, Scalar, decode_pixels
-from fedneighbors.reports._formatting import format_cells, printable
-from fedneighbors.reports._series import column_labels, column_values, to_floats
-from fedneighbors.reports._style import FRAME, MUTED, TEXT, colors, darken, label_axis, label_ticks
+from fedneighbors.reports._formatting import format_cells, to_printable
+from fedneighbors.reports._series import format_column, read_column, to_floats
+from fedneighbors.reports._style import (
+    FRAME,
+    MUTED,
+    TEXT,
+    darken,
+    label_axis,
+    label_ticks,
+    list_colors,
+)
 
 _MAX_IMAGES = 200
 _IMAGES_PER_LINE = 10
@@ -38,10 +46,10 @@ class _Line:
     rows: tuple[int, ...]
 
 
-def sheet_size(figure: Figure, table: ResultTable) -> tuple[float, float]:
+def measure_sheet(figure: Figure, table: ResultTable) -> tuple[float, float]:
     """Return the width and height of a sheet of images in inches."""
     lines = _arrange_lines(figure, table)
-    return _IMAGE_INCHES * _PITCH_X * _n_columns(lines), _IMAGE_INCHES * _PITCH_Y * len(lines)
+    return _IMAGE_INCHES * _PITCH_X * _count_columns(lines), _IMAGE_INCHES * _PITCH_Y * len(lines)
 
 
 def draw_images(axes: Axes, figure: Figure, table: ResultTable) -> None:
@@ -53,18 +61,18 @@ def draw_images(axes: Axes, figure: Figure, table: ResultTable) -> None:
         If an image cell is not an image.
     """
     lines = _arrange_lines(figure, table)
-    hues, texts = column_labels(figure.hue, table), column_labels(figure.x, table)
+    hues, texts = format_column(figure.hue, table), format_column(figure.x, table)
     palette = _draw_color_legend(axes, hues) if figure.hue else {}
-    pixels = column_values(figure.y, table)
+    pixels = read_column(figure.y, table)
     for line_index, line in enumerate(lines):
         top = _PITCH_Y * line_index
         axes.text(-0.2, top + 0.5, line.label, ha="right", va="center", fontsize=8.5)
         for column, row in enumerate(line.rows):
             _draw_image(axes, pixels[row], left=_PITCH_X * column, top=top)
             middle, color = _PITCH_X * column + 0.5, palette.get(hues[row], MUTED)
-            caption = printable(texts[row], 16)
+            caption = to_printable(texts[row], 16)
             axes.text(middle, top + 1.06, caption, ha="center", va="top", fontsize=7.5, color=color)
-    axes.set(xlim=(-0.05, _PITCH_X * _n_columns(lines)), ylim=(_PITCH_Y * len(lines), -0.05))
+    axes.set(xlim=(-0.05, _PITCH_X * _count_columns(lines)), ylim=(_PITCH_Y * len(lines), -0.05))
     axes.set_aspect("equal")
     axes.set_axis_off()
     if len(table.rows) > _MAX_IMAGES:
@@ -74,7 +82,7 @@ def draw_images(axes: Axes, figure: Figure, table: ResultTable) -> None:
 
 def _arrange_lines(figure: Figure, table: ResultTable) -> list[_Line]:
     """Arrange images in lines; each facet begins a new line."""
-    facets = column_labels(figure.facet, table)[:_MAX_IMAGES]
+    facets = format_column(figure.facet, table)[:_MAX_IMAGES]
     lines = []
     for facet in dict.fromkeys(facets):
         rows = [row for row, label in enumerate(facets) if label == facet]
@@ -84,19 +92,19 @@ def _arrange_lines(figure: Figure, table: ResultTable) -> list[_Line]:
     return lines
 
 
-def _n_columns(lines: list[_Line]) -> int:
+def _count_columns(lines: list[_Line]) -> int:
     return max(len(line.rows) for line in lines)
 
 
 def _draw_color_legend(axes: Axes, hues: list[str]) -> dict[str, str]:
     """Draw the legend of the first five colours; return all colours."""
     names = list(dict.fromkeys(hues))
-    palette = dict(zip(names, map(darken, colors(len(names))), strict=True))
+    palette = dict(zip(names, map(darken, list_colors(len(names))), strict=True))
     for column, label in enumerate(names[: _IMAGES_PER_LINE // 2]):
         axes.text(
             2 * _PITCH_X * column,
             -0.16,
-            f"\N{BLACK SQUARE} {printable(label, 16)}",
+            f"\N{BLACK SQUARE} {to_printable(label, 16)}",
             va="bottom",
             fontsize=8.5,
             color=palette[label],
@@ -122,9 +130,9 @@ def _draw_image(axes: Axes, cell: Scalar, *, left: float, top: float) -> None:
     )
 
 
-def heatmap_size(figure: Figure, table: ResultTable) -> tuple[float, float]:
+def measure_heatmap(figure: Figure, table: ResultTable) -> tuple[float, float]:
     """Return the width and height of a heat map in inches."""
-    n_rows, n_columns = (len(set(column_labels(c, table))) for c in (figure.y, figure.x))
+    n_rows, n_columns = (len(set(format_column(c, table))) for c in (figure.y, figure.x))
     return min(2.4 + 0.5 * n_columns, 8.0), min(1.4 + 0.34 * n_rows, 9.0)
 
 
@@ -137,11 +145,11 @@ def draw_heatmap(fig: MplFigure, figure: Figure, table: ResultTable) -> None:
     """
     axes = fig.subplots()
     value_column = figure.hue or figure.y
-    rows, columns = _positions(figure.y, table), _positions(figure.x, table)
+    rows, columns = _number_labels(figure.y, table), _number_labels(figure.x, table)
     values: Floats = np.full((len(rows), len(columns)), np.nan)
-    y = [rows[label] for label in column_labels(figure.y, table)]
-    x = [columns[label] for label in column_labels(figure.x, table)]
-    values[y, x] = to_floats(column_values(value_column, table))
+    y = [rows[label] for label in format_column(figure.y, table)]
+    x = [columns[label] for label in format_column(figure.x, table)]
+    values[y, x] = to_floats(read_column(value_column, table))
     finite = values[np.isfinite(values)]
     if finite.size and finite.min() < 0 < finite.max():
         largest = float(np.abs(finite).max())
@@ -164,9 +172,9 @@ def draw_heatmap(fig: MplFigure, figure: Figure, table: ResultTable) -> None:
     label_axis(color_bar.ax.yaxis, value_column)
 
 
-def _positions(column: str, table: ResultTable) -> dict[str, int]:
+def _number_labels(column: str, table: ResultTable) -> dict[str, int]:
     """Return the position of each distinct label, in order of appearance."""
-    return {label: i for i, label in enumerate(dict.fromkeys(column_labels(column, table)))}
+    return {label: i for i, label in enumerate(dict.fromkeys(format_column(column, table)))}
 
 
 def _write_cells(axes: Axes, image: AxesImage, values: Floats, column: str) -> None:

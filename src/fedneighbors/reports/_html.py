@@ -12,9 +12,9 @@ from fedneighbors.records import Figure, ResultTable, Round, RunRecord, Scalar, 
 from fedneighbors.reports._formatting import (
     format_bytes,
     format_cells,
+    format_heading,
     format_number,
     format_seconds,
-    heading,
 )
 
 _MAX_ROWS = 200
@@ -222,7 +222,7 @@ def to_text(table: ResultTable, *, omit: Sequence[str] = (), limit: int = _MAX_R
     names = [table.columns[index] for index in columns]
     texts = [format_cells(name, column) for name, column in zip(names, values, strict=True)]
     return TextTable(
-        headings=tuple(heading(name) for name in names),
+        headings=tuple(format_heading(name) for name in names),
         numeric=tuple(_is_numeric(column) for column in values),
         rows=tuple(zip(*texts, strict=True)),
         n_hidden=max(0, len(table.rows) - limit),
@@ -232,7 +232,7 @@ def to_text(table: ResultTable, *, omit: Sequence[str] = (), limit: int = _MAX_R
 def _build_section(table: ResultTable, record: RunRecord, draw: Renderer) -> Section:
     figures = [figure for figure in record.figures if figure.table == table.name]
     pixels = [figure.y for figure in figures if figure.kind == "images"]
-    title = table.title or heading(table.name)
+    title = table.title or format_heading(table.name)
     max_open_rows = _MAX_OPEN_ROWS_BELOW_FIGURE if figures else _MAX_OPEN_ROWS
     return Section(
         title=title,

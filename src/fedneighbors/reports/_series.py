@@ -8,7 +8,7 @@ import numpy as np
 
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.records import Figure, ResultTable, Scalar
-from fedneighbors.reports._formatting import format_cells, printable
+from fedneighbors.reports._formatting import format_cells, to_printable
 
 _MAX_PANELS = 24
 _MAX_SERIES = 24
@@ -78,7 +78,7 @@ def build_chart(figure: Figure, table: ResultTable, *, categorical: bool = False
     """
     hues, hue = _encode_labels(figure.hue, table)
     facets, facet = _encode_labels(figure.facet, table)
-    values = column_values(figure.x, table)
+    values = read_column(figure.x, table)
     is_categorical = categorical or not all(_is_number(value) for value in values)
     categories, x = _encode_labels(figure.x, table) if is_categorical else ((), to_floats(values))
     points = _PointArrays(hue, facet, x.astype(np.float64), figure, table)
@@ -87,16 +87,16 @@ def build_chart(figure: Figure, table: ResultTable, *, categorical: bool = False
     return Chart(
         figure,
         tuple(
-            Panel(title, points.panel_series(index, hues[:_MAX_SERIES]))
+            Panel(title, points.select_series(index, hues[:_MAX_SERIES]))
             for index, title in enumerate(facets[:_MAX_PANELS])
         ),
         hues[:_MAX_SERIES],
         categories[:_MAX_CATEGORIES],
-        _omission_notes(len(facets), len(hues), len(categories)),
+        _describe_omissions(len(facets), len(hues), len(categories)),
     )
 
 
-def column_values(name: str, table: ResultTable) -> Sequence[Scalar]:
+def read_column(name: str, table: ResultTable) -> Sequence[Scalar]:
     """Return a column's values, or only None if ``name`` is empty."""
     if not name:
         return (None,) * len(table.rows)
@@ -104,10 +104,11 @@ def column_values(name: str, table: ResultTable) -> Sequence[Scalar]:
     return [row[index] for row in table.rows]
 
 
-def column_labels(name: str, table: ResultTable) -> list[str]:
+def format_column(name: str, table: ResultTable) -> list[str]:
     """Return a column's values as text, empty if ``name`` is empty."""
-    values = column_values(name, table)
-    return [printable(text) for text in format_cells(name, values)] if name else [""] * len(values)
+    values = read_column(name, table)
+    texts = format_cells(name, values) if name else [""] * len(values)
+    return [to_printable(text) for text in texts]
 
 
 class _PointArrays:
@@ -122,10 +123,10 @@ class _PointArrays:
         self.hue = hue
         self.facet = facet
         self.x = x
-        self.y = to_floats(column_values(figure.y, table))
-        self.error = np.abs(to_floats(column_values(figure.error, table)))
+        self.y = to_floats(read_column(figure.y, table))
+        self.error = np.abs(to_floats(read_column(figure.error, table)))
 
-    def panel_series(self, facet: int, hues: Sequence[str]) -> tuple[Series, ...]:
+    def select_series(self, facet: int, hues: Sequence[str]) -> tuple[Series, ...]:
         """Return a panel's non-empty series."""
         series = []
         for order, name in enumerate(hues):
@@ -140,7 +141,7 @@ def _encode_labels(name: str, table: ResultTable) -> tuple[tuple[str, ...], Inte
 
     The distinct labels are in order of first appearance.
     """
-    labels = column_labels(name, table)
+    labels = format_column(name, table)
     index_of = {label: index for index, label in enumerate(dict.fromkeys(labels))}
     return tuple(index_of), np.array([index_of[label] for label in labels], dtype=np.int64)
 
@@ -163,7 +164,7 @@ def to_floats(values: Sequence[Scalar]) -> Floats:
     return np.array(drawable, dtype=np.float64)
 
 
-def _omission_notes(n_facets: int, n_hues: int, n_categories: int) -> tuple[str, ...]:
+def _describe_omissions(n_facets: int, n_hues: int, n_categories: int) -> tuple[str, ...]:
     return tuple(
         f"the first {limit} of {count} {items}"
         for count, limit, items in (

@@ -16,11 +16,11 @@ from matplotlib.ticker import Formatter, LogLocator, NullFormatter, NullLocator
 
 from fedneighbors.reports._formatting import (
     format_bytes,
+    format_heading,
     format_number,
-    heading,
     is_bytes,
     is_seconds,
-    printable,
+    to_printable,
 )
 
 TEXT = "#1d2733"
@@ -92,7 +92,7 @@ def darken(color: str) -> str:
     return "#" + "".join(f"{channel:02x}" for channel in channels)
 
 
-def colors(n_colors: int, *, ordered: bool = False) -> list[str]:
+def list_colors(n_colors: int, *, ordered: bool = False) -> list[str]:
     """Return hexadecimal colours, one for each group.
 
     Parameters
@@ -145,7 +145,7 @@ class TickLabels(Formatter):
 def label_axis(axis: Axis, column: str, *, log: bool = False) -> None:
     """Label an axis with its column and unit; format its ticks."""
     unit = " (s)" if is_seconds(column) and column != "seconds" else ""
-    axis.set_label_text(printable(heading(column), 60) + unit)
+    axis.set_label_text(to_printable(format_heading(column), 60) + unit)
     axis.set_major_formatter(TickLabels(column, log=log))
     if log:
         axis.set_minor_formatter(NullFormatter())
@@ -178,14 +178,14 @@ def set_log_scales(
     log_y = y and 0 < limits.minposy <= limits.ymax < math.inf
     if log_x:
         axes.set_xscale("log", nonpositive=nonpositive)
-        axes.xaxis.set_major_locator(_log_ticks(limits.minposx, limits.xmax))
+        axes.xaxis.set_major_locator(_choose_log_ticks(limits.minposx, limits.xmax))
     if log_y:
         axes.set_yscale("log", nonpositive=nonpositive)
-        axes.yaxis.set_major_locator(_log_ticks(limits.minposy, limits.ymax))
+        axes.yaxis.set_major_locator(_choose_log_ticks(limits.minposy, limits.ymax))
     return log_x, log_y
 
 
-def _log_ticks(low: float, high: float) -> LogLocator:
+def _choose_log_ticks(low: float, high: float) -> LogLocator:
     """Return ticks at powers of ten, and between them on short axes."""
     multiples = (2.0, 5.0) if high / low < 100 else (3.0,) if high / low < 2000 else ()
     return LogLocator(subs=(1.0, *multiples))
@@ -198,6 +198,6 @@ def label_ticks(axis: Axis, names: Sequence[str], *, max_length: int = 24) -> No
     """
     step = math.ceil(len(names) / _MAX_TICK_NAMES)
     written = range(0, len(names), max(1, step))
-    axis.set_ticks(list(written), [printable(names[index], max_length) for index in written])
+    axis.set_ticks(list(written), [to_printable(names[index], max_length) for index in written])
     axis.set_minor_locator(NullLocator())
     axis.set_tick_params(length=0)

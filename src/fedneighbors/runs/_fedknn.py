@@ -80,36 +80,38 @@ def search_and_record(
         name="fedknn.search",
         parameters={**parameters, "k": k, "queries": len(records)},
         tables=(
-            _neighbors(inputs, distances, indices),
-            _cost(records),
-            _providers(inputs, records),
-            _phases(records),
+            _tabulate_neighbors(inputs, distances, indices),
+            _tabulate_costs(records),
+            _tabulate_providers(inputs, records),
+            _tabulate_phases(records),
         ),
-        figures=_figures(len(records)),
-        notes=_notes(records),
+        figures=_list_figures(len(records)),
+        notes=_write_notes(records),
         started=started.isoformat(timespec="seconds"),
         seconds=seconds,
         environment=environment(),
-        privacy=_privacy(search),
+        privacy=_describe_privacy(search),
     )
 
 
-def _neighbors(
+def _tabulate_neighbors(
     inputs: SearchInput, distances: Sequence[Any], indices: Sequence[Any]
 ) -> ResultTable:
     owners = inputs.owners.tolist()
     rows = [
         (name, rank, _shorten(inputs.labels[i]), i + 1, float(distance), owners[i])
-        for name, lengths, objects in zip(
-            _names(inputs.query_labels), distances, indices, strict=True
+        for name, query_distances, query_indices in zip(
+            _number_labels(inputs.query_labels), distances, indices, strict=True
         )
-        for rank, (distance, i) in enumerate(zip(lengths, objects.tolist(), strict=True), start=1)
+        for rank, (distance, i) in enumerate(
+            zip(query_distances, query_indices.tolist(), strict=True), start=1
+        )
     ]
     columns = ("query", "rank", "object", "row", "distance", "party")
     return ResultTable("neighbors", "Nearest objects", columns, tuple(rows))
 
 
-def _names(labels: Sequence[str]) -> list[str]:
+def _number_labels(labels: Sequence[str]) -> list[str]:
     """Return labels of queries, numbered if there are several."""
     if len(labels) == 1:
         return [_shorten(labels[0])]
@@ -120,12 +122,12 @@ def _shorten(label: str) -> str:
     return label if len(label) <= _MAX_LABEL else f"{label[:_MAX_LABEL]}\N{HORIZONTAL ELLIPSIS}"
 
 
-def _cost(records: Sequence[QueryRecord]) -> ResultTable:
+def _tabulate_costs(records: Sequence[QueryRecord]) -> ResultTable:
     rows = [
         (
             number,
             record.algorithm,
-            _exactness(record),
+            _describe_exactness(record),
             sum(record.n_returned.values()),
             sum(record.verified.values()),
             record.n_rounds,
@@ -146,13 +148,13 @@ def _cost(records: Sequence[QueryRecord]) -> ResultTable:
     )
 
 
-def _exactness(record: QueryRecord) -> str:
+def _describe_exactness(record: QueryRecord) -> str:
     if record.exact:
         return "exact"
     return "partial" if record.missing else "not certified"
 
 
-def _providers(inputs: SearchInput, records: Sequence[QueryRecord]) -> ResultTable:
+def _tabulate_providers(inputs: SearchInput, records: Sequence[QueryRecord]) -> ResultTable:
     names, counts = np.unique(inputs.owners, return_counts=True)
     n_objects = dict(zip(names.tolist(), counts.tolist(), strict=True))
     rows = [
@@ -182,7 +184,7 @@ def _numeric_key(name: str) -> tuple[str, int, str]:
     return prefix, int(digits) if digits.isascii() and digits else 0, name
 
 
-def _phases(records: Sequence[QueryRecord]) -> ResultTable:
+def _tabulate_phases(records: Sequence[QueryRecord]) -> ResultTable:
     rows = [
         (number, phase, seconds)
         for number, record in enumerate(records, start=1)
@@ -197,17 +199,17 @@ def _phases(records: Sequence[QueryRecord]) -> ResultTable:
     )
 
 
-def _figures(n_queries: int) -> tuple[Figure, ...]:
-    few = n_queries <= _MAX_QUERIES_DRAWN
+def _list_figures(n_queries: int) -> tuple[Figure, ...]:
+    is_small = n_queries <= _MAX_QUERIES_DRAWN
     return (
         Figure(
             "distances",
-            "line" if few else "scatter",
+            "line" if is_small else "scatter",
             "Distances of the nearest objects",
             "neighbors",
             "rank",
             "distance",
-            hue="query" if few and n_queries > 1 else "",
+            hue="query" if is_small and n_queries > 1 else "",
             caption="Where the curve is flat, the next objects are hardly farther away.",
         ),
         Figure(
@@ -231,7 +233,7 @@ def _figures(n_queries: int) -> tuple[Figure, ...]:
     )
 
 
-def _notes(records: Sequence[QueryRecord]) -> tuple[str, ...]:
+def _write_notes(records: Sequence[QueryRecord]) -> tuple[str, ...]:
     n_exact = sum(record.exact for record in records)
     exactness = "Every answer is exact: no other object of any party comes before a returned one."
     if n_exact < len(records):
@@ -239,17 +241,19 @@ def _notes(records: Sequence[QueryRecord]) -> tuple[str, ...]:
             f"{len(records) - n_exact} of {len(records)} answers are not certified as exact."
         )
     missing = {name: reason for record in records for name, reason in record.missing.items()}
-    left_out = [f"Party {name} is missing: {reason}." for name, reason in sorted(missing.items())]
+    missing_notes = [
+        f"Party {name} is missing: {reason}." for name, reason in sorted(missing.items())
+    ]
     trust = sorted({record.trust for record in records})
     return (
         exactness,
-        *left_out,
-        *sorted({_sentence(record.why) for record in records if record.why}),
+        *missing_notes,
+        *sorted({_to_sentence(record.why) for record in records if record.why}),
         f"Trust in the broker: {', '.join(trust)}. Every party sees the queries.",
     )
 
 
-def _privacy(search: FederatedNeighbors) -> dict[str, Scalar]:
+def _describe_privacy(search: FederatedNeighbors) -> dict[str, Scalar]:
     """Return the largest privacy loss of a party towards another."""
     if search.ledger_ is None:
         return {}
@@ -268,5 +272,5 @@ def _privacy(search: FederatedNeighbors) -> dict[str, Scalar]:
     }
 
 
-def _sentence(reason: str) -> str:
+def _to_sentence(reason: str) -> str:
     return f"{reason[0].upper()}{reason[1:]}."

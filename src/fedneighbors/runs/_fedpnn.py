@@ -90,8 +90,8 @@ def run(
     model = FedPNNClassifier(**settings)
     model.fit(x[rows], y[rows], parties=parties[rows])
     probabilities = {OURS: model.predict_proba(x[held_out])}
-    probabilities |= _baseline_probabilities(model, (x, y, parties), rows, held_out, progress)
-    pairs = [
+    probabilities |= _predict_with_baselines(model, (x, y, parties), rows, held_out, progress)
+    tables_and_figures = [
         tabulate_rows(y[rows], parties[rows]),
         tabulate_traffic(model.run_record_.rounds),
         tabulate_reliability(probabilities, y[held_out], model.classes_),
@@ -104,12 +104,12 @@ def run(
         parameters={**model.run_record_.parameters, "test_size": test_size},
         rounds=model.run_record_.rounds,
         tables=(
-            _summary(probabilities, y[held_out], model.classes_, y),
-            *([] if private else [_exposures(model.exposures_)]),
-            *_columns(model),
-            *(table for table, _ in pairs),
+            _tabulate_scores(probabilities, y[held_out], model.classes_, y),
+            *([] if private else [_tabulate_exposures(model.exposures_)]),
+            *_tabulate_columns(model),
+            *(table for table, _ in tables_and_figures),
         ),
-        figures=(_ACCURACY, *(figure for _, figure in pairs)),
+        figures=(_ACCURACY, *(figure for _, figure in tables_and_figures)),
         notes=(_NOT_PRIVATE,) if private else (),
         started=started.isoformat(timespec="seconds"),
         seconds=time.perf_counter() - clock,
@@ -118,7 +118,7 @@ def run(
     )
 
 
-def _baseline_probabilities(
+def _predict_with_baselines(
     model: FedPNNClassifier,
     table: tuple[Floats, Labels, Labels],
     rows: Labels,
@@ -140,7 +140,7 @@ def _baseline_probabilities(
     return probabilities
 
 
-def _summary(
+def _tabulate_scores(
     probabilities: Mapping[str, Floats], truth: Labels, classes: Labels, y: Labels
 ) -> ResultTable:
     rows: list[tuple[Any, ...]] = []
@@ -151,7 +151,7 @@ def _summary(
                 method,
                 accuracy(truth, predicted),
                 balanced_accuracy(truth, predicted),
-                _roc_auc(truth, p, classes),
+                _compute_roc_auc(truth, p, classes),
             )
         )
     constant = np.full(len(truth), find_most_frequent(y))
@@ -161,11 +161,11 @@ def _summary(
         title="On held-out rows",
         columns=("method", "accuracy", "balanced accuracy", "ROC-AUC"),
         rows=tuple(rows),
-        caption=_caption(truth),
+        caption=_write_caption(truth),
     )
 
 
-def _caption(truth: Labels) -> str:
+def _write_caption(truth: Labels) -> str:
     """Return the caption of the summary, with the effect of one row."""
     counts = np.unique(truth, return_counts=True)[1]
     rarest = int(counts.min())
@@ -176,8 +176,8 @@ def _caption(truth: Labels) -> str:
     )
 
 
-def _roc_auc(truth: Labels, probabilities: Floats, classes: Labels) -> float | None:
-    """Return the ROC-AUC, or None if no held-out row has some class."""
+def _compute_roc_auc(truth: Labels, probabilities: Floats, classes: Labels) -> float | None:
+    """Return the ROC-AUC, or None if a class has no held-out row."""
     if len(np.unique(truth)) < len(classes):
         return None
     if len(classes) == 2:
@@ -185,7 +185,7 @@ def _roc_auc(truth: Labels, probabilities: Floats, classes: Labels) -> float | N
     return float(roc_auc_score(truth, probabilities, multi_class="ovr", labels=classes))
 
 
-def _columns(model: FedPNNClassifier) -> tuple[ResultTable, ...]:
+def _tabulate_columns(model: FedPNNClassifier) -> tuple[ResultTable, ...]:
     """Return a table of selected columns, best first; nothing if all are."""
     if model.support_.all():
         return ()
@@ -204,7 +204,7 @@ def _columns(model: FedPNNClassifier) -> tuple[ResultTable, ...]:
     )
 
 
-def _exposures(exposures: Mapping[str, Exposure]) -> ResultTable:
+def _tabulate_exposures(exposures: Mapping[str, Exposure]) -> ResultTable:
     return ResultTable(
         name="exposure",
         title="Exposure of single rows by centers",
@@ -214,7 +214,7 @@ def _exposures(exposures: Mapping[str, Exposure]) -> ResultTable:
         ),
         rows=tuple(
             (
-                name, e.n_records, e.n_withheld, e.n_clusters, e.n_single, e.n_small, e.n_centers,
+                name, e.n_rows, e.n_withheld, e.n_clusters, e.n_single, e.n_small, e.n_centers,
                 e.min_center_size, e.largest_risk,
             )
             for name, e in exposures.items()

@@ -89,7 +89,7 @@ def tabulate_traffic(rounds: Sequence[Round]) -> TableAndFigure:
     """Return a table and a figure of bytes per party and round."""
     rows: list[tuple[str, str, float]] = []
     for entry in rounds:
-        label = f"{entry.index + 1}. {_request_name(entry.request)}"
+        label = f"{entry.index + 1}. {_format_request(entry.request)}"
         for direction, sizes in (("sent", entry.upload_bytes), ("received", entry.download_bytes)):
             rows.append((label, direction, sum(sizes.values()) / max(1, len(sizes))))
     table = ResultTable(
@@ -111,7 +111,7 @@ def tabulate_traffic(rounds: Sequence[Round]) -> TableAndFigure:
     return table, figure
 
 
-def _request_name(request: str) -> str:
+def _format_request(request: str) -> str:
     """Return the title of a request, with its step if masked."""
     name, _, step = request.partition(": ")
     title = _REQUEST_TITLES.get(re.sub("^(Public|Private|Masked)", "", name), name)
@@ -156,11 +156,11 @@ def tabulate_reliability(
     return table, figure
 
 
-def _half_width(share: float, n_rows: int) -> float:
-    """Return the half-width of a share's 95 % confidence interval.
+def _half_width(fraction: float, n_rows: int) -> float:
+    """Return the half-width of a fraction's 95 % confidence interval.
 
     By the method of Agresti and Coull: two successes and two failures are added.
     """
     total = n_rows + 4
-    adjusted = (share * n_rows + 2) / total
+    adjusted = (fraction * n_rows + 2) / total
     return float(1.96 * np.sqrt(adjusted * (1 - adjusted) / total))

@@ -31,7 +31,7 @@ from fedneighbors.runs._figures import (
 Labels = npt.NDArray[Any]
 
 
-def demo(*, n_parties: int, alpha: float, seed: int, progress: Progress) -> RunRecord:
+def run_demo(*, n_parties: int, alpha: float, seed: int, progress: Progress) -> RunRecord:
     """Train on scikit-learn's digits, split over parties with label skew, and compare.
 
     Parameters
@@ -64,48 +64,48 @@ def demo(*, n_parties: int, alpha: float, seed: int, progress: Progress) -> RunR
     progress(2, 5, "training on the pooled table")
     pooled = clone(federated).fit(x, y)
     progress(3, 5, "training each party alone")
-    alone = _each_alone(federated, x, y, parties, x_test, y_test)
+    alone = _score_parties_alone(federated, x, y, parties, x_test, y_test)
     progress(4, 5, "comparing with nearest neighbours on pooled data")
     baselines = {
-        "kNN, pooled (k = 5)": _neighbors(5).fit(x, y),
-        "1NN, pooled": _neighbors(1).fit(x, y),
+        "kNN, pooled (k = 5)": _make_knn(5).fit(x, y),
+        "1NN, pooled": _make_knn(1).fit(x, y),
     }
-    summary = _summary(federated, pooled, alone, baselines, x_test, y_test)
+    summary = _tabulate_demo(federated, pooled, alone, baselines, x_test, y_test)
     probabilities = {
         "FlyNN, federated": federated.predict_proba(x_test),
         "kNN, pooled": baselines["kNN, pooled (k = 5)"].predict_proba(x_test),
     }
-    pairs = [
+    tables_and_figures = [
         tabulate_rows(y, parties),
-        _alone_figure(alone),
+        _tabulate_alone(alone),
         tabulate_traffic(federated.run_record_.rounds),
         tabulate_reliability(probabilities, y_test, federated.classes_),
-        _images(federated, x_test, y_test),
+        _tabulate_images(federated, x_test, y_test),
     ]
     progress(5, 5, "done")
     return RunRecord(
         name="flynn.demo",
         parameters={"data": "digits", "parties": n_parties, "alpha": alpha, "seed": seed},
         rounds=federated.run_record_.rounds,
-        tables=(summary, *(table for table, _ in pairs)),
+        tables=(summary, *(table for table, _ in tables_and_figures)),
         figures=(
-            _accuracy_figure(
+            _make_accuracy_figure(
                 "The gain from joining the federation is the first bar minus the last."
             ),
-            *(figure for _, figure in pairs),
+            *(figure for _, figure in tables_and_figures),
         ),
-        notes=_demo_notes(federated, pooled, probabilities, y_test),
+        notes=_write_demo_notes(federated, pooled, probabilities, y_test),
         started=started.isoformat(timespec="seconds"),
         seconds=time.perf_counter() - clock,
         environment=environment(),
     )
 
 
-def _neighbors(k: int) -> Any:
+def _make_knn(k: int) -> Any:
     return make_pipeline(StandardScaler(), KNeighborsClassifier(k))
 
 
-def _each_alone(
+def _score_parties_alone(
     model: FlyNNClassifier,
     x: npt.NDArray[Any],
     y: Labels,
@@ -125,7 +125,7 @@ def _each_alone(
     return result
 
 
-def _summary(
+def _tabulate_demo(
     federated: FlyNNClassifier,
     pooled: FlyNNClassifier,
     alone: Mapping[str, float],
@@ -159,7 +159,7 @@ def _summary(
     )
 
 
-def _accuracy_figure(caption: str) -> Figure:
+def _make_accuracy_figure(caption: str) -> Figure:
     return Figure(
         name="accuracy",
         kind="bar",
@@ -171,7 +171,7 @@ def _accuracy_figure(caption: str) -> Figure:
     )
 
 
-def _alone_figure(alone: Mapping[str, float]) -> tuple[ResultTable, Figure]:
+def _tabulate_alone(alone: Mapping[str, float]) -> tuple[ResultTable, Figure]:
     table = ResultTable(
         name="alone",
         title="Accuracy of each party alone",
@@ -190,7 +190,7 @@ def _alone_figure(alone: Mapping[str, float]) -> tuple[ResultTable, Figure]:
     return table, figure
 
 
-def _images(
+def _tabulate_images(
     model: FlyNNClassifier, x: npt.NDArray[Any], y: Labels, n_images: int = 24
 ) -> tuple[ResultTable, Figure]:
     """Return a table and a figure of the least certain test digits."""
@@ -217,13 +217,13 @@ def _images(
     return table, figure
 
 
-def _demo_notes(
+def _write_demo_notes(
     federated: FlyNNClassifier,
     pooled: FlyNNClassifier,
     probabilities: Mapping[str, npt.NDArray[np.float64]],
     y_test: Labels,
 ) -> tuple[str, ...]:
-    same = federated.model_.to_bytes() == pooled.model_.to_bytes()
+    is_equal = federated.model_.to_bytes() == pooled.model_.to_bytes()
     brier = {
         method: brier_score(proba, y_test, federated.classes_)
         for method, proba in probabilities.items()
@@ -231,7 +231,7 @@ def _demo_notes(
     scores = ", ".join(f"{method}: {score:.4f}" for method, score in brier.items())
     return (
         "The federated and the pooled model are "
-        + ("equal bit for bit." if same else "NOT equal, which is a defect."),
+        + ("equal bit for bit." if is_equal else "NOT equal, which is a defect."),
         f"Brier score of the probabilities, lower is better: {scores}.",
         "Counts are sent without protection and can reveal single rows; use them among parties "
         "that trust the coordinator, or with secure aggregation or noise.",
@@ -282,21 +282,21 @@ def run(
     settings = {"random_state": seed, "n_jobs": -1, **parameters}
     progress(0, 2, "training over all parties")
     if search:
-        settings |= _search(x[rows], y[rows], parties[rows], settings)
+        settings |= _choose_settings(x[rows], y[rows], parties[rows], settings)
     model = FlyNNClassifier(**settings)
     model.fit(x[rows], y[rows], parties=parties[rows])
     progress(1, 2, "comparing with nearest neighbours on pooled data")
-    baseline = _neighbors(min(5, len(rows))).fit(x[rows], y[rows])
+    baseline = _make_knn(min(5, len(rows))).fit(x[rows], y[rows])
     baselines = {"kNN, pooled (k = 5)": baseline}
     if model.privacy is not None:
         exact = clone(model).set_params(privacy=None)
         baselines["FlyNN, without privacy"] = exact.fit(x[rows], y[rows], parties=parties[rows])
-    summary = _run_summary(model, baselines, x, y, held_out)
+    summary = _tabulate_scores(model, baselines, x, y, held_out)
     probabilities = {
         "FlyNN, federated": model.predict_proba(x[held_out]),
         "kNN, pooled": baseline.predict_proba(x[held_out]),
     }
-    pairs = [
+    tables_and_figures = [
         tabulate_rows(y[rows], parties[rows]),
         tabulate_traffic(model.run_record_.rounds),
         tabulate_reliability(probabilities, y[held_out], model.classes_),
@@ -307,10 +307,10 @@ def run(
         name="flynn.run",
         parameters={**model.run_record_.parameters, "test_size": test_size, "search": search},
         rounds=model.run_record_.rounds,
-        tables=(summary, *(table for table, _ in pairs)),
+        tables=(summary, *(table for table, _ in tables_and_figures)),
         figures=(
-            _accuracy_figure("The federation does not pool the rows; kNN does."),
-            *(figure for _, figure in pairs),
+            _make_accuracy_figure("The federation does not pool the rows; kNN does."),
+            *(figure for _, figure in tables_and_figures),
         ),
         privacy=model.run_record_.privacy,
         started=started.isoformat(timespec="seconds"),
@@ -319,7 +319,7 @@ def run(
     )
 
 
-def _search(
+def _choose_settings(
     x: npt.NDArray[Any], y: Labels, parties: Labels, settings: Mapping[str, Any]
 ) -> dict[str, Any]:
     search = FlyNNSearchCV(random_state=settings["random_state"], n_jobs=settings["n_jobs"])
@@ -327,7 +327,7 @@ def _search(
     return best
 
 
-def _run_summary(
+def _tabulate_scores(
     model: FlyNNClassifier,
     baselines: Mapping[str, Any],
     x: npt.NDArray[Any],
@@ -335,13 +335,13 @@ def _run_summary(
     held_out: Labels,
 ) -> ResultTable:
     truth = y[held_out]
-    guesses = {"FlyNN, federated": model.predict(x[held_out])}
-    guesses |= {name: baseline.predict(x[held_out]) for name, baseline in baselines.items()}
-    guesses["most frequent class"] = np.full(len(truth), find_most_frequent(y))
-    of_knn = guesses["kNN, pooled (k = 5)"]
+    predictions = {"FlyNN, federated": model.predict(x[held_out])}
+    predictions |= {name: baseline.predict(x[held_out]) for name, baseline in baselines.items()}
+    predictions["most frequent class"] = np.full(len(truth), find_most_frequent(y))
+    knn = predictions["kNN, pooled (k = 5)"]
     rows = tuple(
-        (method, accuracy(truth, guess), balanced_accuracy(truth, guess), agreement(guess, of_knn))
-        for method, guess in guesses.items()
+        (method, accuracy(truth, labels), balanced_accuracy(truth, labels), agreement(labels, knn))
+        for method, labels in predictions.items()
     )
     return ResultTable(
         name="summary",

@@ -90,19 +90,24 @@ def run(
     model = KNNPerClassifier(random_state=seed, classes=np.unique(y).tolist(), **parameters)
     model.fit(x[~test], y[~test], parties=parties[~test])
     progress(1, n_steps, "predicting for every client")
-    proba = {OURS: model.predict_proba(x[test], parties[test]), **_parts(model, x, parties, test)}
+    proba = {
+        OURS: model.predict_proba(x[test], parties[test]),
+        **_predict_with_parts(model, x, parties, test),
+    }
     progress(2, n_steps, "training every client alone")
-    proba["local logistic regression"] = _alone(x, y, parties, test, model.classes_)
+    proba["local logistic regression"] = _predict_alone(x, y, parties, test, model.classes_)
     if with_baselines:
-        proba |= _baseline_proba(
+        proba |= _predict_with_baselines(
             model, x, y, parties, test, lambda n, step: progress(n, n_steps, step)
         )
     tables_and_figures = [
         tabulate_rows(y[~test], parties[~test]),
-        tabulate_traffic(_first_rounds(model)),
+        tabulate_traffic(_select_first_rounds(model)),
         tabulate_reliability({OURS: proba[OURS]}, y[test], model.classes_),
     ]
-    correct = {name: _correct(p, y, parties, test, model.classes_) for name, p in proba.items()}
+    correct = {
+        name: _count_correct(p, y, parties, test, model.classes_) for name, p in proba.items()
+    }
     model.name_features(feature_names)
     progress(n_steps, n_steps, "done")
     record = RunRecord(
@@ -110,8 +115,8 @@ def run(
         parameters={**model.run_record_.parameters, "test_size": test_size},
         rounds=model.run_record_.rounds,
         tables=(
-            _summary(correct),
-            _clients(model, correct),
+            _tabulate_scores(correct),
+            _tabulate_clients(model, correct),
             *(table for table, _ in tables_and_figures),
         ),
         figures=(
@@ -126,7 +131,7 @@ def run(
     return model, record, roles
 
 
-def _parts(
+def _predict_with_parts(
     model: KNNPerClassifier, x: Floats, parties: Labels, test: npt.NDArray[np.bool_]
 ) -> dict[str, Floats]:
     """Return probabilities by variants of the mixture.
@@ -152,7 +157,7 @@ def _parts(
     }
 
 
-def _alone(
+def _predict_alone(
     x: Floats, y: Labels, parties: Labels, test: npt.NDArray[np.bool_], classes: Labels
 ) -> Floats:
     """Return probabilities by a model of each client's own rows."""
@@ -170,7 +175,7 @@ def _alone(
     return proba
 
 
-def _baseline_proba(
+def _predict_with_baselines(
     model: KNNPerClassifier,
     x: Floats,
     y: Labels,
@@ -196,7 +201,7 @@ def _baseline_proba(
     return proba
 
 
-def _correct(
+def _count_correct(
     proba: Floats, y: Labels, parties: Labels, test: npt.NDArray[np.bool_], classes: Labels
 ) -> dict[str, tuple[int, int]]:
     """Return each client's numbers of correct and of held-out rows."""
@@ -207,7 +212,7 @@ def _correct(
     }
 
 
-def _summary(correct: Mapping[str, Mapping[str, tuple[int, int]]]) -> ResultTable:
+def _tabulate_scores(correct: Mapping[str, Mapping[str, tuple[int, int]]]) -> ResultTable:
     names = list(next(iter(correct.values())))
     return ResultTable(
         name="summary",
@@ -222,7 +227,7 @@ def _summary(correct: Mapping[str, Mapping[str, tuple[int, int]]]) -> ResultTabl
     )
 
 
-def _clients(
+def _tabulate_clients(
     model: KNNPerClassifier, correct: Mapping[str, Mapping[str, tuple[int, int]]]
 ) -> ResultTable:
     return ResultTable(
@@ -235,8 +240,8 @@ def _clients(
                 len(state.memory),
                 state.weight if state.pool is None else None,
                 correct[OURS].get(name, (0, 0))[1],
-                _accuracy(correct[OURS].get(name)),
-                _accuracy(correct["shared network (FedAvg)"].get(name)),
+                _compute_accuracy(correct[OURS].get(name)),
+                _compute_accuracy(correct["shared network (FedAvg)"].get(name)),
             )
             for name, state in model.clients_.items()
         ),
@@ -245,11 +250,11 @@ def _clients(
     )
 
 
-def _accuracy(counts: tuple[int, int] | None) -> float | None:
+def _compute_accuracy(counts: tuple[int, int] | None) -> float | None:
     return None if counts is None or not counts[1] else counts[0] / counts[1]
 
 
-def _first_rounds(model: KNNPerClassifier) -> tuple[Any, ...]:
+def _select_first_rounds(model: KNNPerClassifier) -> tuple[Any, ...]:
     """Return the first round of each type of request."""
     first: dict[str, Any] = {}
     for entry in model.run_record_.rounds:

@@ -76,10 +76,10 @@ def synthesize(
         If labels are missing, or a class or the table has too few rows.
     """
     started, clock = datetime.now(UTC), time.perf_counter()
-    labels = None if label is None else _labels(table, label)
+    labels = None if label is None else _read_labels(table, label)
     features = table if label is None else table.without([label])
-    rows, held_out = _held_out(labels, table.n_rows, test_size, seed)
-    real = _take(features, labels, rows)
+    rows, held_out = _split(labels, table.n_rows, test_size, seed)
+    real = _take_rows(features, labels, rows)
     synthesizer = TabularSynthesizer(**(parameters or {}), random_state=seed)
     synthesizer.fit(*real, progress=progress)
     synthetic = _sample(synthesizer, n_rows or table.n_rows, seed)
@@ -87,8 +87,8 @@ def synthesize(
     record = quality_record(
         real,
         synthetic,
-        test=_take(features, labels, held_out) if len(held_out) else None,
-        parameters=_settings(synthesizer, label, seed),
+        test=_take_rows(features, labels, held_out) if len(held_out) else None,
+        parameters=_list_settings(synthesizer, label, seed),
         random_state=seed,
     )
     return Synthesis(
@@ -139,7 +139,7 @@ def _append_labels(x: Table, y: Any, label: str | None) -> Table:
     return Table({**x.columns, label: column}, x.source)
 
 
-def _labels(table: Table, label: str) -> npt.NDArray[np.str_]:
+def _read_labels(table: Table, label: str) -> npt.NDArray[np.str_]:
     table.require([label])
     cells = table.columns[label].tolist()
     n_missing = sum(cell is None or cell != cell for cell in cells)
@@ -150,7 +150,7 @@ def _labels(table: Table, label: str) -> npt.NDArray[np.str_]:
     return np.array(cells, np.str_)
 
 
-def _held_out(labels: Any, n_rows: int, test_size: float, seed: int) -> tuple[Rows, Rows]:
+def _split(labels: Any, n_rows: int, test_size: float, seed: int) -> tuple[Rows, Rows]:
     """Return training and test rows; no test rows without labels."""
     all_rows = np.arange(n_rows)
     if labels is None or test_size == 0:
@@ -159,15 +159,15 @@ def _held_out(labels: Any, n_rows: int, test_size: float, seed: int) -> tuple[Ro
     return np.sort(training), np.sort(test)
 
 
-def _take(features: Table, labels: Any, rows: Rows) -> tuple[Table, Any]:
+def _take_rows(features: Table, labels: Any, rows: Rows) -> tuple[Table, Any]:
     return features.take(rows), None if labels is None else labels[rows]
 
 
-def _settings(synthesizer: TabularSynthesizer, label: str | None, seed: int) -> dict[str, Any]:
+def _list_settings(synthesizer: TabularSynthesizer, label: str | None, seed: int) -> dict[str, Any]:
     """Return the settings that the report shows."""
-    shown = ("noise", "per_class", "epochs", "batch_size", "pac", "learning_rate")
+    names = ("noise", "per_class", "epochs", "batch_size", "pac", "learning_rate")
     return {
         "label": label or "none",
-        **{name: getattr(synthesizer, name) for name in shown},
+        **{name: getattr(synthesizer, name) for name in names},
         "seed": seed,
     }

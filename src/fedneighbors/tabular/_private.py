@@ -116,7 +116,9 @@ class PrivateTableParty(TableParty, ABC):
             raise ValueError(f"expected one label for each of {x.shape[0]} rows, got {len(y)}")
         privacy.check_classes()
         labels, known = read_labels(y, privacy.classes or ())
-        super().__init__(name, *self._records(x[known], labels[known], privacy), *others, **table)
+        super().__init__(
+            name, *self._clean_rows(x[known], labels[known], privacy), *others, **table
+        )
         self._privacy = privacy
         self._gate = ReleaseGate(self.method, name, ledger, dataset, user, self.table_digest)
         self._bits = bits
@@ -124,8 +126,8 @@ class PrivateTableParty(TableParty, ABC):
 
     @staticmethod
     @abstractmethod
-    def _records(x: Any, y: npt.NDArray[Any], privacy: Privacy) -> tuple[Any, npt.NDArray[Any]]:
-        """Return the usable rows and their labels, clipped to the agreed bounds."""
+    def _clean_rows(x: Any, y: npt.NDArray[Any], privacy: Privacy) -> tuple[Any, npt.NDArray[Any]]:
+        """Return the usable rows, clipped to the agreed bounds, and their labels."""
 
     def _schema(self) -> SchemaReply:
         """Return the schema, which depends on no row."""
@@ -277,7 +279,7 @@ class PrivateTraining:
         if not self.is_masked:
             return 1
         return guaranteed_shares(
-            n_asked=self.n_parties,
+            n_invited=self.n_parties,
             threshold=default_threshold(self.n_parties),
             colluders=self.privacy.colluders,
         )

@@ -361,10 +361,10 @@ def blocks(x: Any) -> Iterator[npt.NDArray[Any]]:
         yield part.toarray() if hasattr(part, "toarray") else part
 
 
-def check_cells(what: str, *sides: int) -> None:
+def check_cells(name: str, *sides: int) -> None:
     """Raise ValueError for an array of more than ``MAX_CELLS`` cells."""
     if math.prod(sides) > MAX_CELLS:
-        raise ValueError(f"{what} of {' x '.join(map(str, sides))} cells; the limit is {MAX_CELLS}")
+        raise ValueError(f"{name} of {' x '.join(map(str, sides))} cells; the limit is {MAX_CELLS}")
 
 
 def check_n_classes(n_classes: int) -> None:

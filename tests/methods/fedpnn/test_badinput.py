@@ -97,7 +97,7 @@ def test_party_without_rows_takes_part():
     for n_columns in (None, 4):
         model = run(coordinate(FedPNNSettings(n_features_to_select=n_columns)), members).result
         assert len(model.centers)
-    assert members[0].exposure.n_records == 0
+    assert members[0].exposure.n_rows == 0
 
 
 def test_parties_and_share_are_mutually_exclusive():

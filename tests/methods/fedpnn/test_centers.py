@@ -1,4 +1,4 @@
-"""A party's replies describe no center, class or cells of fewer than min_count records."""
+"""A party's replies describe no center, class or cells of fewer than min_count rows."""
 
 import math
 from dataclasses import fields
@@ -131,7 +131,7 @@ def test_all_rows_of_large_classes_are_counted(classwise):
         assert ((result.counts > 0).sum(axis=1) == 1).all()
 
 
-def test_exposure_counts_single_records():
+def test_exposure_counts_single_rows():
     points = np.array([[0.0], [0.01], [0.02], [5.0], [9.0], [9.01]])
     labels = np.array([0, 0, 0, 0, 1, 1])
     options = {"threshold": 0.1, "factor": 2.0, "classwise": True}
@@ -148,8 +148,8 @@ def test_exposure_counts_single_records():
         3,
         1,
     )
-    assert "centers of 4 records or more" in str(merged)
-    assert "2 records of rare classes are withheld" in str(merged)
+    assert "centers of 4 rows or more" in str(merged)
+    assert "2 rows of rare classes are withheld" in str(merged)
 
 
 def test_exposure_of_an_empty_release():
@@ -460,7 +460,7 @@ def test_class_rare_at_every_party_is_omitted_with_a_warning():
     assert not with_rare.predict_proba(x)[:, 2].any()
     assert (model.centers_ == with_rare.centers_).all()
     assert [exposure.n_withheld for exposure in model.exposures_.values()] == [4, 4]
-    assert [exposure.n_records for exposure in model.exposures_.values()] == [24, 24]
+    assert [exposure.n_rows for exposure in model.exposures_.values()] == [24, 24]
     with pytest.raises(ValueError, match="list all"):
         FedPNNClassifier(classes=["common", "other"]).fit(x, y, parties=owner)
 

@@ -3,7 +3,7 @@
 import math
 
 
-def distance(row, center):
+def compute_distance(row, center):
     squares = [(a - b) * (a - b) for a, b in zip(row, center, strict=True)]
     n_in_lanes = len(squares) - len(squares) % 4
     lanes = [0.0] * 4
@@ -20,7 +20,7 @@ def evolve(x, centers, radii, *, limit, original=False, max_centers=None):
     centers, radii = [list(center) for center in centers], list(radii)
     labels, n_outside = [], 0
     for row in x:
-        distances = [distance(row, center) for center in centers]
+        distances = [compute_distance(row, center) for center in centers]
         containing = [j for j in range(len(centers)) if distances[j] <= radii[j]]
         if not original:
             containing = [j for j in containing if j == _argmin(distances)]
@@ -40,11 +40,11 @@ def evolve(x, centers, radii, *, limit, original=False, max_centers=None):
         j = _argmin(sums)
         labels.append(j)
         radii[j] = max(0.5 * sums[j], radii[j])
-        share = max(distances[j] - radii[j], 0.0) / distances[j]
-        centers[j] = [c + (v - c) * share for c, v in zip(centers[j], row, strict=True)]
+        fraction = max(distances[j] - radii[j], 0.0) / distances[j]
+        centers[j] = [c + (v - c) * fraction for c, v in zip(centers[j], row, strict=True)]
     return centers, radii, labels, n_outside
 
 
 def nearest(x, centers):
-    distances = [[distance(row, center) for center in centers] for row in x]
+    distances = [[compute_distance(row, center) for center in centers] for row in x]
     return [_argmin(row) for row in distances], [min(row) for row in distances]

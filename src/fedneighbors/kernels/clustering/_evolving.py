@@ -28,7 +28,7 @@ from fedneighbors.kernels.clustering._evolvingrows import (
     Scaler,
     State,
     extend_bounds,
-    nearest_centers,
+    find_nearest_centers,
     process_rows,
     write_centers,
 )
@@ -127,8 +127,8 @@ def evolve(
     Examples
     --------
     >>> rows = np.array([[0.0], [0.5], [2.0], [0.25]])
-    >>> found = evolve(rows, rows[:0], np.empty(0), limit=1.0)
-    >>> found.centers.tolist(), found.radii.tolist(), found.labels.tolist()
+    >>> evolved = evolve(rows, rows[:0], np.empty(0), limit=1.0)
+    >>> evolved.centers.tolist(), evolved.radii.tolist(), evolved.labels.tolist()
     ([[0.25], [2.0]], [0.25, 0.0], [0, 0, 1, 0])
     """
     rows, centers = _make_writable(x), _make_writable(centers)
@@ -142,14 +142,16 @@ def evolve(
         state = _init_state(centers, radii, scaler, n_spare=_N_SPARE)
         while row < len(rows):
             end = min(len(rows), row + block)
-            rule = PassParameters(
+            parameters = PassParameters(
                 float(limit), original, max_centers or _UNLIMITED, measures_ahead and n > 0
             )
-            if rule.is_measured:
+            if parameters.is_measured:
                 arguments = n, state, scaler, *out
                 threads.share(partial(_write_nearest, rows, arguments), row, end)
             start = row
-            row, n, n_changes, n_more = process_rows(rows, row, end, n, rule, state, scaler, *out)
+            row, n, n_changes, n_more = process_rows(
+                rows, row, end, n, parameters, state, scaler, *out
+            )
             n_outside += n_more
             if ahead is None:
                 measures_ahead = n_changes * _MIN_ROWS_PER_CHANGE <= row - start
@@ -199,8 +201,8 @@ def nearest(x: Floats, centers: Floats, *, n_threads: int = 1) -> tuple[Integers
 
 
 def _write_nearest(x: Floats, arguments: tuple[Any, ...], _part: int, first: int, end: int) -> None:
-    """Call :func:`nearest_centers` as a task of :meth:`RowThreads.share`."""
-    nearest_centers(x, first, end, *arguments)
+    """Call :func:`find_nearest_centers` as a task of :meth:`RowThreads.share`."""
+    find_nearest_centers(x, first, end, *arguments)
 
 
 def _next_block(block: int, n_changes: int, least: int) -> int:

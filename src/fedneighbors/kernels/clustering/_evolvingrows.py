@@ -66,7 +66,7 @@ class PassParameters(NamedTuple):
 # Small functions are inlined, because a call copies array arguments field by field, which took a
 # third of the time of a pass.
 @njit(cache=True, nogil=True, inline="always")
-def _square_sum(x: Any, i: Any, centers: Any, j: Any) -> Any:
+def _compute_square_sum(x: Any, i: Any, centers: Any, j: Any) -> Any:
     # Separate lanes allow vector instructions although the order of additions is fixed.
     n = x.shape[1]
     n_in_lanes = n - n % 4
@@ -87,8 +87,8 @@ def _square_sum(x: Any, i: Any, centers: Any, j: Any) -> Any:
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _distance(x: Any, i: Any, centers: Any, j: Any) -> Any:
-    return math.sqrt(_square_sum(x, i, centers, j) / x.shape[1])
+def _compute_distance(x: Any, i: Any, centers: Any, j: Any) -> Any:
+    return math.sqrt(_compute_square_sum(x, i, centers, j) / x.shape[1])
 
 
 @njit(cache=True, nogil=True)
@@ -145,7 +145,7 @@ def _allocate_buffers(state: Any) -> Any:
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _lowest_dot(norm2: Any, reach: Any, scaler: Any) -> Any:
+def _bound_dot(norm2: Any, reach: Any, scaler: Any) -> Any:
     """Bound the dot product with any center within ``reach`` from below.
 
     ``norm2`` is the squared norm of the narrow row. NaN means that no center can be ruled out.
@@ -169,8 +169,8 @@ def _find_nearest(
     best = offset
     for j in range(offset, n, TILE):
         best = j if dots[r, j] == highest_dot else best
-    distance = _distance(x, i, state.centers, best)
-    lowest = _lowest_dot(norm2, distance, scaler)
+    distance = _compute_distance(x, i, state.centers, best)
+    lowest = _bound_dot(norm2, distance, scaler)
     offsets = positions_from(maxima, r, lowest)
     if offsets & (offsets - 1) == 0:  # often only the best center itself reaches ``lowest``
         n_left = 0
@@ -182,7 +182,7 @@ def _find_nearest(
         for j in range(lowest_bit(offsets), n, TILE):
             if j == best or dots[r, j] < lowest:
                 continue
-            other = _distance(x, i, state.centers, j)
+            other = _compute_distance(x, i, state.centers, j)
             if other < distance or (other == distance and j < best):
                 best, distance = j, other
         offsets &= offsets - 1
@@ -190,7 +190,7 @@ def _find_nearest(
 
 
 @njit(cache=True, nogil=True)
-def _nearest_to_row(x: Any, i: Any, n: Any, state: Any, scaler: Any, arrays: Any) -> Any:
+def _find_nearest_of_row(x: Any, i: Any, n: Any, state: Any, scaler: Any, arrays: Any) -> Any:
     """Return a row's nearest center, its distance and the narrow squared norm.
 
     The dot products with all centers are left in ``arrays``.
@@ -206,7 +206,7 @@ def _nearest_to_row(x: Any, i: Any, n: Any, state: Any, scaler: Any, arrays: Any
 
 
 @njit(cache=True, nogil=True)
-def nearest_centers(
+def find_nearest_centers(
     x: Any, first: Any, end: Any, n: Any, state: Any, scaler: Any, labels: Any, distances: Any
 ) -> None:
     """Write each row's nearest center and its distance.
@@ -230,21 +230,21 @@ def nearest_centers(
 
 
 @njit(cache=True, nogil=True)
-def _nearest_ball(x: Any, i: Any, n: Any, norm2: Any, state: Any, scaler: Any, dots: Any) -> Any:
+def _find_ball(x: Any, i: Any, n: Any, norm2: Any, state: Any, scaler: Any, dots: Any) -> Any:
     """Return the nearest center whose ball contains the row, or -1."""
     best, least = -1, np.inf
     for j in range(n):
         radius = state.radii[j]
-        if dots[j] < _lowest_dot(norm2, radius, scaler):
+        if dots[j] < _bound_dot(norm2, radius, scaler):
             continue
-        distance = _distance(x, i, state.centers, j)
+        distance = _compute_distance(x, i, state.centers, j)
         if distance <= radius and distance < least:
             best, least = j, distance
     return best
 
 
 @njit(cache=True, nogil=True)
-def _least_sum(
+def _find_least_sum(
     x: Any, i: Any, n: Any, nearest: Any, norm2: Any, state: Any, scaler: Any, dots: Any
 ) -> Any:
     """Find the center with the least sum of distance and radius.
@@ -258,9 +258,9 @@ def _least_sum(
         radius = state.radii[j]
         # distances above this cannot give the least sum, even though ``least`` is rounded
         reach = (least - radius) * (1.0 + 2.0**-50) + least * 2.0**-50
-        if reach < 0.0 or dots[j] < _lowest_dot(norm2, reach, scaler):
+        if reach < 0.0 or dots[j] < _bound_dot(norm2, reach, scaler):
             continue
-        distance = _distance(x, i, state.centers, j)
+        distance = _compute_distance(x, i, state.centers, j)
         total = distance + radius
         if total < least or (total == least and j < best):
             best, least, best_distance = j, total, distance
@@ -280,9 +280,9 @@ def _enlarge(x: Any, i: Any, total: Any, distance: Any, state: Any, scaler: Any,
     """Move and extend ball ``j`` until row ``i`` lies on its surface."""
     # Apart from rounding, half the sum is at least the old radius and at most the distance.
     radius = max(0.5 * total, state.radii[j])
-    share = max(distance - radius, 0.0) / distance
+    fraction = max(distance - radius, 0.0) / distance
     for k in range(x.shape[1]):
-        state.centers[j, k] += (x[i, k] - state.centers[j, k]) * share
+        state.centers[j, k] += (x[i, k] - state.centers[j, k]) * fraction
     state.radii[j] = radius
     _write_center(state, scaler, j)
 
@@ -301,67 +301,79 @@ def _is_still_nearest(x: Any, i: Any, center: Any, distance: Any, state: Any, ch
             is_nearest
             and j != center
             and (
-                _square_sum(x, i, state.centers, j) > bound
-                or _distance(x, i, state.centers, j) > distance
+                _compute_square_sum(x, i, state.centers, j) > bound
+                or _compute_distance(x, i, state.centers, j) > distance
             )
         )
     return is_nearest
 
 
 @njit(cache=True, nogil=True)
-def _choose(x: Any, i: Any, n: Any, original: Any, state: Any, scaler: Any, arrays: Any) -> Any:
+def _choose_centers(
+    x: Any, i: Any, n: Any, original: Any, state: Any, scaler: Any, arrays: Any
+) -> Any:
     """Choose a row's center and the center to enlarge.
 
     Returns both centers, the sum of the distance to the latter and its radius, and that distance.
     If a ball already contains the row, both centers are that ball's, and the sum is -1.
     """
-    nearest, distance, norm2 = _nearest_to_row(x, i, n, state, scaler, arrays)
+    nearest, distance, norm2 = _find_nearest_of_row(x, i, n, state, scaler, arrays)
     if distance <= state.radii[nearest]:
         return nearest, nearest, -1.0, distance
     dots = arrays[1][0]
     if original:
-        containing = _nearest_ball(x, i, n, norm2, state, scaler, dots)
+        containing = _find_ball(x, i, n, norm2, state, scaler, dots)
         if containing >= 0:
             return containing, containing, -1.0, distance
-    enlarged, total, distance = _least_sum(x, i, n, (nearest, distance), norm2, state, scaler, dots)
+    enlarged, total, distance = _find_least_sum(
+        x, i, n, (nearest, distance), norm2, state, scaler, dots
+    )
     return nearest, enlarged, total, distance
 
 
 @njit(cache=True, nogil=True)
 def process_rows(
-    x: Any, first: Any, end: Any, n: Any, rule: Any, state: Any, scaler: Any, labels: Any, gaps: Any
+    x: Any,
+    first: Any,
+    end: Any,
+    n: Any,
+    parameters: Any,
+    state: Any,
+    scaler: Any,
+    labels: Any,
+    distances: Any,
 ) -> Any:
     """Process the rows from ``first`` up to, not including, ``end`` in order.
 
-    Updates ``state`` and ``labels``; with ``is_measured``, ``labels`` and ``gaps`` first hold
-    the nearest centers and their distances. Returns the next row and the numbers of centers, of
-    changes, and of rows that would have founded a center beyond ``max_centers``.
+    Updates ``state`` and ``labels``; with ``is_measured``, ``labels`` and ``distances`` first
+    hold the nearest centers and their distances. Returns the next row and the numbers of centers,
+    of changes, and of rows that would have founded a center beyond ``max_centers``.
     """
     arrays = _allocate_buffers(state)
     changed = np.empty(_MAX_CHANGED, np.int64)
     n_changes, n_outside = 0, 0
     for i in range(first, end):
-        if n == state.radii.shape[0] or (rule.is_measured and n_changes == _MAX_CHANGED):
+        if n == state.radii.shape[0] or (parameters.is_measured and n_changes == _MAX_CHANGED):
             return i, n, n_changes, n_outside
         if (
-            rule.is_measured
-            and gaps[i] <= state.radii[labels[i]]
+            parameters.is_measured
+            and distances[i] <= state.radii[labels[i]]
             and (
                 n_changes == 0
-                or _is_still_nearest(x, i, labels[i], gaps[i], state, changed[:n_changes])
+                or _is_still_nearest(x, i, labels[i], distances[i], state, changed[:n_changes])
             )
         ):
             continue
         center, total, distance = n, np.inf, 0.0
         if n > 0:
-            labels[i], center, total, distance = _choose(
-                x, i, n, rule.original, state, scaler, arrays
+            labels[i], center, total, distance = _choose_centers(
+                x, i, n, parameters.original, state, scaler, arrays
             )
         if total < 0.0:
             continue
-        if total <= rule.limit:
+        if total <= parameters.limit:
             _enlarge(x, i, total, distance, state, scaler, center)
-        elif n < rule.max_centers:
+        elif n < parameters.max_centers:
             center = n
             n += 1
             _add_center(x, i, state, scaler, center)
@@ -369,7 +381,7 @@ def process_rows(
             n_outside += 1
             continue
         labels[i] = center
-        if rule.is_measured:
+        if parameters.is_measured:
             changed[n_changes] = center
         n_changes += 1
     return end, n, n_changes, n_outside

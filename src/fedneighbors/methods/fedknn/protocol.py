@@ -33,11 +33,11 @@ from fedneighbors.methods.fedknn.algorithm import (
 )
 
 
-def check_ascending(what: str, values: Floats) -> None:
+def check_ascending(name: str, values: Floats) -> None:
     """Raise unless values are an ascending vector of finite non-negative numbers."""
     valid = values.ndim == 1 and (np.isfinite(values) & (values >= 0)).all()
     if not valid or (np.diff(values) < 0).any():
-        raise ValueError(f"{what} are not an ascending vector of finite non-negative numbers")
+        raise ValueError(f"{name} are not an ascending vector of finite non-negative numbers")
 
 
 def check_objects(distances: Floats, ties: Integers, ids: tuple[str, ...]) -> None:

@@ -1,7 +1,7 @@
 """Centers that a party releases, and the model built from them.
 
 This module also computes the leave-one-out losses for choosing the smoothing, and the exposure of
-single records by the released centers.
+single rows by the released centers.
 """
 
 from dataclasses import dataclass
@@ -52,7 +52,7 @@ class FedPNNModel(ModelFile):
     centers : float64 array of shape (n_centers, n_dimensions)
         Centers in canonical order.
     counts : int64 array of shape (n_centers, n_classes)
-        Number of records of each class behind each center.
+        Number of rows of each class behind each center.
     sigma : float
         Smoothing, in units of normalized distance.
     activation : str
@@ -131,27 +131,27 @@ class FedPNNModel(ModelFile):
 
 @dataclass(frozen=True)
 class Exposure:
-    """Exposure of single records: sizes of a party's clusters and centers.
+    """Exposure of single rows: sizes of a party's clusters and centers.
 
     Parameters
     ----------
-    n_records : int
+    n_rows : int
         Rows of the party.
     n_withheld : int
         Rows of suppressed classes, about which nothing is sent.
     n_clusters : int
         Clusters before small ones were merged.
     n_single : int
-        Clusters of a single record, whose center is that record.
+        Clusters of a single row, whose center is that row.
     n_small : int
-        Clusters of fewer than ``min_count`` records, single records included.
+        Clusters of fewer than ``min_count`` rows, single rows included.
     n_centers : int
         Centers that are sent, after small clusters were merged.
     min_center_size : int
         Records of the smallest center that is sent; 0 if none is sent.
     """
 
-    n_records: int
+    n_rows: int
     n_withheld: int
     n_clusters: int
     n_single: int
@@ -161,7 +161,7 @@ class Exposure:
 
     @property
     def largest_risk(self) -> float:
-        """Return the risk of a record of the smallest center.
+        """Return the risk of a row of the smallest center.
 
         It is ``1 / min_center_size``, or 0 without centers.
         """
@@ -170,13 +170,13 @@ class Exposure:
     def __str__(self) -> str:
         """Return the numbers as sentences."""
         if not self.n_centers:
-            return f"Nothing is sent: no class has enough of the {self.n_records} records."
+            return f"Nothing is sent: no class has enough of the {self.n_rows} rows."
         withheld = (
-            f" {self.n_withheld} records of rare classes are withheld." if self.n_withheld else ""
+            f" {self.n_withheld} rows of rare classes are withheld." if self.n_withheld else ""
         )
         return (
-            f"{self.n_centers} centers of {self.min_center_size} records or more each. Of "
-            f"{self.n_clusters} clusters, {self.n_single} were single records and {self.n_small} "
+            f"{self.n_centers} centers of {self.min_center_size} rows or more each. Of "
+            f"{self.n_clusters} clusters, {self.n_single} were single rows and {self.n_small} "
             f"were too small; these were merged into others.{withheld}"
         )
 
@@ -190,13 +190,13 @@ class ReleasedCenters:
     centers : float64 array of shape (n_centers, n_dimensions)
         Points.
     counts : int64 array of shape (n_centers, n_classes)
-        Number of records of each class behind each center.
+        Number of rows of each class behind each center.
     rows : int64 array of shape (n_rows,)
         Index of the center of each row, -1 for none.
     suppressed : bool array of shape (n_classes,)
-        True for classes of fewer than ``min_count`` records, about which nothing is sent.
+        True for classes of fewer than ``min_count`` rows, about which nothing is sent.
     exposure : Exposure
-        Exposure of single records.
+        Exposure of single rows.
     advice : str
         Advice about an unsuitable threshold, see :func:`~.algorithm.describe_threshold`; empty for
         a suitable one. It is not sent.
@@ -240,11 +240,11 @@ def release_centers(
     classwise : bool
         Cluster each class separately.
     min_count : int
-        Minimum number of records of a center. Smaller clusters are merged into the nearest cluster
-        of their class, and nothing is sent about a class of fewer records.
+        Minimum number of rows of a center. Smaller clusters are merged into the nearest cluster
+        of their class, and nothing is sent about a class of fewer rows.
     means : bool
-        Send the means of the clusters' records. If False, send the final centers of the clustering,
-        each of which may lie halfway between two records and not depend on the others.
+        Send the means of the clusters' rows. If False, send the final centers of the clustering,
+        each of which may lie halfway between two rows and not depend on the others.
     n_threads : int
         Number of threads. The result does not depend on it.
     """
@@ -270,7 +270,7 @@ def release_centers(
     all_counts = np.concatenate(counts)
     sizes, center_sizes = np.concatenate(all_sizes), all_counts.sum(axis=1)
     exposure = Exposure(
-        n_records=len(points),
+        n_rows=len(points),
         n_withheld=len(points) - int(all_counts.sum()),
         n_clusters=len(sizes),
         n_single=int((sizes == 1).sum()),
@@ -452,7 +452,7 @@ def _leave_out_rows(y: Integers, counts: Integers, assigned: Integers) -> tuple[
     """Return center classes, with all rows and without each row.
 
     The second array has the class of each row's assigned center if the row is left out. It is -1 if
-    the center has no other records, or the row has no center.
+    the center has no other rows, or the row has no center.
     """
     others = counts[assigned].copy()
     others[np.arange(len(y)), y] -= 1

@@ -201,7 +201,7 @@ class FedPNNParty(TableParty):
     model : FedPNNModel or None
         The finished model, after training.
     exposure : Exposure or None
-        Exposure of single records by its centers; None until centers are computed.
+        Exposure of single rows by its centers; None until centers are computed.
     """
 
     allows_missing = True
@@ -334,10 +334,8 @@ class FedPNNParty(TableParty):
             _, cluster_points = _scale_rows(x, released.rows, scaling, min_count=request.min_count)
             means = group_means(_map_points(cluster_points, request.linear_map), released.rows)
             released = replace(released, centers=means)
-        n_records, n_sent = len(self._y), int(released.counts.sum())
-        self.exposure = replace(
-            released.exposure, n_records=n_records, n_withheld=n_records - n_sent
-        )
+        n_rows, n_sent = len(self._y), int(released.counts.sum())
+        self.exposure = replace(released.exposure, n_rows=n_rows, n_withheld=n_rows - n_sent)
         log.info("party %s: %s", self.name, self.exposure)
         if released.advice:
             warnings.warn(

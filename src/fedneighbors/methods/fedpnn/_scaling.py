@@ -1,12 +1,12 @@
 """Scaling of columns by constants that parties send.
 
 The scaling constants of a column are knots. A knot is the mean of at least ``min_count``
-neighboring values, never the value of a single record; for a column with fewer values a party sends
+neighboring values, never the value of a single row; for a column with fewer values a party sends
 none.
 
 In this package, "few" means at least one, but fewer than ``min_count``. A party sends no number
 that describes few rows of a class, few present or few missing cells of a class in a column, or few
-records of a center.
+rows of a center.
 """
 
 from collections.abc import Mapping, Sequence

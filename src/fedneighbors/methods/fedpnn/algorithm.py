@@ -237,7 +237,7 @@ def merge_small(
     """Merge small centers into the nearest center of their class.
 
     The smallest center is merged first; ties go to the lower index. The merged center is the mean
-    of both, weighted by their records. The class of a center is its majority class. If no other
+    of both, weighted by their rows. The class of a center is its majority class. If no other
     center has the same class, the center is merged into the nearest of all centers. The last
     remaining center is kept.
 
@@ -248,7 +248,7 @@ def merge_small(
     counts : int64 array of shape (n_centers, n_classes)
         Records of each class.
     min_count : int
-        Centers of fewer records are merged.
+        Centers of fewer rows are merged.
 
     Returns
     -------
@@ -381,7 +381,7 @@ def choose_threshold(points: Floats, *, factor: float, n_threads: int = 1) -> fl
     """Return the smallest threshold that leaves few enough centers.
 
     The maximum is :data:`CENTERS_PER_ROOT` times the square root of the number of rows, before
-    small clusters are merged: enough centers for a density estimate, and far fewer than records.
+    small clusters are merged: enough centers for a density estimate, but far fewer than rows.
     Bisection finds the threshold to within one part in 2**14 of the size of the bounding box.
 
     Parameters

@@ -135,8 +135,8 @@ class FedPNNClassifier(DensityClassifier, BaseEstimator):  # type: ignore[misc]
         between the class means; both are computed from moments that are summed in a preceding
         round. Needs ``frame="global"``. None uses the scaled rows.
     min_count : int
-        Minimum number of records behind every center and every constant. A party sends nothing
-        about a class of which it has fewer records.
+        Minimum number of rows behind every center and every constant. A party sends nothing
+        about a class of which it has fewer rows.
     sigma : "loo" or float
         Smoothing of the network. With ``"loo"``, each party chooses the smoothing with the lowest
         leave-one-out loss, and the median of the choices is used.
@@ -146,8 +146,8 @@ class FedPNNClassifier(DensityClassifier, BaseEstimator):  # type: ignore[misc]
         A ball may grow to contain a row if distance plus radius is at most ``factor`` times the
         threshold. The text of the paper has 2, its pseudo-code 1.
     means : bool
-        Send the means of the clusters' records. If False, send the final centers of the clustering,
-        as in the paper; such a center may be halfway between two records.
+        Send the means of the clusters' rows. If False, send the final centers of the clustering,
+        as in the paper; such a center may be halfway between two rows.
     n_features_to_select : int, optional
         Number of columns to keep: those with the largest Welch t of a class against the rest,
         computed from sums over the parties in a preceding round. None keeps all.
@@ -191,7 +191,7 @@ class FedPNNClassifier(DensityClassifier, BaseEstimator):  # type: ignore[misc]
     t_statistics_ : float64 array of shape (n_selected,)
         Welch t of the selected columns; only if columns were selected.
     exposures_ : dict of str to Exposure
-        Exposure of single records by each party's centers; empty under ``privacy``, where the
+        Exposure of single rows by each party's centers; empty under ``privacy``, where the
         budget bounds it.
     run_record_ : RunRecord
         Rounds, bytes up and down, seconds, privacy spent.
@@ -263,7 +263,7 @@ class FedPNNClassifier(DensityClassifier, BaseEstimator):  # type: ignore[misc]
 
         Each of two parties scales its columns to [0, 1] by its own constants and clusters all
         classes together; the server holds out a tenth of the rows. Nothing is withheld: a center
-        may be a single record. Set ``share=None`` to pass the owners of the rows to :meth:`fit`.
+        may be a single row. Set ``share=None`` to pass the owners of the rows to :meth:`fit`.
 
         Parameters
         ----------
@@ -307,7 +307,7 @@ class FedPNNClassifier(DensityClassifier, BaseEstimator):  # type: ignore[misc]
             If a parameter is out of range, there is not one owner for each row, or both
             ``parties`` and ``share`` are given.
         DataError
-            If no party has enough records of any class, or there are fewer than two classes.
+            If no party has enough rows of any class, or there are fewer than two classes.
         """
         if self.privacy is not None:
             return self._fit_privately(X, y, parties, self.privacy)

@@ -2,7 +2,7 @@
 
 The configuration of the run holds the settings of the coordinator. The configuration of a node
 holds the party's name (``party-name``), its files (``data``, ``model-folder``) and its label column
-(``label``). In training without a budget, ``min-count`` of a node is the minimum number of records
+(``label``). In training without a budget, ``min-count`` of a node is the minimum number of rows
 behind every value that its party sends; the party refuses runs with a lower ``min-count``. A node
 that sets ``epsilon`` accepts only private training. Its configuration then also holds the other
 privacy terms, including the bounds of the columns; releases are charged to the budget of the data
@@ -92,7 +92,7 @@ def _check_private_settings(settings: FedPNNSettings) -> None:
 
 
 class _ExposureLoggingParty(FedPNNParty):
-    """A party that logs with Flower's logger how few records its centers describe."""
+    """A party that writes its exposure to Flower's log."""
 
     def answer(self, request: Message) -> Message:
         reply = super().answer(request)

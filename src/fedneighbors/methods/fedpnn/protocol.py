@@ -92,7 +92,7 @@ class FedPNNSettings:
         ``"supervised"`` maps scaled rows linearly so that Euclidean distance separates classes;
         the map is derived from moments that are summed in a preceding round.
     min_count : int
-        Minimum number of records behind every center and every constant.
+        Minimum number of rows behind every center and every constant.
     sigma : "loo" or float
         Smoothing. With ``"loo"``, each party chooses the smoothing with the lowest leave-one-out
         loss, and the median of the choices is used, see :func:`median_sigma`.
@@ -103,7 +103,7 @@ class FedPNNSettings:
     ridge, boost : float
         Parameters of the linear map, see :func:`derive_linear_map`.
     means : bool
-        Parties send the means of their clusters' records instead of the final centers of the
+        Parties send the means of their clusters' rows instead of the final centers of the
         clustering.
     n_knots : int
         Maximum number of groups of neighboring values of a column; their means are sent.
@@ -176,7 +176,7 @@ def median_sigma(choices: Sequence[int], weights: Sequence[int]) -> float:
     choices : sequence of int
         Position of each party's smoothing in ``SIGMAS``, -1 for none.
     weights : sequence of int
-        Number of records of each party.
+        Number of rows of each party.
     """
     votes = sorted((c, w) for c, w in zip(choices, weights, strict=True) if c >= 0)
     if not votes:
@@ -206,7 +206,7 @@ def coordinate(settings: FedPNNSettings) -> Coordinator[FedPNNModel]:
     PartyMissing
         If a party does not answer; no model is trained.
     DataError
-        If no party has enough records of any class, there are fewer than two classes in all, or
+        If no party has enough rows of any class, there are fewer than two classes in all, or
         too many coordinates for a supervised metric.
     ProtocolError
         If a reply contradicts the schema or the request.
@@ -255,10 +255,10 @@ def _agree_on_schema(schemas: Mapping[str, SchemaReply], settings: FedPNNSetting
     """Return the common schema, checked for at least two classes."""
     labels = set(settings.classes).union(*(schema.labels for schema in schemas.values()))
     if not any(schema.labels for schema in schemas.values()):
-        raise _no_records_error()
+        raise _no_rows_error()
     if len(labels) < 2:
         raise DataError(
-            f"expected at least two classes of min_count={settings.min_count} records at a party, "
+            f"expected at least two classes of min_count={settings.min_count} rows at a party, "
             f"got one class {min(labels)!r}; add rows of another class, or lower min_count"
         )
     return agree(schemas, settings.classes)
@@ -281,10 +281,10 @@ def _select(n: int, settings: FedPNNSettings, schema: JointSchema) -> Coordinato
     return select_columns(welch_statistics(sums), n)
 
 
-def _no_records_error() -> DataError:
+def _no_rows_error() -> DataError:
     return DataError(
-        "no party has min_count records of any class, so that parties cannot send anything; lower "
-        "min_count, or add parties with more records"
+        "no party has min_count rows of any class, so that parties cannot send anything; lower "
+        "min_count, or add parties with more rows"
     )
 
 
@@ -380,7 +380,7 @@ class _Plan:
         centers = np.concatenate([by_party[name].centers for name in by_party])
         counts = np.concatenate([by_party[name].counts for name in by_party])
         if len(centers) == 0:
-            raise _no_records_error()
+            raise _no_rows_error()
         threshold, classwise = self.settings.server_threshold, self.settings.classwise
         merged = merge_centers(
             centers,
@@ -473,4 +473,4 @@ def _check_moments(reply: Message, scaling: TableScaling, schema: JointSchema) -
             "moments contain negative counts or sums of squares; a party sent wrong moments"
         )
     if reply.counts.sum() < 1:
-        raise _no_records_error()
+        raise _no_rows_error()

@@ -52,10 +52,10 @@ def check_chain(file: LedgerFile) -> None:
     for *content, stored in file.rows("SELECT * FROM entry ORDER BY number"):
         number, chain = number + 1, extend_chain(chain, content)
         if content[0] != number or stored != chain:
-            raise _altered(file, f"entry {number}")
+            raise _alteration_error(file, f"entry {number}")
     for name, statement in (("charge", _OTHER_CHARGES), ("answer", _OTHER_ANSWERS)):
         if file.rows(statement):
-            raise _altered(file, f"table {name}, which differs from the entries,")
+            raise _alteration_error(file, f"table {name}, which differs from the entries,")
 
 
 def check_head(file: LedgerFile, head: str) -> None:
@@ -95,8 +95,8 @@ def read_head(path: Path) -> str:
         raise LedgerError(f"the head {path} of a ledger cannot be read ({error})") from error
 
 
-def _altered(file: LedgerFile, what: str) -> LedgerError:
+def _alteration_error(file: LedgerFile, part: str) -> LedgerError:
     return LedgerError(
-        f"ledger {file.path}: {what} was altered after it was written; restore the file, with its "
+        f"ledger {file.path}: {part} was altered after it was written; restore the file, with its "
         "-wal file, from a backup made after the last release"
     )

@@ -187,32 +187,32 @@ def count_costs(rows: Iterable[tuple[str, str, str, int]]) -> Counter[Guarantee]
     return Counter({from_columns(*columns): number for *columns, number in rows})
 
 
-def check_name(name: str, what: str) -> None:
+def check_name(name: str, field: str) -> None:
     """Raise for an empty, too long or unprintable name.
 
     Raises
     ------
     TypeError, ValueError
-        If it is invalid; the message names ``what``.
+        If it is invalid; the message names ``field``.
     """
-    check_text(name, what, MAX_NAME_LENGTH)
+    check_text(name, field, MAX_NAME_LENGTH)
     if not name:
-        raise ValueError(f"expected a {what} that is not empty")
+        raise ValueError(f"expected a {field} that is not empty")
 
 
-def check_text(text: str, what: str, max_length: int = _MAX_NOTE_LENGTH) -> None:
+def check_text(text: str, field: str, max_length: int = _MAX_NOTE_LENGTH) -> None:
     """Raise if a text is too long or not printable.
 
     Raises
     ------
     TypeError, ValueError
-        If it is invalid; the message names ``what``.
+        If it is invalid; the message names ``field``.
     """
     if not isinstance(text, str):
-        raise TypeError(f"expected {what} as text, got {type(text).__name__}")
+        raise TypeError(f"expected {field} as text, got {type(text).__name__}")
     if len(text) > max_length or not text.isprintable():
         raise ValueError(
-            f"expected {what} of at most {max_length} printable characters, got {text[:40]!r} "
+            f"expected {field} of at most {max_length} printable characters, got {text[:40]!r} "
             f"({len(text)} characters)"
         )
 

@@ -110,14 +110,14 @@ def variance(noise: Mechanism | Shares, *, n_summed: int = 1) -> float:
     return 2 * decay / (1 - decay) ** 2 * n_summed / n_parts
 
 
-def guaranteed_shares(*, n_asked: int, threshold: int, colluders: int) -> int:
+def guaranteed_shares(*, n_invited: int, threshold: int, colluders: int) -> int:
     """Count the honest noise shares that a masked sum contains at least.
 
     Shares known to colluders are not counted.
 
     Parameters
     ----------
-    n_asked, threshold : int
+    n_invited, threshold : int
         Number of parties asked for the masked sum, and minimum number that must answer before it
         is unmasked.
     colluders : int
@@ -130,11 +130,11 @@ def guaranteed_shares(*, n_asked: int, threshold: int, colluders: int) -> int:
     """
     # To remove all masks of one party, its two secrets must be reconstructed: each takes the
     # answers of threshold - colluders honest parties, and an honest party answers for one of them
-    # only. There are n_asked - colluders honest parties. As threshold <= n_asked, this check also
-    # implies threshold > colluders.
-    if 2 * threshold <= n_asked + colluders:
+    # only. There are n_invited - colluders honest parties. As threshold <= n_invited, this check
+    # also implies threshold > colluders.
+    if 2 * threshold <= n_invited + colluders:
         raise PrivacyError(
-            f"masks with a threshold of {threshold} of {n_asked} parties do not protect against "
+            f"masks with a threshold of {threshold} of {n_invited} parties do not protect against "
             f"colluders={colluders} and the coordinator; raise the threshold or lower colluders"
         )
     return threshold - colluders

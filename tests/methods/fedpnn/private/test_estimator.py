@@ -214,7 +214,7 @@ def test_arguments_invalid_under_privacy_are_named(arguments, words):
 
 
 def test_missing_bounds_raise_with_advice():
-    with pytest.raises(ValueError, match="computed from the rows would disclose single records"):
+    with pytest.raises(ValueError, match="computed from the rows would disclose single rows"):
         FedPNNClassifier(privacy=LOCAL).fit(*make_table(2))
 
 

@@ -215,13 +215,13 @@ def test_more_noise_shares_than_survivors_are_refused(n_shares, colluders):
         )
 
 
-@pytest.mark.parametrize(("n_asked", "threshold", "colluders"), [(6, 4, 2), (9, 7, 5), (2, 1, 1)])
-def test_masks_too_weak_for_the_colluders_are_refused(n_asked, threshold, colluders):
+@pytest.mark.parametrize(("n_invited", "threshold", "colluders"), [(6, 4, 2), (9, 7, 5), (2, 1, 1)])
+def test_masks_too_weak_for_the_colluders_are_refused(n_invited, threshold, colluders):
     policy = replace(CENTRAL, colluders=colluders)
 
     with pytest.raises(Refused, match="do not protect against that many colluders"):
         make_party(privacy=policy).contribute(
-            make_masked_request(policy, 1), MaskedRound("ab", n_asked, n_asked, threshold)
+            make_masked_request(policy, 1), MaskedRound("ab", n_invited, n_invited, threshold)
         )
 
 

@@ -355,7 +355,7 @@ def test_class_sums_of_many_classes_get_the_budget_of_cells():
 @pytest.mark.parametrize(
     ("bounds", "words"),
     [
-        (None, "computed from the rows would disclose single records"),
+        (None, "computed from the rows would disclose single rows"),
         (((0.0, 0.0), (1.0, 1.0)), "one or 3 of them"),
         ((0.0, np.inf), "finite numbers"),
         ((1.0, 0.0), "low bounds below the high ones"),

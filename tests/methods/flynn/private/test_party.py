@@ -403,13 +403,15 @@ def test_oversized_replies_are_refused_without_a_charge():
     assert north._gate.ledger.spent("table") == PureDP(0)
 
 
-@pytest.mark.parametrize(("n_asked", "threshold", "colluders"), [(6, 4, 2), (9, 7, 5), (2, 1, 1)])
-def test_masks_too_weak_for_colluders_get_no_noise_share(n_asked, threshold, colluders):
+@pytest.mark.parametrize(("n_invited", "threshold", "colluders"), [(6, 4, 2), (9, 7, 5), (2, 1, 1)])
+def test_masks_too_weak_for_colluders_get_no_noise_share(n_invited, threshold, colluders):
     policy = replace(CENTRAL, colluders=colluders)
     north = party(privacy=policy)
 
     with pytest.raises(Refused, match="do not protect against that many colluders"):
-        north.contribute(masked_request(policy, 1), MaskedRound("ab", n_asked, n_asked, threshold))
+        north.contribute(
+            masked_request(policy, 1), MaskedRound("ab", n_invited, n_invited, threshold)
+        )
 
     assert float(north._gate.ledger.spent("table").epsilon) == 0
 

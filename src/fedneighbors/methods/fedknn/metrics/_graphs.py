@@ -367,6 +367,6 @@ class _GraphSession:
             low = low if n_found else tau + 1
 
 
-def _check_graph(graph: Any, what: str) -> None:
+def _check_graph(graph: Any, name: str) -> None:
     if not isinstance(graph, Graph):
-        raise TypeError(f"expected a Graph as {what}, got {type(graph).__name__}")
+        raise TypeError(f"expected a Graph as {name}, got {type(graph).__name__}")

@@ -189,17 +189,17 @@ class _SetSession(BrowsingSession):
         return np.where(n_union > 0, (n_union - n_common) / np.maximum(n_union, 1), 0.0)
 
 
-def _as_set(item: Any, what: str) -> frozenset[Hashable]:
+def _as_set(item: Any, name: str) -> frozenset[Hashable]:
     if isinstance(item, str | bytes | dict) or not isinstance(item, Collection):
         raise TypeError(
-            f"{what}: expected a set, list or tuple of elements, got {type(item).__name__}"
+            f"{name}: expected a set, list or tuple of elements, got {type(item).__name__}"
         )
     try:
         elements = frozenset(item)
     except TypeError:
-        raise TypeError(f"{what}: expected hashable elements, such as words or integers") from None
+        raise TypeError(f"{name}: expected hashable elements, such as words or integers") from None
     if any(element != element for element in elements):
-        raise ValueError(f"{what}: NaN cannot be an element of a set")
+        raise ValueError(f"{name}: NaN cannot be an element of a set")
     if len(elements) > _MAX_ELEMENTS:
-        raise ValueError(f"{what}: expected 2**25 elements at most, got {len(elements)}")
+        raise ValueError(f"{name}: expected 2**25 elements at most, got {len(elements)}")
     return elements

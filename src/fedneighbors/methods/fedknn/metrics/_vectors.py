@@ -325,29 +325,29 @@ def as_row(query: Any, check: RowCheck, *, n_columns: int | None = None) -> Floa
     return row
 
 
-def _to_vector(item: Any, what: str) -> npt.NDArray[Any]:
+def _to_vector(item: Any, name: str) -> npt.NDArray[Any]:
     try:
         vector = np.asarray(item)
     except ValueError:  # a ragged list
         vector = np.asarray(None)
     if vector.ndim != 1 or vector.dtype.kind not in _NUMERIC:
         raise ValueError(
-            f"{what}: expected a one-dimensional vector of real numbers, got {type(item).__name__} "
+            f"{name}: expected a one-dimensional vector of real numbers, got {type(item).__name__} "
             f"of dtype {vector.dtype} with {vector.ndim} dimensions"
         )
     return vector
 
 
-def _check_length(vector: npt.NDArray[Any], n_columns: int, what: str) -> None:
+def _check_length(vector: npt.NDArray[Any], n_columns: int, name: str) -> None:
     if len(vector) != n_columns:
-        raise ValueError(f"{what}: expected {n_columns} numbers, got {len(vector)}")
+        raise ValueError(f"{name}: expected {n_columns} numbers, got {len(vector)}")
 
 
-def _check_rows(rows: Floats, check: RowCheck, what: str) -> None:
+def _check_rows(rows: Floats, check: RowCheck, name: str) -> None:
     infinite = ~np.isfinite(rows).all(axis=1)
     if infinite.any():
-        item = what.format(int(infinite.argmax()))
+        item = name.format(int(infinite.argmax()))
         raise ValueError(f"{item}: expected finite numbers, got NaN or infinity")
     invalid, expected = check(rows)
     if invalid.any():
-        raise ValueError(f"{what.format(int(invalid.argmax()))}: expected {expected}")
+        raise ValueError(f"{name.format(int(invalid.argmax()))}: expected {expected}")

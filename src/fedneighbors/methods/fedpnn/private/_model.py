@@ -28,7 +28,7 @@ chosen for the lowest log loss on iris, wine, digits and six generated tables, a
 
 _COUNT_FLOOR = 2.0  # lower limit of a count, in standard deviations of its noise
 _DENSITY_FLOOR = 0.5  # lower limit of a density, in standard deviations of its noise
-_MIN_RECORDS = 0.25  # lower limit of a density, in records
+_MIN_ROWS = 0.25  # lower limit of a density, in rows
 
 
 @dataclass(frozen=True)
@@ -42,13 +42,13 @@ class Neurons:
     positions : float64 array of shape (n_neurons, n_axes)
         Positions of the neurons.
     weights : float64 array of shape (n_neurons, n_classes)
-        Noised number of records of each class behind each neuron; may be negative.
+        Noised number of rows of each class behind each neuron; may be negative.
     noise : float64 array of shape (n_neurons,)
         Standard deviation of the noise on each weight.
     totals : float64 array of shape (n_classes,)
-        Number of records of each class, above 0.
+        Number of rows of each class, above 0.
     density_floor : float
-        Lower limit of a density, in records.
+        Lower limit of a density, in rows.
     sigma : float
         Smoothing.
     """
@@ -95,7 +95,7 @@ class ClassMeans:
     Parameters
     ----------
     counts : float64 array of shape (n_classes,)
-        Number of records, raised to a lower limit that depends on the noise.
+        Number of rows, raised to a lower limit that depends on the noise.
     spread : float
         Standard deviation of the noise on a count.
     means : float64 array of shape (n_classes, n_features)
@@ -156,7 +156,7 @@ def cell_neurons(cells: Integers, axis: Floats, means: ClassMeans, *, variance: 
     """Return the neurons of two classes.
 
     There is a neuron in the middle of each cell; the count of the cell is divided by the sum of the
-    neuron's kernel over all cells. The number of records of a class is the mean of its numbers in
+    neuron's kernel over all cells. The number of rows of a class is the mean of its numbers in
     both releases, weighted by their precision.
 
     Parameters
@@ -173,7 +173,7 @@ def cell_neurons(cells: Integers, axis: Floats, means: ClassMeans, *, variance: 
     positions = ((np.arange(N_CELLS) + 0.5) / N_CELLS * 2 - 1)[:, None]
     mass = _kernel(positions, positions, CELL_SIGMA).sum(axis=0)
     counts = cells.reshape(2, N_CELLS).T.astype(np.float64)
-    # variances of the noise on a class's number of records, in both releases
+    # variances of the noise on a class's number of rows, in both releases
     cell_variance, sum_variance = N_CELLS * variance, means.spread**2
     weight = sum_variance / (cell_variance + sum_variance) if cell_variance else 1.0
     totals = weight * counts.sum(axis=0) + (1 - weight) * means.counts
@@ -183,7 +183,7 @@ def cell_neurons(cells: Integers, axis: Floats, means: ClassMeans, *, variance: 
         weights=counts / mass[:, None],
         noise=math.sqrt(variance) / mass,
         totals=np.maximum(totals, 1.0),
-        density_floor=_MIN_RECORDS,
+        density_floor=_MIN_ROWS,
         sigma=CELL_SIGMA,
     )
 

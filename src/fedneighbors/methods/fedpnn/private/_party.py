@@ -89,7 +89,7 @@ class PrivateFedPNNParty(ChargedReplies, PrivateTableParty):
         self._bounds = public_bounds(privacy, x.shape[1])
 
     @staticmethod
-    def _records(x: Any, y: npt.NDArray[Any], _privacy: Privacy) -> tuple[Any, npt.NDArray[Any]]:
+    def _clean_rows(x: Any, y: npt.NDArray[Any], _privacy: Privacy) -> tuple[Any, npt.NDArray[Any]]:
         """Return the rows; infinite values become finite, subnormal ones 0."""
         cells = np.clip(np.asarray(x, np.float64), -_MAX_FINITE, _MAX_FINITE)
         return flush_subnormal(cells), y

@@ -50,7 +50,7 @@ def public_bounds(privacy: Privacy, n_features: int) -> tuple[Floats, Floats]:
             "private training clips values to a public range: give bounds, an array of shape "
             "(n_features, 2) with the lowest and highest value of each column. Take them from the "
             "meaning of the columns or from their documentation; bounds computed from the rows "
-            "would disclose single records, and the guarantee would not hold"
+            "would disclose single rows, and the guarantee would not hold"
         )
     return column_bounds(privacy.bounds, n_features)
 

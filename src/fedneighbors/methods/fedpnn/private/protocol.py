@@ -232,17 +232,17 @@ class _FedPNNTraining(PrivateTraining):
         return cell_neurons(values, axis, means, variance=variance)
 
     def _sum(
-        self, request: Message, release: Release, what: str
+        self, request: Message, release: Release, sum_name: str
     ) -> Coordinator[tuple[Integers, float]]:
         """Return the sum of the replies and the variance of its noise.
 
-        Parties may drop out of masked sums. ``what`` names the sum in messages.
+        Parties may drop out of masked sums. ``sum_name`` names the sum in messages.
         """
-        replies = self.check_missing((yield total(request)), what)
+        replies = self.check_missing((yield total(request)), sum_name)
         reply = replies.total
         if reply is None or reply.values.shape != (release.n_cells,):
             raise ProtocolError(
-                f"expected {release.n_cells} noised values for {what}, got another number; a "
+                f"expected {release.n_cells} noised values for {sum_name}, got another number; a "
                 "party sent a wrong reply"
             )
         variance = self.variance(

@@ -103,7 +103,7 @@ class PrivateFlyNNParty(ChargedReplies, PrivateTableParty, FlyNNParty):
             raise ValueError("accounting='paper' divides epsilon by the parties: give n_parties")
 
     @staticmethod
-    def _records(x: Any, y: npt.NDArray[Any], _privacy: Privacy) -> tuple[Any, npt.NDArray[Any]]:
+    def _clean_rows(x: Any, y: npt.NDArray[Any], _privacy: Privacy) -> tuple[Any, npt.NDArray[Any]]:
         """Drop invalid rows and clip large values.
 
         Rows with a non-finite value or a label outside the agreed classes are dropped. Adding or

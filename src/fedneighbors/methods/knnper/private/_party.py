@@ -116,8 +116,8 @@ class PrivateKNNPerParty(PrivateTableParty, KNNPerParty):
         self.plan: StepPlan | None = None
 
     @staticmethod
-    def _records(x: Any, y: npt.NDArray[Any], privacy: Privacy) -> tuple[Any, npt.NDArray[Any]]:
-        """Return rows with an agreed label, clipped to the agreed bounds."""
+    def _clean_rows(x: Any, y: npt.NDArray[Any], privacy: Privacy) -> tuple[Any, npt.NDArray[Any]]:
+        """Return finite rows, clipped to the agreed bounds, and their labels."""
         if x.dtype.kind == "f":
             x = flush_subnormal(np.clip(np.nan_to_num(x), -_MAX_VALUE, _MAX_VALUE))
         if privacy.bounds is not None:
