@@ -3,10 +3,7 @@
 import difflib
 import gzip
 import os
-import zipfile
-import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors._lazy import optional_module
+from fedneighbors.datasets._arrays import open_arrays
 from fedneighbors.datasets._dataset import Dataset
 from fedneighbors.datasets._files import explain_errors
 from fedneighbors.datasets._reading import dataset_from_table, read_columns
@@ -254,7 +252,7 @@ def _scan_table(name: str, path: Path) -> Entry:
 
 def _scan_images(name: str, folder: Path) -> Entry:
     """Count rows and classes of an image set from its labels."""
-    with _open_arrays(name, folder) as arrays:
+    with open_arrays(folder / _IMAGE_FILES[name]) as arrays:
         labels = _read_labels(name, arrays)
     source = str(folder / _IMAGE_FILES[name])
     return Entry(name, len(labels), len(_pixel_names()), len(np.unique(labels)), source)
@@ -279,7 +277,7 @@ def _load_images(name: str, folder: Path) -> Dataset:
 
     A row is a flattened image of 28 x 28 pixels, uint8 from 0 (paper) to 255 (ink).
     """
-    with _open_arrays(name, folder) as arrays:
+    with open_arrays(folder / _IMAGE_FILES[name]) as arrays:
         labels = _read_labels(name, arrays)
         source = str(folder / _IMAGE_FILES[name])
         if name == "mnist":
@@ -289,18 +287,6 @@ def _load_images(name: str, folder: Path) -> Dataset:
         x = arrays["x28"].reshape(len(labels), -1)
         drawers = np.array([f"drawer-{drawer}" for drawer in arrays["drawer"]], dtype=np.str_)
         return Dataset(name, x, labels, _pixel_names(), source, parties=drawers)
-
-
-@contextmanager
-def _open_arrays(name: str, folder: Path) -> Iterator[Mapping[str, npt.NDArray[Any]]]:
-    path = folder / _IMAGE_FILES[name]
-    if not path.is_file():
-        raise MissingDataError(f"there is no file {path}; add it or choose another data set")
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            yield arrays
-    except (zipfile.BadZipFile, zlib.error, KeyError, ValueError, OSError, EOFError) as error:
-        raise DataError(f"{path} is not a complete set of arrays: {error}") from error
 
 
 def _read_labels(name: str, arrays: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[Any]:
