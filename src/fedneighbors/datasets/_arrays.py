@@ -1,10 +1,13 @@
 """NumPy files (``.npz``) with arrays of rows, labels and parties."""
 
+import lzma
+import math
 import os
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,10 @@ from fedneighbors.datasets._files import check_content, content_limit
 from fedneighbors.datasets._schema_columns import read_labels
 from fedneighbors.errors import DataError, MissingDataError
 
+ReadArray = Callable[[str], npt.NDArray[Any]]
+_DAMAGED = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, KeyError, ValueError, TypeError)
+_DAMAGED += (OSError, EOFError, RuntimeError, SyntaxError, MemoryError)  # from zipfile and numpy
+
 
 def is_arrays(path: str | os.PathLike[str]) -> bool:
     """Return whether a file name ends in .npz."""
@@ -23,34 +30,49 @@ def is_arrays(path: str | os.PathLike[str]) -> bool:
 
 
 @contextmanager
-def open_arrays(path: Path) -> Iterator[Mapping[str, npt.NDArray[Any]]]:
-    """Open a file of arrays, without objects that need pickle.
+def open_arrays(path: Path) -> Iterator[ReadArray]:
+    """Open a file of numpy arrays; yield the function that reads one by its name.
 
     Raises
     ------
     MissingDataError
         If there is no such file.
     DataError
-        If it is damaged, lacks an array or expands to much more than its size.
+        If it is damaged, lacks an array, has objects or expands to much more than its size.
     """
     if not path.is_file():
         raise MissingDataError(f"there is no file {path}; add it or choose another data set")
     try:
         with zipfile.ZipFile(path) as archive:
-            n_bytes = sum(entry.file_size for entry in archive.infolist())
-        check_content(path, n_bytes, content_limit(path), remedy="save it with numpy.savez")
-        with np.load(path, allow_pickle=False) as arrays:
-            yield arrays
+            yield partial(_read_array, path, archive)
     except DataError:
         raise
-    except (zipfile.BadZipFile, zlib.error, KeyError, ValueError, OSError, EOFError) as error:
+    except _DAMAGED as error:
         raise DataError(f"{path} is not a complete set of arrays: {error}") from error
+
+
+def _read_array(path: Path, archive: zipfile.ZipFile, name: str) -> npt.NDArray[Any]:
+    """Read an array of numbers or text; its size is checked before memory is allocated."""
+    info, limit = archive.getinfo(f"{name}.npy"), content_limit(path)
+    check_content(path, info.file_size, limit)  # zipfile reads no more than this
+    with archive.open(info) as member:
+        version = np.lib.format.read_magic(member)
+        read_header = np.lib.format.read_array_header_1_0
+        if version != (1, 0):
+            read_header = np.lib.format.read_array_header_2_0
+        shape, is_fortran, dtype = read_header(member)
+        if dtype.kind not in "biufU":
+            raise ValueError(f"expected numbers or text in {name}, found {dtype}")
+        # A side or a cell of length 0 counts as 1, so that no loop over it is without end.
+        check_content(path, math.prod(max(1, side) for side in (*shape, dtype.itemsize)), limit)
+        content = bytearray(member.read(math.prod(shape) * dtype.itemsize))
+    return np.ndarray(shape, dtype, content, order="F" if is_fortran else "C")
 
 
 def read_array_rows(path: Path, *, keep_missing: bool = False) -> npt.NDArray[Any]:
     """Read the array ``x`` as rows of numbers; flatten images."""
-    with open_arrays(path) as arrays:
-        x = arrays["x"]
+    with open_arrays(path) as read:
+        x = read("x")
     if x.ndim < 2 or x.dtype.kind not in "biuf" or 0 in x.shape:
         raise DataError(
             f"array 'x' of {path} has shape {x.shape} and type {x.dtype}; expected numbers of "
@@ -71,9 +93,11 @@ def read_arrays(path: str | os.PathLike[str], *, keep_missing: bool = False) -> 
     """Read a labelled data set from the arrays ``x``, ``y`` and, if present, ``parties``."""
     file = Path(path)
     rows = read_array_rows(file, keep_missing=keep_missing)
-    with open_arrays(file) as arrays:
-        labels = arrays["y"]
-        parties = arrays["parties"].astype(np.str_) if "parties" in arrays else None
+    parties = None
+    with open_arrays(file) as read:
+        labels = read("y")
+        with suppress(KeyError):
+            parties = read("parties").astype(np.str_)
     y, known = read_labels(labels.ravel().tolist(), ())
     if labels.ndim != 1 or not known.all():
         raise DataError(

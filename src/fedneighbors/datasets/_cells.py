@@ -16,7 +16,8 @@ from fedneighbors.errors import DataError, MissingDataError
 
 _BATCH_ROWS = 1 << 16
 _CELL_BYTES = 8  # a number, or a reference to a Python object, even for a cell stored in a bit
-_MIN_PARQUET_LIMIT = 16 << 20  # a table of 2 million cells of a few values takes some kilobytes
+_TEXT_BYTES = 16  # beside the characters of a text: two references
+_MIN_PARQUET_LIMIT = 8 << 20  # a table of a million cells of a few values takes some kilobytes
 _MAX_LINE = 1 << 20  # bytes; a longer line is unreadable, so that no row takes much memory
 
 
@@ -64,10 +65,15 @@ def read_cells(
             rows = _arff_rows(path, names, encoding)
         else:
             rows = _delimited_rows(path, names, text_format)
-        every = list(rows)
-    readable = [row for row in every if row is not None]
-    columns = zip(*readable, strict=True) if readable else ([] for _ in names)
-    return dict(zip(names, map(list, columns), strict=True)), len(every) - len(readable)
+        columns: list[list[Any]] = [[] for _ in names]
+        n_unreadable = 0
+        for row in rows:  # not kept: a list takes more memory than the text of a short row
+            if row is None:
+                n_unreadable += 1
+                continue
+            for column, cell in zip(columns, row, strict=True):
+                column.append(cell)
+    return dict(zip(names, columns, strict=True)), n_unreadable
 
 
 def _lines(path: Path, encoding: str) -> Iterator[str | None]:
@@ -158,57 +164,67 @@ def _parquet_rows(path: Path, names: Sequence[str]) -> Iterator[list[Any] | None
     if not path.is_file():
         raise MissingDataError(f"there is no file {path}; check the name")
     try:
-        content = parquet.ParquetFile(path)
-        _columns(path, content.schema_arrow.names, names)
-        for batch in parquet_batches(content, path, names):
+        _columns(path, parquet.read_schema(path).names, names)
+        for batch in parquet_batches(path, names):
             columns = [_parquet_cells(batch.column(name)) for name in names]
             yield from map(list, zip(*columns, strict=True))
     except pyarrow.ArrowException as error:
         raise DataError(f"{path} cannot be read as Parquet: {error}") from error
 
 
-def parquet_batches(content: Any, path: Path, names: Sequence[str]) -> Iterator[Any]:
-    """Yield the batches of columns of an open Parquet file.
+def parquet_batches(path: Path, names: Sequence[str]) -> Iterator[Any]:
+    """Yield the batches of columns of a Parquet file.
+
+    The cells of a column of lists or structs are null.
 
     Raises
     ------
     DataError
         If they take much more memory than the file.
     """
+    parquet = optional_module("pyarrow.parquet", "data")
     import pyarrow
 
+    schema = parquet.read_schema(path)
+    kinds = dict(zip(schema.names, schema.types, strict=True))
+    flat = [name for name in names if not pyarrow.types.is_nested(kinds[name])]
+    row_bytes = sum(_fixed_bytes(kinds[name]) for name in names)
     limit = _MIN_PARQUET_LIMIT + MAX_RATIO * path.stat().st_size
-    n_bytes, n_rows = 0, max(1, min(_BATCH_ROWS, limit // _row_bytes(content, names)))
-    for batch in content.iter_batches(batch_size=n_rows, columns=list(names)):
-        columns = [
-            column.dictionary_decode() if isinstance(column, pyarrow.DictionaryArray) else column
-            for column in batch.columns
-        ]
-        decoded = pyarrow.RecordBatch.from_arrays(columns, names=batch.schema.names)
-        n_bytes += max(decoded.nbytes, _CELL_BYTES * decoded.num_rows * decoded.num_columns)
-        check_content(path, n_bytes, limit, remedy="save it as CSV")
-        yield decoded
+    n_bytes, n_rows = 0, max(1, min(_BATCH_ROWS, limit // max(1, row_bytes)))
+    # Dictionaries show the length of repeated texts before these are decoded. The lengths in the
+    # metadata are not read: if those of a column are damaged, pyarrow ends the process.
+    with parquet.ParquetFile(path, read_dictionary=flat) as content:
+        for batch in content.iter_batches(batch_size=n_rows, columns=flat):
+            n_bytes += row_bytes * batch.num_rows + sum(map(_text_bytes, batch.columns))
+            check_content(path, n_bytes, limit, remedy="save it as CSV")
+            nulls = pyarrow.nulls(batch.num_rows)
+            columns = [batch.column(name) if name in flat else nulls for name in names]
+            decoded = [
+                column.dictionary_decode() if pyarrow.types.is_dictionary(column.type) else column
+                for column in columns
+            ]
+            yield pyarrow.RecordBatch.from_arrays(decoded, names=list(names))
 
 
-def _row_bytes(content: Any, names: Sequence[str]) -> int:
-    """Return the most bytes that a decoded row of a Parquet file can take.
+def _fixed_bytes(kind: Any) -> int:
+    """Return the bytes of a decoded cell, for a text without its characters."""
+    try:
+        return max(_CELL_BYTES, int(kind.bit_width) // 8)
+    except ValueError:  # of variable width
+        return _TEXT_BYTES
 
-    A text may be as long as all the pages of its column.
-    """
+
+def _text_bytes(column: Any) -> int:
+    """Return the number of bytes of a column's texts, decoded."""
     import pyarrow
+    from pyarrow import compute
 
-    metadata = content.metadata
-    chunks = [
-        metadata.row_group(group).column(position)
-        for group in range(metadata.num_row_groups)
-        for position in range(metadata.num_columns)
-    ]
-    widths = dict.fromkeys(names, _CELL_BYTES)
-    for chunk in chunks:
-        name = chunk.path_in_schema
-        if name in widths and not pyarrow.types.is_primitive(content.schema_arrow.field(name).type):
-            widths[name] = max(widths[name], chunk.total_uncompressed_size)
-    return sum(widths.values()) or 1
+    is_dictionary = pyarrow.types.is_dictionary(column.type)
+    try:
+        lengths = compute.binary_length(column.dictionary if is_dictionary else column)
+    except pyarrow.ArrowNotImplementedError:  # no texts
+        return 0
+    return compute.sum(lengths.take(column.indices) if is_dictionary else lengths).as_py() or 0
 
 
 def _parquet_cells(column: Any) -> list[Any]:

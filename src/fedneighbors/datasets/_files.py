@@ -20,7 +20,7 @@ _OPEN: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open, ".bz
 MAX_RATIO = 400
 """Maximum ratio of a file's content to its compressed size; wide sparse tables reach 200."""
 
-MIN_LIMIT = 1 << 20  # bytes of content that every compressed file may have
+MIN_LIMIT = 1 << 18  # bytes of content that every compressed file may have
 
 
 def content_limit(path: Path) -> int:
@@ -69,7 +69,7 @@ def explain_errors(path: Path) -> Iterator[None]:
         raise _encoding_error(path, error) from error
     except csv.Error as error:
         raise DataError(f"{path} cannot be read as delimited text: {error}") from error
-    except (gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError) as error:
+    except (gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError, MemoryError) as error:
         kind = path.suffix[1:].replace("gz", "gzip")
         raise DataError(
             f"{path} is not a complete {kind} file and cannot be read ({error}); is it damaged?"

@@ -379,18 +379,17 @@ def _read_parquet(path: Path, *, words: Collection[str], missing: Collection[str
         raise MissingDataError(f"there is no file {path}; check the name")
     with explain_errors(path):  # texts may not be UTF-8
         try:
-            file = parquet.ParquetFile(path)
-            batches = list(parquet_batches(file, path, file.schema_arrow.names))
-            empty = file.schema_arrow.empty_table()
-            content = pyarrow.Table.from_batches(batches) if batches else empty
+            schema = parquet.read_schema(path)
+            names = [str(name) for name in schema.names]
+            check_names(names, source=str(path))
+            for name, kind in zip(names, schema.types, strict=True):
+                _check_parquet_type(kind, name=name, path=path)
+            batches = list(parquet_batches(path, names))
+            content = pyarrow.Table.from_batches(batches) if batches else schema.empty_table()
         except (pyarrow.ArrowException, OSError) as error:
             raise DataError(f"{path} cannot be read as Parquet: {error}") from error
-        names = [str(name) for name in content.column_names]
-        check_names(names, source=str(path))
         columns = {
-            name: _parquet_column(
-                column, name=name, path=path, as_words=name in words, missing=missing
-            )
+            name: _parquet_column(column, as_words=name in words, missing=missing)
             for name, column in zip(names, content.columns, strict=True)
         }
         table = Table(columns, str(path))
@@ -398,27 +397,39 @@ def _read_parquet(path: Path, *, words: Collection[str], missing: Collection[str
     return table
 
 
-def _parquet_column(
-    column: Any, *, name: str, path: Path, as_words: bool, missing: Collection[str]
-) -> Column:
+def _check_parquet_type(kind: Any, *, name: str, path: Path) -> None:
+    """Raise unless a column has numbers, booleans or text."""
+    from pyarrow import types
+
+    value = kind.value_type if types.is_dictionary(kind) else kind
+    if not any(
+        test(value)
+        for test in (
+            types.is_integer,
+            types.is_floating,
+            types.is_boolean,
+            types.is_string,
+            types.is_large_string,
+            types.is_null,
+        )
+    ):
+        raise DataError(
+            f"column {name!r} of {path} has type {kind}; expected numbers or text: "
+            "convert or drop it"
+        )
+
+
+def _parquet_column(column: Any, *, as_words: bool, missing: Collection[str]) -> Column:
     import pyarrow
 
     kind = pyarrow.types
-    if kind.is_dictionary(column.type):
+    if kind.is_dictionary(column.type):  # of a file without rows
         column = column.cast(column.type.value_type)
     number = kind.is_integer(column.type) or kind.is_floating(column.type)
     if (number or kind.is_boolean(column.type)) and not as_words:
         numbers: Column = column.cast(pyarrow.float64(), safe=False).to_numpy()
         return numbers
-    if number or any(
-        test(column.type)
-        for test in (kind.is_string, kind.is_large_string, kind.is_boolean, kind.is_null)
-    ):
-        return _parquet_words(column, missing=missing)
-    raise DataError(
-        f"column {name!r} of {path} has type {column.type}; expected numbers or text: "
-        "convert or drop it"
-    )
+    return _parquet_words(column, missing=missing)
 
 
 def _parquet_words(column: Any, *, missing: Collection[str]) -> Column:
