@@ -48,7 +48,7 @@ _TEXT_OPTIONS: Mapping[str, Any] = {
     "decimal": Annotated[
         str | None,
         typer.Option(
-            help="Decimal separator, '.' or ','; found by default, except with --schema.",
+            help="Decimal separator, '.' or ','; found by default.",
             rich_help_panel=_PANEL,
         ),
     ],

@@ -87,13 +87,16 @@ def predict(
     others = _read_others(data, roles, by_row=by_row, text_format=text_format)
     rows = _read_rows(data, estimator, schema_path, exclude=roles, text_format=text_format)
     owners = _parties_argument(estimator, party, others.get(party_column or ""), len(rows))
-    columns = _predict(estimator, rows, proba=proba, **owners)
+    is_scored = label is not None and hasattr(estimator, "classes_")
+    columns = _predict(estimator, rows, proba=proba or is_scored, **owners)
+    scores = () if label is None else score_predictions(estimator, others[label], columns)
+    if not proba:
+        columns = {name: cells for name, cells in columns.items() if name.startswith("prediction")}
     if identifier is not None:
         columns = {identifier: others[identifier], **columns}
     out.parent.mkdir(parents=True, exist_ok=True)
     record = None
     if label is not None:
-        scores = score_predictions(estimator, rows, others[label], columns, **owners)
         parameters = {"model": model.name, "data": data.name, "label": label}
         record = RunRecord("predict", parameters, tables=scores, environment=environment())
     for sentence in _summarize(estimator, columns):

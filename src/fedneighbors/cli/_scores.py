@@ -1,6 +1,6 @@
 """Scores of a saved model's predictions on labelled rows."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -10,16 +10,9 @@ from fedneighbors.errors import DataError
 from fedneighbors.metrics import accuracy, balanced_accuracy
 from fedneighbors.records import ResultTable
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
 
 def score_predictions(
-    estimator: Any,
-    rows: "npt.NDArray[Any]",
-    labels: list[str | None],
-    columns: dict[str, list[Any]],
-    **owners: Any,
+    estimator: Any, labels: list[str | None], columns: dict[str, list[Any]]
 ) -> tuple[ResultTable]:
     """Return the table of scores of predictions.
 
@@ -27,14 +20,10 @@ def score_predictions(
     ----------
     estimator : fitted classifier or regressor
         Model of the predictions.
-    rows : array of shape (n_rows, n_features)
-        Rows of the predictions.
     labels : list of length n_rows
         True labels as text; None if missing.
     columns : dict of str to list
-        Predictions, under ``prediction``.
-    **owners
-        Other arguments of ``predict``.
+        Predictions and probabilities of each row, as ``fedneighbors predict --proba`` writes them.
 
     Raises
     ------
@@ -55,10 +44,11 @@ def score_predictions(
     predicted = np.array(columns["prediction"])[known]
     score = _score_classes if is_classifier else _score_numbers
     scores = score(true[known], predicted)
-    if is_classifier and hasattr(estimator, "predict_proba"):
-        probabilities = estimator.predict_proba(rows, **owners)[known]
+    if is_classifier:
+        names = [f"probability of {label}" for label in estimator.classes_.tolist()]
+        probabilities = np.column_stack([columns[name] for name in names])[known]
         scores |= _score_probabilities(true[known], probabilities, estimator.classes_)
-    counts = {"rows": len(rows), "rows with a known label": int(known.sum())}
+    counts = {"rows": len(labels), "rows with a known label": int(known.sum())}
     values: tuple[tuple[str, float], ...] = tuple({**counts, **scores}.items())
     return (ResultTable("scores", "Scores", ("score", "value"), values),)
 

@@ -76,6 +76,15 @@ def read_cells(
     return dict(zip(names, columns, strict=True)), n_unreadable
 
 
+def header_delimiter(path: Path, text_format: TextFormat) -> str:
+    """Return the delimiter of a text file, given or in its header; a comma for other files."""
+    kind = path.name.lower().removesuffix(".gz").rpartition(".")[2]
+    if text_format.delimiter or kind in ("parquet", "pq", "jsonl", "ndjson", "arff"):
+        return text_format.delimiter or ","
+    with explain_errors(path):
+        return find_delimiter(next(_lines(path, text_format.encoding), None) or "")
+
+
 def _lines(path: Path, encoding: str) -> Iterator[str | None]:
     """Yield the lines of a file, None for too long ones.
 

@@ -266,7 +266,8 @@ def _check_same_columns(table: Table, other: Table) -> None:
         check_present(other.names, table.names, source=table.source)
     except DataError as error:
         raise DataError(
-            f"{error} {other.source} has it; rename the column, or leave it out (--drop)"
+            f"{other.source} has a column that another file lacks: {error}; rename the column, or "
+            "leave it out (--drop)"
         ) from None
 
 

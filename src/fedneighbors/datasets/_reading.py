@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from fedneighbors._lazy import optional_module
 from fedneighbors.datasets._arrays import is_arrays, read_arrays
-from fedneighbors.datasets._cells import parquet_batches, read_cells
+from fedneighbors.datasets._cells import header_delimiter, parquet_batches, read_cells
 from fedneighbors.datasets._dataset import Dataset
 from fedneighbors.datasets._files import explain_errors
 from fedneighbors.datasets._schema import EncodedRows, Schema
@@ -283,18 +283,23 @@ def read_declared_cells(
 ) -> tuple[dict[str, list[Any]], int]:
     """Read the columns of a schema, and others, like `read_cells`.
 
-    Numbers with a decimal comma are converted and those that mark missing cells become None, if the
-    format says so.
+    Numbers that mark missing cells become None. Numbers with a decimal comma are converted if the
+    format says so, or cells are separated by semicolons; the rows do not decide it.
     """
     form = text_format or TextFormat()
     cells, n_unreadable = read_cells(path, [*schema.column_names, *others], form)
-    decimal, marks = form.decimal or ".", form.missing_numbers
+    marks = form.missing_numbers
+    has_commas = form.decimal is None and header_delimiter(path, form) == ";"
 
     def convert(cell: Any) -> Any:
-        number = parse_number(cell, decimal) if isinstance(cell, str) else cell
+        if not isinstance(cell, str):
+            return None if cell in marks else cell
+        number = parse_number(cell, form.decimal or ".")
+        if number is None and has_commas:
+            number = parse_number(cell, ",")
         return None if number in marks else number
 
-    if marks or decimal == ",":
+    if marks or has_commas or form.decimal == ",":
         for name in set(schema.column_names) - set(schema.nominal_names):
             cells[name] = [convert(cell) for cell in cells[name]]
     return cells, n_unreadable

@@ -27,8 +27,9 @@ class TextFormat:
         Separator of cells: one character. By default the one among comma, semicolon, tab and
         vertical bar that splits the header into the most cells; rows have no influence.
     decimal : {".", ","}, optional
-        Decimal separator. By default a point, or a comma in columns of a file with another
-        delimiter, if all of their cells are then numbers. With a schema, a point by default.
+        Decimal separator. By default a point; in a file with another delimiter than a comma, also a
+        comma in columns whose cells are then all numbers. With a schema, a comma by default only in
+        files with semicolons.
     encoding : str, default="utf-8"
         Encoding; a byte order mark of UTF-8 is skipped.
     missing : sequence of str, default=("", "?", "NA", "N/A", "NULL", ".")
@@ -90,13 +91,14 @@ def find_delimiter(header: str) -> str:
 
 def _count_cells(header: str, delimiter: str) -> int:
     try:
-        return len(next(csv.reader([header], delimiter=delimiter, skipinitialspace=True), []))
-    except csv.Error:  # a cell of more than 128 KiB, which another separator splits
+        cells = csv.reader([header], delimiter=delimiter, skipinitialspace=True, strict=True)
+        return len(next(cells, []))
+    except csv.Error:  # text next to quotes, or a cell of more than 128 KiB: another one splits it
         return 0
 
 
 def convert_decimal_commas(
-    columns: Mapping[str, Column], *, source: str, is_declared: bool
+    columns: Mapping[str, Column], *, source: str, is_sure: bool
 ) -> dict[str, Column]:
     """Return the word columns whose cells are numbers with a decimal comma.
 
@@ -106,16 +108,16 @@ def convert_decimal_commas(
         Words.
     source : str
         Name of the file in messages.
-    is_declared : bool
-        The decimal separator was given.
+    is_sure : bool
+        A comma does not separate thousands.
 
     Raises
     ------
     DataError
-        If it was not given, and every comma may also separate thousands.
+        If it is not sure, and every comma may also separate thousands.
     """
     converted, unclear = {}, ""
-    is_clear = is_declared
+    is_clear = is_sure
     for name, cells in columns.items():
         numbers = [np.nan if cell is None else parse_number(cell, ",") for cell in cells]
         if None in numbers:

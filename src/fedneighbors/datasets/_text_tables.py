@@ -85,7 +85,7 @@ def read_delimited(path: Path, *, words: Collection[str], text_format: TextForma
         by_name |= convert_decimal_commas(
             {names[position]: columns[position] for position in sorted(text)},
             source=str(path),
-            is_declared=text_format.decimal is not None,
+            is_sure=text_format.decimal == "," or text_format.delimiter == ";",
         )
     table = Table(by_name, str(path))
     check_finite(table)
