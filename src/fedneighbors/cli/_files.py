@@ -75,7 +75,7 @@ class StrictCommand(TyperCommand):
                 raise typer.BadParameter(f"{param.opts[0]} is given twice and takes one value")
         rest = super().parse_args(ctx, args)
         data = ctx.params.get("data")
-        for option in _SPLIT_OPTIONS if isinstance(data, list) and len(data) > 1 else ():
+        for option in _SPLIT_OPTIONS if isinstance(data, list | tuple) and len(data) > 1 else ():
             source = ctx.get_parameter_source(option)
             if source is not None and source.name == "COMMANDLINE":
                 raise typer.BadParameter(

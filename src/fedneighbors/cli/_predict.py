@@ -92,6 +92,8 @@ def predict(
     scores = () if label is None else score_predictions(estimator, others[label], columns)
     if not proba:
         columns = {name: cells for name, cells in columns.items() if name.startswith("prediction")}
+    if identifier in columns:
+        raise typer.BadParameter(f"{identifier!r} is a column of the predictions: rename --id")
     if identifier is not None:
         columns = {identifier: others[identifier], **columns}
     out.parent.mkdir(parents=True, exist_ok=True)
