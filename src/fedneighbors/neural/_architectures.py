@@ -33,7 +33,8 @@ def image_sides(shape: tuple[int, ...], *, min_side: int) -> tuple[int, int, int
             "reshape flat rows, for example x.reshape(-1, 28, 28)"
         )
     channels, height, width = (1, *shape) if len(shape) == 2 else shape
-    if width in _CHANNELS and channels not in _CHANNELS:
+    is_last = width in _CHANNELS and channels not in _CHANNELS
+    if is_last and (width < min_side or channels == height):
         raise ValueError(
             f"rows of shape {shape} look like (height, width, channels); expected channels first: "
             "move the axis with x.transpose(0, 3, 1, 2)"
