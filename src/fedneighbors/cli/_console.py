@@ -31,7 +31,7 @@ def print_warning(text: str) -> None:
 
 @contextmanager
 def delay_interrupt() -> Iterator[None]:
-    """Delay Ctrl-C until the block has ended, so that its files are complete.
+    """Hold Ctrl-C until the block ends, so that files are complete.
 
     A second one interrupts the block.
     """

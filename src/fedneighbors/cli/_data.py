@@ -60,7 +60,7 @@ def describe(
     *,
     text_format: Any,
 ) -> None:
-    """Show the source, size and classes of NAME, and notes about its columns.
+    """Show the source, size and classes of NAME, with notes on columns.
 
     NAME is a data set or a file.
     """

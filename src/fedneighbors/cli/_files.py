@@ -168,7 +168,7 @@ def choose_files(
 
 
 def is_file(source: str) -> bool:
-    """Return whether a source is a file rather than the name of a data set."""
+    """Return whether a source is a file, not a named data set."""
     path = Path(source)
     return not source.startswith("openml:") and (
         path.is_file() or bool(path.suffix) or len(path.parts) > 1
@@ -176,7 +176,9 @@ def is_file(source: str) -> bool:
 
 
 def parse_sources(data: Sequence[str]) -> dict[str, str]:
-    """Return the file of each party from ``--data``; one without a name under "".
+    """Return the file of each party from ``--data``.
+
+    A single one is under the name "".
 
     Raises
     ------

@@ -115,7 +115,7 @@ def predict(
 def _read_others(
     path: Path, names: list[str], *, by_row: bool, text_format: "TextFormat"
 ) -> dict[str, list[str | None]]:
-    """Return the cells of columns that are no features as text, None if missing."""
+    """Return the cells of named columns as text, None if missing."""
     from fedneighbors.datasets._arrays import is_arrays
     from fedneighbors.datasets._cells import read_cells
     from fedneighbors.datasets._reading import read_columns

@@ -44,15 +44,15 @@ from fedneighbors.cli._splits import (
 )
 
 _FILLED = (
-    "Medians of missing cells and categories of nominal columns come from all rows of the file, "
+    "Medians of missing cells and categories of nominal columns come from all rows of the data, "
     "including held-out ones, and were not agreed by the parties: they are treated as public here."
 )
 _ENCODED = (
-    "Categories of nominal columns come from all rows of the file, including held-out ones, and "
+    "Categories of nominal columns come from all rows of the data, including held-out ones, and "
     "were not agreed by the parties: they are treated as public here."
 )
 _ENCODED_BY_CLIENTS = (
-    "Categories of nominal columns come from all rows of the file, including held-out ones, and "
+    "Categories of nominal columns come from all rows of the data, including held-out ones, and "
     "were not agreed by the clients."
 )
 

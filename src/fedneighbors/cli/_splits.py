@@ -95,7 +95,7 @@ def read_data(
     schema: Path | None = None,
     keep_missing: bool = False,
 ) -> "Dataset":
-    """Read a data set by name, from files or from OpenML; print notes about it.
+    """Read a data set, named or from files; print notes about it.
 
     Parameters
     ----------

@@ -31,7 +31,7 @@ def is_arrays(path: str | os.PathLike[str]) -> bool:
 
 @contextmanager
 def open_arrays(path: Path) -> Iterator[ReadArray]:
-    """Open a file of numpy arrays; yield the function that reads one by its name.
+    """Open a file of arrays; yield the function that reads one.
 
     Raises
     ------
@@ -52,7 +52,7 @@ def open_arrays(path: Path) -> Iterator[ReadArray]:
 
 
 def _read_array(path: Path, archive: zipfile.ZipFile, name: str) -> npt.NDArray[Any]:
-    """Read an array of numbers or text; its size is checked before memory is allocated."""
+    """Read an array; its size is checked before memory is allocated."""
     info, limit = archive.getinfo(f"{name}.npy"), content_limit(path)
     check_content(path, info.file_size, limit)  # zipfile reads no more than this
     with archive.open(info) as member:
@@ -90,7 +90,7 @@ def read_array_rows(path: Path, *, keep_missing: bool = False) -> npt.NDArray[An
 
 
 def read_arrays(path: str | os.PathLike[str], *, keep_missing: bool = False) -> Dataset:
-    """Read a labelled data set from the arrays ``x``, ``y`` and, if present, ``parties``."""
+    """Read a data set from ``x``, ``y`` and, if present, ``parties``."""
     file = Path(path)
     rows = read_array_rows(file, keep_missing=keep_missing)
     parties = None

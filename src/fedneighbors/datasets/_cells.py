@@ -16,7 +16,7 @@ from fedneighbors.errors import DataError, MissingDataError
 
 _BATCH_ROWS = 1 << 16
 _CELL_BYTES = 8  # a number, or a reference to a Python object, even for a cell stored in a bit
-_TEXT_BYTES = 16  # beside the characters of a text: two references
+_TEXT_BYTES = 16  # in addition to its characters: two references
 _MIN_PARQUET_LIMIT = 8 << 20  # a table of a million cells of a few values takes some kilobytes
 _MAX_LINE = 1 << 20  # bytes; a longer line is unreadable, so that no row takes much memory
 
@@ -77,7 +77,10 @@ def read_cells(
 
 
 def header_delimiter(path: Path, text_format: TextFormat) -> str:
-    """Return the delimiter of a text file, given or in its header; a comma for other files."""
+    """Return the delimiter of a text file, given or in its header.
+
+    It is a comma for other files.
+    """
     kind = path.name.lower().removesuffix(".gz").rpartition(".")[2]
     if text_format.delimiter or kind in ("parquet", "pq", "jsonl", "ndjson", "arff"):
         return text_format.delimiter or ","
@@ -216,10 +219,10 @@ def parquet_batches(path: Path, names: Sequence[str]) -> Iterator[Any]:
 
 
 def _fixed_bytes(kind: Any) -> int:
-    """Return the bytes of a decoded cell, for a text without its characters."""
+    """Return the bytes of a decoded cell, without characters of text."""
     try:
         return max(_CELL_BYTES, int(kind.bit_width) // 8)
-    except ValueError:  # of variable width
+    except ValueError:  # its width varies
         return _TEXT_BYTES
 
 

@@ -79,7 +79,7 @@ def explain_errors(path: Path) -> Iterator[None]:
 
 
 def _encoding_error(path: Path, error: UnicodeError) -> DataError:
-    """Return an error that names the line and byte that cannot be decoded."""
+    """Return an error that names the place that cannot be decoded."""
     encoding = getattr(error, "encoding", "utf-16")  # the codec that raises a plain UnicodeError
     return DataError(
         f"{path} is not {encoding.upper()} text{_locate_error(path, encoding)}; save it as UTF-8, "

@@ -72,7 +72,7 @@ class Objects:
         return None if self.owners is None else self.owners[position]
 
     def find_row(self, row: int, owner: str | None = None) -> int | None:
-        """Return the position of the object in a row of the source, or None.
+        """Return the position of the object in a row, or None.
 
         In the files of several parties, each owner has its own rows.
         """
@@ -322,7 +322,7 @@ def _read_vectors(
     complete: bool,
     text_format: TextFormat | None,
 ) -> Objects:
-    """Read the rows that a schema allows as vectors, each row by itself."""
+    """Read the rows that a schema allows as vectors."""
     names = [name for name in (owner, label) if name is not None]
     cells, n_unreadable = read_declared_cells(file, schema, names, text_format)
     encoded = replace(schema, label="", classes=()).encode(cells)

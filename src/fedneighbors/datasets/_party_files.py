@@ -298,7 +298,7 @@ def _looks_numeric(cell: str) -> bool:
 
 
 def _first_word(column: npt.NDArray[Any]) -> int | None:
-    """Return the first data row, from 1, with a cell that is no number."""
+    """Return the first data row with a cell that is no number."""
     rows = enumerate(column, start=1)
     return next(
         (row for row, cell in rows if cell is not None and parse_number(cell) is None), None
@@ -311,7 +311,7 @@ def _describe_first_word(column: npt.NDArray[Any]) -> str:
 
 
 def _check_labels(tables: Sequence[Table], label: str) -> None:
-    """Raise if a label is missing, or is a whole number in one file and text in another."""
+    """Raise if labels are missing or differ in type between files."""
     whole = {}
     for table in tables:
         labels = parse_labels(complete_cells(table, label))
