@@ -84,6 +84,21 @@ def test_invalid_images_are_refused(make, shape):
         make(shape, 3)
 
 
+@pytest.mark.parametrize("make", [cnn, mobilenet])
+@pytest.mark.parametrize("shape", [(28, 28, 1), (32, 24, 3)])
+def test_images_with_the_channels_last_are_refused(make, shape):
+    with pytest.raises(ValueError, match=r"expected channels first: .*transpose\(0, 3, 1, 2\)"):
+        make(shape, 3)
+
+
+def test_an_alpha_channel_is_no_narrow_image():
+    with pytest.raises(ValueError, match="expected channels first"):
+        cnn((28, 28, 4), 3)
+    net = cnn((6, 9, 4), 3)  # six channels of 9 x 4 pixels
+
+    assert net.embed(state_of(net.module), make_images(2, 6, 9, 4))[1].shape == (2, 3)
+
+
 def test_a_small_network_halves_images_of_odd_sides():
     net = cnn((9, 11), 2, channels=(4, 5, 6), width=3)
 

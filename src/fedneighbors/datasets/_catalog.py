@@ -1,15 +1,9 @@
 """Data sets by name: from scikit-learn, the user's data folder, and OpenML."""
 
 import difflib
-import lzma
-import math
 import os
-import zipfile
-import zlib
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors._lazy import optional_module
+from fedneighbors.datasets._arrays import ReadArray, open_arrays
 from fedneighbors.datasets._dataset import Dataset
-from fedneighbors.datasets._files import (
-    CheckedGzip,
-    check_content,
-    content_limit,
-    explain_errors,
-)
+from fedneighbors.datasets._files import CheckedGzip, explain_errors
 from fedneighbors.datasets._reading import dataset_from_table, read_columns
 from fedneighbors.datasets._table import Table, join_names, missing_cells, word_column
 from fedneighbors.errors import DataError, MissingDataError
@@ -261,7 +251,7 @@ def _scan_table(name: str, path: Path) -> Entry:
 
 def _scan_images(name: str, folder: Path) -> Entry:
     """Count rows and classes of an image set from its labels."""
-    with _open_arrays(name, folder) as read:
+    with open_arrays(folder / _IMAGE_FILES[name]) as read:
         labels = _read_labels(name, read)
     source = str(folder / _IMAGE_FILES[name])
     return Entry(name, len(labels), len(_pixel_names()), len(np.unique(labels)), source)
@@ -286,7 +276,7 @@ def _load_images(name: str, folder: Path) -> Dataset:
 
     A row is a flattened image of 28 x 28 pixels, uint8 from 0 (paper) to 255 (ink).
     """
-    with _open_arrays(name, folder) as read:
+    with open_arrays(folder / _IMAGE_FILES[name]) as read:
         labels = _read_labels(name, read)
         source = str(folder / _IMAGE_FILES[name])
         if name == "mnist":
@@ -298,45 +288,7 @@ def _load_images(name: str, folder: Path) -> Dataset:
         return Dataset(name, x, labels, _pixel_names(), source, parties=drawers)
 
 
-_ReadArray = Callable[[str], npt.NDArray[Any]]
-_DAMAGED = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, KeyError, ValueError, TypeError)
-_DAMAGED += (OSError, EOFError, RuntimeError, SyntaxError, MemoryError)  # from zipfile and numpy
-
-
-@contextmanager
-def _open_arrays(name: str, folder: Path) -> Iterator[_ReadArray]:
-    """Open a file of numpy arrays; yield the function that reads one by its name."""
-    path = folder / _IMAGE_FILES[name]
-    if not path.is_file():
-        raise MissingDataError(f"there is no file {path}; add it or choose another data set")
-    try:
-        with zipfile.ZipFile(path) as archive:
-            yield partial(_read_array, path, archive)
-    except DataError:
-        raise
-    except _DAMAGED as error:
-        raise DataError(f"{path} is not a complete set of arrays: {error}") from error
-
-
-def _read_array(path: Path, archive: zipfile.ZipFile, name: str) -> npt.NDArray[Any]:
-    """Read an array of numbers or text; its size is checked before memory is allocated."""
-    info, limit = archive.getinfo(f"{name}.npy"), content_limit(path)
-    check_content(path, info.file_size, limit)  # zipfile reads no more than this
-    with archive.open(info) as member:
-        version = np.lib.format.read_magic(member)
-        read_header = np.lib.format.read_array_header_1_0
-        if version != (1, 0):
-            read_header = np.lib.format.read_array_header_2_0
-        shape, is_fortran, dtype = read_header(member)
-        if dtype.kind not in "biufU":
-            raise ValueError(f"expected numbers or text in {name}, found {dtype}")
-        # A side or a cell of length 0 counts as 1, so that no loop over it is without end.
-        check_content(path, math.prod(max(1, side) for side in (*shape, dtype.itemsize)), limit)
-        content = bytearray(member.read(math.prod(shape) * dtype.itemsize))
-    return np.ndarray(shape, dtype, content, order="F" if is_fortran else "C")
-
-
-def _read_labels(name: str, read: _ReadArray) -> npt.NDArray[Any]:
+def _read_labels(name: str, read: ReadArray) -> npt.NDArray[Any]:
     if name == "mnist":
         return np.concatenate([read("y_train"), read("y_test")]).astype(np.int64)
     pairs = zip(read("alphabet"), read("character"), strict=True)

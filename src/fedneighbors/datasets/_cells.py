@@ -9,19 +9,20 @@ from typing import Any
 
 from fedneighbors._lazy import optional_module
 from fedneighbors.datasets._files import MAX_RATIO, CheckedGzip, check_content, explain_errors
-from fedneighbors.datasets._table import check_names, join_names
+from fedneighbors.datasets._table import check_names, check_present
+from fedneighbors.datasets._text_format import TextFormat, find_delimiter
 from fedneighbors.datasets._text_tables import is_arff, quoted_cells, read_arff_header
 from fedneighbors.errors import DataError, MissingDataError
 
 _BATCH_ROWS = 1 << 16
 _CELL_BYTES = 8  # a number, or a reference to a Python object, even for a cell stored in a bit
-_TEXT_BYTES = 16  # beside the characters of a text: two references
+_TEXT_BYTES = 16  # in addition to its characters: two references
 _MIN_PARQUET_LIMIT = 6 << 20  # some kilobytes may have 700,000 cells of a few values
 _MAX_LINE = 1 << 20  # bytes; a longer line is unreadable, so that no row takes much memory
 
 
 def read_cells(
-    path: Path, names: Sequence[str], *, delimiter: str = ","
+    path: Path, names: Sequence[str], text_format: TextFormat | None = None
 ) -> tuple[dict[str, list[Any]], int]:
     """Read columns of a file, one row per line.
 
@@ -30,16 +31,16 @@ def read_cells(
     path : Path
         Parquet if the name ends in ``.parquet`` or ``.pq``, ARFF if it ends in ``.arff``, JSON
         lines if it ends in ``.jsonl`` or ``.ndjson``, otherwise delimited text with a header row;
-        text is UTF-8, gzipped if the name ends in ``.gz``.
+        text is gzipped if the name ends in ``.gz``.
     names : sequence of str
         Columns to read.
-    delimiter : str
-        Separator of cells in delimited text.
+    text_format : TextFormat, optional
+        Delimiter and encoding of text; the delimiter is that of the header by default.
 
     Returns
     -------
     cells : dict of str to list
-        Texts, numbers, booleans or None. Bytes that are not UTF-8 become U+FFFD.
+        Texts, numbers, booleans or None. Bytes of another encoding become U+FFFD.
     n_unreadable : int
         Number of rows without cells for the columns of the header. They are left out.
 
@@ -52,16 +53,19 @@ def read_cells(
     MissingExtraError
         If the file is Parquet and pyarrow is not installed.
     """
+    text_format = text_format or TextFormat()
+    encoding = text_format.encoding
     kind = path.name.lower().removesuffix(".gz").rpartition(".")[2]
     with explain_errors(path):
         if kind in ("parquet", "pq"):
             rows = _parquet_rows(path, names)
         elif kind in ("jsonl", "ndjson"):
-            rows = (_json_cells(line, names) for line in iterate_lines(path) if line != "")
+            lines = iterate_lines(path, encoding)
+            rows = (_json_cells(line, names) for line in lines if line != "")
         elif is_arff(path):
-            rows = _arff_rows(path, names)
+            rows = _arff_rows(path, names, encoding)
         else:
-            rows = _delimited_rows(path, names, delimiter)
+            rows = _delimited_rows(path, names, text_format)
         columns: list[list[Any]] = [[] for _ in names]
         n_unreadable = 0
         for row in rows:  # not kept: a list takes more memory than the text of a short row
@@ -73,26 +77,46 @@ def read_cells(
     return dict(zip(names, columns, strict=True)), n_unreadable
 
 
-def iterate_lines(path: Path) -> Iterator[str | None]:
+def header_delimiter(path: Path, text_format: TextFormat) -> str:
+    """Return the delimiter of a text file, given or in its header.
+
+    It is a comma for other files.
+    """
+    kind = path.name.lower().removesuffix(".gz").rpartition(".")[2]
+    if text_format.delimiter or kind in ("parquet", "pq", "jsonl", "ndjson", "arff"):
+        return text_format.delimiter or ","
+    with explain_errors(path):
+        return find_delimiter(next(iterate_lines(path, text_format.encoding), None) or "")
+
+
+def iterate_lines(path: Path, encoding: str = "utf-8") -> Iterator[str | None]:
     """Yield the lines of a file, None for too long ones.
 
     Line ends and the byte order mark are removed.
     """
+    if "a\n".encode(encoding)[-2:] != b"a\n":
+        raise DataError(
+            f"{path} cannot be read by a schema in the encoding {encoding}; save it as UTF-8"
+        )
     with CheckedGzip(path) if path.suffix.lower() == ".gz" else path.open("rb") as stream:
         mark = b"\xef\xbb\xbf"
         while line := stream.readline(_MAX_LINE):
             line, mark = line.removeprefix(mark), b""
             if len(line) < _MAX_LINE or line.endswith(b"\n"):
-                yield line.decode("utf-8", "replace").rstrip("\r\n")
+                yield line.decode(encoding, "replace").rstrip("\r\n")
                 continue
             while (rest := stream.readline(_MAX_LINE)) and not rest.endswith(b"\n"):
                 pass
             yield None
 
 
-def _delimited_rows(path: Path, names: Sequence[str], delimiter: str) -> Iterator[list[Any] | None]:
-    lines = iterate_lines(path)
-    header = _delimited_cells(next(lines, None), delimiter)
+def _delimited_rows(
+    path: Path, names: Sequence[str], text_format: TextFormat
+) -> Iterator[list[Any] | None]:
+    lines = iterate_lines(path, text_format.encoding)
+    first = next(lines, None)
+    delimiter = text_format.delimiter or find_delimiter(first or "")
+    header = _delimited_cells(first, delimiter)
     if header is None:
         raise DataError(f"{path} has no header row; expected column names in its first line")
     choose = _columns(path, [name.strip() for name in header], names)
@@ -110,8 +134,8 @@ def _delimited_cells(line: str | None, delimiter: str) -> list[str] | None:
         return None
 
 
-def _arff_rows(path: Path, names: Sequence[str]) -> Iterator[list[Any] | None]:
-    lines = iterate_lines(path)
+def _arff_rows(path: Path, names: Sequence[str], encoding: str) -> Iterator[list[Any] | None]:
+    lines = iterate_lines(path, encoding)
     choose = _columns(path, list(read_arff_header(zip(count(1), map(str, lines)), path)), names)
     for line in lines:
         row = "{" if line is None else line.strip()
@@ -127,11 +151,7 @@ def _columns(
     It returns None for a ragged row.
     """
     check_names(header, source=str(path))
-    missing = [name for name in names if name not in header]
-    if missing:
-        raise DataError(
-            f"{path} has no column {join_names(missing)}; its columns are {join_names(header)}"
-        )
+    check_present(names, header, source=str(path))
     positions, n_columns = [header.index(name) for name in names], len(header)
 
     def choose(cells: Sequence[Any] | None) -> list[Any] | None:
@@ -200,10 +220,10 @@ def parquet_batches(path: Path, names: Sequence[str]) -> Iterator[Any]:
 
 
 def _fixed_bytes(kind: Any) -> int:
-    """Return the bytes of a decoded cell, for a text without its characters."""
+    """Return the bytes of a decoded cell, without characters of text."""
     try:
         return max(_CELL_BYTES, int(kind.bit_width) // 8)
-    except ValueError:  # of variable width
+    except ValueError:  # its width varies
         return _TEXT_BYTES
 
 
