@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import log_softmax
 
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.errors import DataError
@@ -57,8 +58,6 @@ from fedneighbors.tabular._schema import (
 )
 
 if TYPE_CHECKING:  # estimators are imported without torch
-    from torch import Tensor
-
     from fedneighbors.neural._trainer import Objective
 
 HEAD_SCALE = 5.0
@@ -204,8 +203,10 @@ class Classification(_Task):
         selected = labels[rows(request.held_out)]
         return CountsReply(np.bincount(selected, minlength=len(request.classes))), labels
 
-    def outputs(self, scores: "Tensor") -> "Tensor":
-        """Return log-probabilities of the classes."""
+    def outputs(self, scores: Any) -> Any:
+        """Return log-probabilities of the classes; of a tensor or an array."""
+        if isinstance(scores, np.ndarray):
+            return log_softmax(scores, axis=1)
         return scores.double().log_softmax(dim=1)
 
     def check_settings(self, settings: Any) -> None:
@@ -359,7 +360,7 @@ class Regression(_Task):
                 return Receipt(), (targets - request.target_center) / request.target_scale
         raise Refused("unknown request")
 
-    def outputs(self, scores: "Tensor") -> "Tensor":
+    def outputs(self, scores: Any) -> Any:
         """Return the scores, which are standardized targets."""
         return scores
 

@@ -357,7 +357,9 @@ def coordinate(
     needs_discriminants = settings.uses_rows and task.has_discriminants and not network.reads_tokens
     center, scale, rate = np.empty(0), np.empty(0), 0.0
     if standardize or needs_discriminants:
-        center, scale, rate = yield from _column_units(standardize=standardize)
+        mean, deviation, rate = yield from column_units(standardize=standardize)
+        if standardize:
+            center, scale = mean, deviation
     n_rows, overall = yield from task.prepare(agreed, center, scale, held_out=True)
     stage = resumed or Stage(0, network.initial)
     chosen_on = stage.chosen_on
@@ -366,29 +368,30 @@ def coordinate(
         chosen_on = stage.weights
         stage = Stage(0, network.initial, chosen_on)
     features = (rounds.seed, rate) if needs_discriminants else None
-    seen = yield from _discriminants(features, overall, n_rows, held_out=True)
-    yield from _release(ReleaseRequest(chosen_on, overall, final=False, seen=seen))
+    seen = yield from scatter_discriminants(features, overall, n_rows, held_out=True)
+    yield from release(ReleaseRequest(chosen_on, overall, final=False, seen=seen))
     if settings.combine == "pool" and stage.pool is None:
-        stage = replace(stage, pool=(yield from _pool_weights(task)))
+        stage = replace(stage, pool=(yield from pool_weights(task)))
     averaging.store(stage)
     n_rows, overall = yield from task.prepare(agreed, center, scale, held_out=False)
     stage = yield from averaging.run_remaining(stage, n_rows)
-    seen = yield from _discriminants(features, overall, n_rows, held_out=False)
-    yield from _release(ReleaseRequest(stage.weights, overall, True, stage.pool, seen))
+    seen = yield from scatter_discriminants(features, overall, n_rows, held_out=False)
+    yield from release(ReleaseRequest(stage.weights, overall, True, stage.pool, seen))
     return Shared(stage.weights, agreed.classes, overall, stage.pool, center, scale, agreed, seen)
 
 
-def _column_units(*, standardize: bool) -> Generator[Ask, Replies, tuple[Floats, Floats, float]]:
-    """Compute center and scale of columns, and the random features' rate."""
+def column_units(*, standardize: bool) -> Generator[Ask, Replies, tuple[Floats, Floats, float]]:
+    """Compute center and scale of columns, and the random features' rate.
+
+    The rate is that of columns with this center and scale if they are standardized.
+    """
     replies = yield total(ClientMomentsRequest())
     moments = replies.summed("the sums of columns")
     if moments.n_rows < 1:
         raise DataError("the clients have no rows to train on; add rows")
     mean, deviation = mean_and_deviation(moments)
-    if not standardize:
-        return np.empty(0), np.empty(0), feature_rate(deviation)
     scale = np.where(deviation > 0, deviation, 1.0)
-    return mean, scale, feature_rate(deviation / scale)
+    return mean, scale, feature_rate(deviation / scale if standardize else deviation)
 
 
 @dataclass(frozen=True)
@@ -427,7 +430,7 @@ class _Averaging:
         return stage
 
 
-def _discriminants(
+def scatter_discriminants(
     features: tuple[int, float] | None, overall: Floats, n_rows: int, *, held_out: bool
 ) -> Generator[Ask, Replies, Discriminants | None]:
     """Compute discriminants from the scatter of all clients.
@@ -458,12 +461,13 @@ def _from_fixed_point(values: npt.NDArray[np.int64]) -> Floats:
     return np.asarray(np.ldexp(values.astype(np.float64), -FIXED_POINT))
 
 
-def _release(request: ReleaseRequest) -> Generator[Ask, Replies, None]:
+def release(request: ReleaseRequest) -> Generator[Ask, Replies, None]:
+    """Send a model to all clients."""
     replies = yield gather(request)
     replies.complete("the model")
 
 
-def _pool_weights(task: "Task") -> Generator[Ask, Replies, Floats]:
+def pool_weights(task: "Task") -> Generator[Ask, Replies, Floats]:
     """Compute the experts' weights from sums of gradients and Hessians."""
     steps = task.pool_steps()
     weights = next(steps)
