@@ -41,7 +41,7 @@ class PersonalizedEstimator(ClientEstimator):
     hidden: tuple[int, ...] = (256, 128)
     n_neighbors: int | Sequence[int] = 10
     metric: Metric | Sequence[Metric] = "euclidean"
-    sigma: float = 1.0
+    sigma: float | Literal["auto"] = 1.0
     kernel: Literal["paper", "gaussian", "uniform"] = "paper"
     combine: Literal["paper", "pool"] = "paper"
     capacity: int | None = None

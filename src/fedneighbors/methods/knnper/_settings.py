@@ -3,13 +3,14 @@
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from numbers import Real
 from typing import Any, Literal, get_args
 
 import numpy as np
 
-from fedneighbors.methods.knnper.algorithm import KERNELS, Kernel
+from fedneighbors._typing import Floats
+from fedneighbors.methods.knnper.algorithm import KERNELS, Kernel, median_distance
 from fedneighbors.methods.knnper.memory._codes import EightBitCodec, ProductCodec
 from fedneighbors.methods.knnper.memory._compressed import ClassCenters, CodedDatastore, Memory
 from fedneighbors.methods.knnper.memory._datastore import STRATEGIES, Datastore, Strategy
@@ -116,8 +117,9 @@ class MemorySettings:
         Distance of keys; from a tuple, each client chooses one.
     kernel : {"paper", "gaussian", "uniform"}
         Weight of a neighbor at distance d: ``exp(-d / sigma)``, ``exp(-d^2 / (2 sigma^2))`` or 1.
-    sigma : float
-        Scale of the distances in the kernel.
+    sigma : float or "auto"
+        Scale of the distances in the kernel; with ``"auto"``, each client uses the median distance
+        of its held-out rows from their k-th nearest key.
     capacity : int, optional
         Maximum number of keys in a memory.
     strategy : {"concatenate", "fixed", "fifo", "reservoir", "drift"}
@@ -141,7 +143,7 @@ class MemorySettings:
     n_neighbors: int | tuple[int, ...] = 10
     metric: Metric | tuple[Metric, ...] = "euclidean"
     kernel: Kernel = "paper"
-    sigma: float = 1.0
+    sigma: float | Literal["auto"] = 1.0
     capacity: int | None = None
     strategy: Strategy = "concatenate"
     memory: MemoryKind = "exact"
@@ -167,8 +169,30 @@ class MemorySettings:
 
     @property
     def has_candidates(self) -> bool:
-        """Return whether clients choose k or the metric."""
-        return len(self.ks) * len(self.metrics) > 1
+        """Return whether clients choose k, the metric or the scale."""
+        return len(self.ks) * len(self.metrics) > 1 or self.sigma == "auto"
+
+    @property
+    def scale(self) -> float:
+        """Return sigma as a number, which a client has chosen instead of "auto"."""
+        assert not isinstance(self.sigma, str)
+        return self.sigma
+
+    def for_each_k(self, memory: Memory, queries: Floats) -> "list[MemorySettings]":
+        """Return the settings with each candidate k, and with sigma as a number.
+
+        Parameters
+        ----------
+        memory : Memory
+            Memory without the queries.
+        queries : float64 array of shape (n_queries, n_dimensions)
+            Embeddings of held-out rows, in the metric of the memory.
+        """
+        each = [replace(self, n_neighbors=k) for k in self.ks]
+        if self.sigma != "auto":
+            return each
+        distances = memory.nearest(np.ascontiguousarray(queries), max(self.ks)).distances
+        return [replace(one, sigma=median_distance(distances, one.ks[0])) for one in each]
 
     @classmethod
     def of(cls, estimator: Any, seed: int) -> "MemorySettings":
@@ -215,8 +239,8 @@ class MemorySettings:
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
                 raise ValueError(f"expected {name} among {allowed}, got {getattr(self, name)!r}")
-        if not (_is_number(self.sigma) and 0 < self.sigma < math.inf):
-            raise ValueError(f"expected sigma above 0, got {self.sigma!r}")
+        if self.sigma != "auto" and not (_is_number(self.sigma) and 0 < self.scale < math.inf):
+            raise ValueError(f'expected sigma above 0 or "auto", got {self.sigma!r}')
         if self.capacity is not None:
             _check_count("capacity", self.capacity)
         if self.memory == "centers" and (self.capacity, self.strategy) != (None, "concatenate"):

@@ -1,8 +1,7 @@
 """Learning tasks: the steps that differ between classification and regression."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -128,20 +127,23 @@ class _Task(ABC):
         return self.aggregate(neighbors, memory.labels, n_outputs, settings)
 
     def predict_each_k(
-        self, memory: Memory, keys: Floats, n_outputs: int, settings: MemorySettings
+        self, memory: Memory, keys: Floats, n_outputs: int, candidates: Sequence[MemorySettings]
     ) -> list[Floats | None]:
-        """Predict rows by a memory (Eq 6) with each candidate k.
+        """Predict rows by a memory (Eq 6) with settings that differ in k and sigma.
 
         A memory with a key for each row is searched once, for the largest k.
         """
-        if len(settings.ks) == 1 or not isinstance(memory, Datastore):
-            candidates = [replace(settings, n_neighbors=k) for k in settings.ks]
-            return [self.predict(memory, keys, n_outputs, candidate) for candidate in candidates]
-        neighbors = memory.nearest(np.ascontiguousarray(keys), max(settings.ks))
+        if len(candidates) == 1 or not isinstance(memory, Datastore):
+            return [self.predict(memory, keys, n_outputs, each) for each in candidates]
+        largest = max(each.ks[0] for each in candidates)
+        neighbors = memory.nearest(np.ascontiguousarray(keys), largest)
         if neighbors.positions.shape[1] == 0:
-            return [None] * len(settings.ks)
-        nearest = [neighbors.first(k) for k in settings.ks]
-        return [self.aggregate(each, memory.labels, n_outputs, settings) for each in nearest]
+            return [None] * len(candidates)
+        labels = memory.labels
+        return [
+            self.aggregate(neighbors.first(each.ks[0]), labels, n_outputs, each)
+            for each in candidates
+        ]
 
 
 class Classification(_Task):
@@ -267,7 +269,7 @@ class Classification(_Task):
         self, neighbors: Neighbors, values: Values, n_outputs: int, settings: MemorySettings
     ) -> Floats:
         """Return the class shares of the neighbors' votes."""
-        kernel, sigma = settings.kernel, settings.sigma
+        kernel, sigma = settings.kernel, settings.scale
         return local_votes(neighbors, values, n_outputs, kernel=kernel, sigma=sigma)
 
     def predict(
@@ -284,7 +286,7 @@ class Classification(_Task):
             n_outputs,
             n_neighbors=settings.ks[0],
             kernel=settings.kernel,
-            sigma=settings.sigma,
+            sigma=settings.scale,
             **({} if skip is None else {"skip": skip}),
         )
 
@@ -433,7 +435,7 @@ class Regression(_Task):
         self, neighbors: Neighbors, values: Values, _n_outputs: int, settings: MemorySettings
     ) -> Floats:
         """Return the means of the neighbors' targets."""
-        return local_means(neighbors, values, kernel=settings.kernel, sigma=settings.sigma)
+        return local_means(neighbors, values, kernel=settings.kernel, sigma=settings.scale)
 
 
 def _table(y: npt.NDArray[Any]) -> Floats:

@@ -51,8 +51,10 @@ class KNNPerClassifier(
         Number of neighbors (k). From a sequence, each client chooses one on its held-out rows.
     metric : {"euclidean", "cosine"} or sequence of these
         Distance of embeddings. From a sequence, each client chooses one on its held-out rows.
-    sigma : float
-        Scale of the distances in the kernel.
+    sigma : float or "auto"
+        Scale of the distances in the kernel. With ``"auto"``, each client uses the median, over its
+        held-out rows, of the distance from the row to its k-th nearest key among the client's other
+        rows; 1 if that is 0 or there is no such row.
     kernel : {"paper", "gaussian", "uniform"}
         Weight of a neighbor at distance d: ``exp(-d / sigma)``, ``exp(-d^2 / (2 sigma^2))`` or 1.
     combine : {"paper", "pool"}
@@ -233,8 +235,8 @@ class KNNPerRegressor(
         Number of neighbors (k). From a sequence, each client chooses one on its held-out rows.
     metric : {"euclidean", "cosine"} or sequence of these
         Distance of embeddings. From a sequence, each client chooses one on its held-out rows.
-    sigma : float
-        Scale of the distances in the kernel.
+    sigma : float or "auto"
+        Scale of the distances in the kernel, as in :class:`KNNPerClassifier`.
     kernel : {"paper", "gaussian", "uniform"}
         Weight of a neighbor, as in :class:`KNNPerClassifier`.
     combine : {"paper", "pool"}

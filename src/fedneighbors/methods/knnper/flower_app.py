@@ -299,10 +299,10 @@ def read_memory_settings(config: Config) -> MemorySettings:
         n_neighbors=_candidates(typed_value(config, "n-neighbors", int, str), int),
         metric=_candidates(typed_value(config, "metric", str), str),
         capacity=typed_or_none(config, "capacity", "none", int),
+        sigma=typed_value(config, "sigma", float, str),
         **_typed_settings(
             config,
             kernel=str,
-            sigma=float,
             strategy=str,
             memory=str,
             combine=str,
