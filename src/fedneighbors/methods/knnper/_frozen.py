@@ -424,7 +424,8 @@ def coordinate_frozen(
     mean, deviation, rate = yield from column_units(standardize=standardize)
     center, scale = (mean, deviation) if standardize else (np.empty(0), np.empty(0))
     units = (np.empty(0), np.empty(0)) if standardize else (mean, deviation)
-    pool = None
+    pool: Floats | None = None
+    seen: Discriminants | None
     for held_out in (True, False):
         n_rows, overall = yield from task.prepare(agreed, center, scale, held_out=held_out)
         features = settings.seed, rate

@@ -47,11 +47,15 @@ class PersonalizedEstimator(ClientEstimator):
     capacity: int | None = None
     strategy: Literal["concatenate", "fixed", "fifo", "reservoir", "drift"] = "concatenate"
     memory: Literal["exact", "8-bit", "product", "centers"] = "exact"
-    n_rounds: int = 50
+    n_rounds: int | Literal["plateau"] = 50
+    patience: int = 20
+    max_rounds: int = 500
     participation: float = 1.0
     local_epochs: int = 1
     batch_size: int = 32
     learning_rate: float = 0.02
+    learning_rate_schedule: Literal["steps", "constant", "cosine"] = "steps"
+    learning_rate_factor: float = 0.3
     momentum: float = 0.9
     weight_decay: float = 5e-4
     validation: float = 0.2
@@ -92,7 +96,7 @@ class PersonalizedEstimator(ClientEstimator):
         if kind == "network":
             blueprint = Blueprint.of(self, x.shape[1:], n_outputs)
         else:
-            blueprint = Blueprint(kind, network.shape, n_outputs)
+            blueprint = Blueprint(kind, tuple(map(int, x.shape[1:])), n_outputs)
         self._set_fit(network, shared, settings, blueprint)
         self.clients_ = {member.name: member.client_state for member in members}
         privacy = getattr(self, "privacy", None)

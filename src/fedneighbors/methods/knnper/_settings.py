@@ -30,8 +30,9 @@ ROW_KINDS: tuple[MemoryKind, ...] = ("exact", "8-bit", "product")
 MILESTONES = (0.6, 0.85)
 """Fractions of the rounds after which the learning rate is lowered."""
 
-LEARNING_RATE_FACTOR = 0.3
-"""Factor by which the learning rate is multiplied at each milestone."""
+Schedule = Literal["steps", "constant", "cosine"]
+
+SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
 
 
 def _is_number(value: Any) -> bool:
@@ -43,29 +44,59 @@ def _check_count(name: str, value: Any) -> None:
         raise ValueError(f"expected {name} as an integer of 1 or more, got {value!r}")
 
 
+_KEYS = {
+    "schedule": "learning_rate_schedule",
+    "factor": "learning_rate_factor",
+    "patience": "patience",
+    "max_rounds": "max_rounds",
+}
+"""Parameters of kNN-Per's estimators that baselines do not have, by setting."""
+
+
 @dataclass(frozen=True)
 class RoundSettings:
     """Settings of federated averaging.
 
     Parameters
     ----------
-    n_rounds : int
-        Number of rounds.
+    n_rounds : int or "plateau"
+        Number of rounds; ``"plateau"`` stops when the held-out loss has not improved for
+        ``patience`` rounds, at the latest after ``max_rounds``.
     participation : float
         Fraction of the clients that train in each round, in (0, 1]; at least one client does.
     regime : Regime
         Local training settings.
     seed : int
         Public seed of the row orders and of the choice of participants.
+    schedule : {"steps", "constant", "cosine"}
+        Learning rates over the rounds: multiplied by ``factor`` after 60 % and after 85 % of the
+        rounds; constant; or half a cosine wave down to 0.
+    factor : float
+        Factor of the steps, in (0, 1].
+    patience, max_rounds : int
+        Limits for ``"plateau"``, also the rounds on which the schedule is based.
     """
 
-    n_rounds: int = 50
+    n_rounds: int | Literal["plateau"] = 50
     participation: float = 1.0
     regime: Regime = field(default_factory=Regime)
     seed: int = 0
+    schedule: Schedule = "steps"
+    factor: float = 0.3
+    patience: int = 20
+    max_rounds: int = 500
 
     def __post_init__(self) -> None:
-        _check_count("n_rounds", self.n_rounds)
+        if not self.stops_at_plateau:
+            _check_count("n_rounds", self.n_rounds)
+        _check_count("patience", self.patience)
+        _check_count("max_rounds", self.max_rounds)
+        if self.schedule not in SCHEDULES:
+            raise ValueError(
+                f"expected learning_rate_schedule among {SCHEDULES}, got {self.schedule!r}"
+            )
+        if not (_is_number(self.factor) and 0 < self.factor <= 1):
+            raise ValueError(f"expected learning_rate_factor in (0, 1], got {self.factor!r}")
         if not (_is_number(self.participation) and 0 < self.participation <= 1):
             raise ValueError(f"expected participation above 0 up to 1, got {self.participation!r}")
 
@@ -79,22 +110,42 @@ class RoundSettings:
             momentum=estimator.momentum,
             weight_decay=estimator.weight_decay,
         )
+        keys = {name: key for name, key in _KEYS.items() if hasattr(estimator, key)}
+        others = {name: getattr(estimator, key) for name, key in keys.items()}
+        if not others:
+            _check_count("n_rounds", estimator.n_rounds)
         return cls(
             n_rounds=estimator.n_rounds,
             participation=estimator.participation,
             regime=regime,
             seed=seed,
+            **others,
         )
+
+    @property
+    def stops_at_plateau(self) -> bool:
+        """Return whether the held-out loss decides on the number of rounds."""
+        return self.n_rounds == "plateau"
+
+    @property
+    def limit(self) -> int:
+        """Return the maximum number of rounds."""
+        return self.max_rounds if isinstance(self.n_rounds, str) else self.n_rounds
 
     def learning_rate(self, round_index: int) -> float:
         """Return the learning rate of a round, counted from 0."""
-        n_passed = sum(round_index >= fraction * self.n_rounds for fraction in MILESTONES)
-        return self.regime.learning_rate * LEARNING_RATE_FACTOR**n_passed
+        first, progress = self.regime.learning_rate, round_index / self.limit
+        if self.schedule == "cosine":
+            return first * (1 + math.cos(math.pi * progress)) / 2
+        if self.schedule == "constant":
+            return first
+        n_passed = sum(round_index >= fraction * self.limit for fraction in MILESTONES)
+        return first * self.factor**n_passed
 
-    def schedule(self) -> list[tuple[float, float]]:
+    def rates(self) -> list[tuple[float, float]]:
         """Return the learning rates in order, with their fractions of the rounds."""
-        n_rounds_at = Counter(self.learning_rate(index) for index in range(self.n_rounds))
-        return [(rate, n / self.n_rounds) for rate, n in n_rounds_at.items()]
+        n_rounds_at = Counter(self.learning_rate(index) for index in range(self.limit))
+        return [(rate, n / self.limit) for rate, n in n_rounds_at.items()]
 
     def participants(self, names: Sequence[str], round_index: int) -> tuple[str, ...]:
         """Return the names of a round's participants, ascending."""

@@ -260,6 +260,10 @@ class Classification(_Task):
         """Return the terms of the negative log-likelihood."""
         return pool_terms(experts, values, weights)
 
+    def loss(self, scores: Floats, values: Values) -> float:
+        """Return the negative log-likelihood of rows, in nats."""
+        return -float(scores[np.arange(len(values)), values].sum())
+
     def choose_weight(self, local: Floats, shared: Floats, values: Values) -> tuple[float, float]:
         """Return the memory weight with the fewest errors, and their number."""
         weight = most_accurate_weight(local, shared, values)
@@ -425,6 +429,10 @@ class Regression(_Task):
     def pool_terms(self, experts: Floats, values: Values, weights: Floats) -> PoolTerms:
         """Return the terms of the squared error."""
         return linear_terms(experts, values, weights)
+
+    def loss(self, scores: Floats, values: Values) -> float:
+        """Return half the squared error of rows."""
+        return float(((scores - values) ** 2).sum()) / 2
 
     def choose_weight(self, local: Floats, shared: Floats, values: Values) -> tuple[float, float]:
         """Return the memory weight with the lowest squared error, and that error."""

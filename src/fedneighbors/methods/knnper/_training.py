@@ -10,12 +10,13 @@ from fedneighbors.federation._inprocess import run
 from fedneighbors.federation._loop import Delivery, Outcome, Replies, run_rounds, sum_replies
 from fedneighbors.federation._messages import Message, encode
 from fedneighbors.federation._roles import Refused
+from fedneighbors.methods.knnper._averaging import LossRequest, TrainRequest
 from fedneighbors.methods.knnper._checkpoint import Checkpoint, compute_fingerprint
-from fedneighbors.methods.knnper._client import KNNPerParty, check_network, probe_outputs
+from fedneighbors.methods.knnper._client import KNNPerParty
 from fedneighbors.methods.knnper._frozen import FrozenModel, coordinate_frozen
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
 from fedneighbors.methods.knnper._task import Task
-from fedneighbors.methods.knnper.protocol import Shared, TrainRequest, coordinate
+from fedneighbors.methods.knnper.protocol import Shared, coordinate
 from fedneighbors.neural._blueprint import build_network
 from fedneighbors.tabular._ownership import Holdings, one_blas_thread, one_thread
 from fedneighbors.tabular._schema import Label
@@ -67,7 +68,8 @@ class Cohort:
         if all(isinstance(request, TrainRequest) for request in requests.values()):
             each = self._train(requests)
         else:
-            self._trainer = None  # this request may change the clients' rows and targets
+            if not isinstance(next(iter(requests.values())), LossRequest):
+                self._trainer = None  # this request may change the clients' rows and targets
             each = self._collect_replies(requests)
         if reduce == "gather":
             replies = Replies(dict(each), None, {})
@@ -177,6 +179,8 @@ def train_federated(
         raise ValueError(
             "with masked sums, clients train one after another; use trainer='auto' or 'reuse'"
         )
+    from fedneighbors.methods.knnper._inputs import check_network
+
     x = holdings.x
     n_outputs = task.n_outputs(holdings.y, reserved)
     network = build_network(estimator, x.shape[1:], n_outputs, seed=rounds.seed)
@@ -271,5 +275,7 @@ def _checkpoint(
         bool(estimator.standardize),
         arrays=(network.initial, x, *owned.values()),
     )
+    from fedneighbors.methods.knnper._inputs import probe_outputs
+
     probe = probe_outputs(network, x.shape[1:], dtype_kind=x.dtype.kind)
     return Checkpoint(estimator.checkpoint, fingerprint, probe)

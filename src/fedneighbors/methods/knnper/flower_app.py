@@ -26,8 +26,9 @@ from fedneighbors.federation._flower import Config
 from fedneighbors.federation._loop import Coordinator, Outcome, gather
 from fedneighbors.federation._messages import Message, message
 from fedneighbors.federation._roles import Refused
+from fedneighbors.methods.knnper._averaging import LossRequest, TrainRequest
 from fedneighbors.methods.knnper._checkpoint import Checkpoint, compute_fingerprint
-from fedneighbors.methods.knnper._client import KNNPerParty, check_network, probe_outputs
+from fedneighbors.methods.knnper._client import KNNPerParty
 from fedneighbors.methods.knnper._frozen import (
     ClassMomentsRequest,
     FrozenModel,
@@ -45,7 +46,6 @@ from fedneighbors.methods.knnper.protocol import (
     ReleaseRequest,
     ScatterRequest,
     Shared,
-    TrainRequest,
     coordinate,
 )
 from fedneighbors.neural._blueprint import CUSTOM, FROZEN, Blueprint, Model
@@ -110,7 +110,9 @@ class RepeatedRequests:
         """Return the stored requests to answer before another one."""
         if isinstance(request, ClientMomentsRequest | CountsRequest):
             return []
-        needs_counts_only = isinstance(request, TrainRequest | ScatterRequest | ClassMomentsRequest)
+        needs_counts_only = isinstance(
+            request, TrainRequest | LossRequest | ScatterRequest | ClassMomentsRequest
+        )
         needed = [self.counts] if needs_counts_only else [self.counts, self.release]
         stored = [each for each in needed if each is not None]
         if not stored:
@@ -150,6 +152,7 @@ class NodeParty(TableParty):
         ClientMomentsRequest,
         CountsRequest,
         TrainRequest,
+        LossRequest,
         ScatterRequest,
         ClassMomentsRequest,
         ReleaseRequest,
@@ -259,7 +262,8 @@ def read_round_settings(config: Config) -> RoundSettings:
     Parameters
     ----------
     config : mapping
-        ``n-rounds``, ``participation``, ``local-epochs``, ``batch-size``, ``learning-rate``,
+        ``n-rounds``, ``patience``, ``max-rounds``, ``participation``, ``local-epochs``,
+        ``batch-size``, ``learning-rate``, ``learning-rate-schedule``, ``learning-rate-factor``,
         ``momentum``, ``weight-decay`` and ``seed``.
 
     Raises
@@ -269,14 +273,18 @@ def read_round_settings(config: Config) -> RoundSettings:
     """
     parameters = _typed_settings(
         config,
-        n_rounds=int,
+        patience=int,
+        max_rounds=int,
         participation=float,
         local_epochs=int,
         batch_size=int,
         learning_rate=float,
+        learning_rate_schedule=str,
+        learning_rate_factor=float,
         momentum=float,
         weight_decay=float,
     )
+    parameters["n_rounds"] = typed_value(config, "n-rounds", int, str)
     return RoundSettings.of(SimpleNamespace(**parameters), typed_value(config, "seed", int))
 
 
@@ -345,6 +353,8 @@ def _train(
     blueprint = replace(draft, shape=shape, n_outputs=len(agreed.classes))
     if blueprint.model in FROZEN:
         return (yield from _train_frozen(config, blueprint, settings, custom))
+    from fedneighbors.methods.knnper._inputs import check_network, probe_outputs
+
     network = blueprint.network(custom, seed=rounds.seed)
     check_network(network, shape, len(agreed.classes))
     path = _checkpoint_path(config)
