@@ -82,8 +82,10 @@ class FederatedDiscriminantClassifier(ClassifierMixin, BaseEstimator):  # type: 
 
     References
     ----------
-    .. [1] "Capture Global Feature Statistics for One-Shot Federated Learning", AAAI 2025.
-    .. [2] "GH-OFL", ICLR 2026.
+    .. [1] Guan, Zhou and Gu, "Capture Global Feature Statistics for One-Shot Federated Learning",
+       AAAI 2025.
+    .. [2] Turazza, Picone and Mamei, "The Gaussian-Head OFL Family: One-Shot Federated Learning
+       from Client Global Statistics", ICLR 2026.
 
     Examples
     --------
@@ -211,4 +213,5 @@ class FederatedDiscriminantClassifier(ClassifierMixin, BaseEstimator):  # type: 
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """Predict the most probable class; ties go to the lower class."""
-        return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
+        probabilities = self.predict_proba(X)
+        return np.asarray(self.classes_[probabilities.argmax(axis=1)])
