@@ -330,7 +330,7 @@ def test_a_later_client_trains_its_head_before_tuning(method):
 
     model.add_client("new", NEW_X, NEW_Y)
 
-    assert model._rounds.schedule() == [(0.1, 2 / 3), (pytest.approx(0.03), 1 / 3)]
+    assert model._rounds.rates() == [(0.1, 2 / 3), (pytest.approx(0.03), 1 / 3)]
     probabilities = model.predict_proba(NEW_X, parties=["new"] * len(NEW_X))
     with pytest.warns(UserWarning, match="are unknown"):
         shared = model.predict_proba(NEW_X, parties=["nobody"] * len(NEW_X))

@@ -44,7 +44,9 @@ from fedneighbors.methods.flynn.private.protocol import (
     PicksRequest,
 )
 from fedneighbors.methods.flynn.protocol import CountRequest, FlyNNParty
+from fedneighbors.methods.knnper._averaging import MAX_EPOCHS, TrainRequest
 from fedneighbors.methods.knnper._client import KNNPerParty
+from fedneighbors.methods.knnper._frozen import ClassMomentsRequest
 from fedneighbors.methods.knnper._settings import MemorySettings
 from fedneighbors.methods.knnper._task import CLASSIFICATION, REGRESSION
 from fedneighbors.methods.knnper.flower_app import MAX_CANDIDATES, NodeParty, PlanRequest
@@ -57,10 +59,8 @@ from fedneighbors.methods.knnper.private.protocol import (
     PrivateTrainRequest,
 )
 from fedneighbors.methods.knnper.protocol import (
-    MAX_EPOCHS,
     CountsRequest,
     ScatterRequest,
-    TrainRequest,
     UnitsRequest,
 )
 from fedneighbors.neural._blueprint import MAX_LAYERS, Blueprint, perceptron
@@ -157,6 +157,11 @@ HOSTILE = [
     (TrainRequest, lambda: TrainRequest(0, False, Regime(epochs=MAX_EPOCHS + 1), 0, 1, ONE)),
     (TrainRequest, lambda: TrainRequest(0, False, Regime(), 0, 2**40, ONE)),
     (ScatterRequest, lambda: ScatterRequest(False, RandomFeatures(0, 1.0, MAX_FEATURES + 1))),
+    (
+        ClassMomentsRequest,
+        lambda: ClassMomentsRequest(False, EMPTY, EMPTY, RandomFeatures(0, 1.0, MAX_FEATURES + 1)),
+    ),
+    (ClassMomentsRequest, lambda: ClassMomentsRequest(False, ONE, np.zeros(1))),
     (PlanRequest, lambda: PlanRequest(FEW_UNITS, "", MemorySettings((1,) * (MAX_CANDIDATES + 1)))),
     (PlanRequest, lambda: PlanRequest(Blueprint("cnn", (2**20, 2**20), 2), "", MemorySettings())),
     (
@@ -180,7 +185,13 @@ IN_PROPORTION = {
     *("FinishRequest", "SchemaRequest", "MomentsRequest", "PublicSchemaRequest"),
     *("ModelRelease", "Finish", "PrivateModelRelease", "FedPNNSchemaRequest", "FedPNNModelRelease"),
     *("PrivateFedPNNRelease", "ClientSchemaRequest", "ClientMomentsRequest", "TargetsRequest"),
-    *("ReleaseRequest", "PoolRequest", "OpeningRequest", "PublicClientSchemaRequest"),
+    *(
+        "ReleaseRequest",
+        "PoolRequest",
+        "OpeningRequest",
+        "LossRequest",
+        "PublicClientSchemaRequest",
+    ),
 }
 
 

@@ -14,11 +14,12 @@ from fedneighbors.federation._messages import decode, encode
 from fedneighbors.federation._party_policy import SingleUseParty
 from fedneighbors.federation._roles import Refusal, serve
 from fedneighbors.federation._stores import MemoryStore
-from fedneighbors.methods.fedpnn._moments import QUANTA, PointMomentsRequest
+from fedneighbors.methods.fedpnn._moments import PointMomentsRequest
 from fedneighbors.methods.fedpnn._party import CentersRequest, FedPNNParty
 from fedneighbors.methods.fedpnn._scaling import ScalingRequest, TableScaling, make_scaling
 from fedneighbors.methods.fedpnn._selection import SelectionRequest
 from fedneighbors.secure_sum._keys import Identity, Roster
+from fedneighbors.tabular._class_moments import QUANTA
 
 MIN_COUNT = 5
 

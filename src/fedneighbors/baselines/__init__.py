@@ -6,6 +6,7 @@ The estimators are imported on first use; training networks needs the extra ``to
 from fedneighbors._lazy import lazy_names
 
 _MODULES = {
+    "FederatedDiscriminantClassifier": "fedneighbors.baselines._discriminant",
     "FederatedNaiveBayes": "fedneighbors.baselines._tabular",
     "FederatedLDA": "fedneighbors.baselines._tabular",
     "CentralModel": "fedneighbors.baselines._tabular",

@@ -55,7 +55,7 @@ class LocalClassifier(Baseline):
 
     def _fit_own_parts(self, trainer: "FederatedTrainer") -> ClientParts:
         client_parts = dict.fromkeys(trainer.names, trainer.initial)
-        for number in range(trainer.rounds.n_rounds):
+        for number in range(trainer.rounds.limit):
             client_parts.update(trainer.train(client_parts, trainer.regime(number), number))
         return client_parts
 
@@ -113,7 +113,7 @@ class DittoClassifier(Baseline):
     def _train(self, trainer: "FederatedTrainer") -> tuple[Vector, ClientParts]:
         weights: Vector = trainer.initial
         client_parts = dict.fromkeys(trainer.names, weights)
-        for number in range(trainer.rounds.n_rounds):
+        for number in range(trainer.rounds.limit):
             sent = dict.fromkeys(trainer.participants(number), weights)
             weights = trainer.average(weights, trainer.train(sent, trainer.regime(number), number))
             own_regime = trainer.regime(number, proximal=self.proximal)
@@ -175,7 +175,7 @@ class APFLClassifier(Baseline):
     def _train(self, trainer: "FederatedTrainer") -> tuple[Vector, ClientParts]:
         weights: Vector = trainer.initial
         client_parts = dict.fromkeys(trainer.names, weights)
-        for number in range(trainer.rounds.n_rounds):
+        for number in range(trainer.rounds.limit):
             starts = {name: (weights, client_parts[name]) for name in trainer.participants(number)}
             ends = trainer.train_pairs(starts, trainer.regime(number), number, alpha=self.alpha)
             weights = trainer.average(weights, _store_networks(ends, client_parts))

@@ -184,8 +184,8 @@ class ClusteredFLClassifier(Baseline):
 
     def _train(self, trainer: "FederatedTrainer") -> tuple[Vector, ClientParts]:
         clusters = [Cluster(trainer.names, trainer.initial)]
-        first_split = self.split_after * trainer.rounds.n_rounds
-        for number in range(trainer.rounds.n_rounds):
+        first_split = self.split_after * trainer.rounds.limit
+        for number in range(trainer.rounds.limit):
             tolerance = self.tolerance if number >= first_split else 0.0
             clusters = train_round(trainer, number, clusters, tolerance)
         self.clusters_: list[tuple[str, ...]] = [cluster.members for cluster in clusters]

@@ -44,7 +44,7 @@ class SharedBody:
     def _train(self, trainer: "FederatedTrainer") -> tuple[Vector, ClientParts]:
         weights = trainer.initial.copy()
         heads: ClientParts = dict.fromkeys(trainer.names, weights[trainer.head])
-        for number in range(trainer.rounds.n_rounds):
+        for number in range(trainer.rounds.limit):
             bodies = self._train_bodies(trainer, weights, heads, number)
             weights[trainer.body] = trainer.average(weights[trainer.body], bodies)
         start = weights[trainer.head]
@@ -54,7 +54,7 @@ class SharedBody:
     def _fit_own_parts(self, trainer: "FederatedTrainer") -> ClientParts:
         heads = dict.fromkeys(trainer.names, trainer.initial[trainer.head])
         past = 0.0  # fraction of the rounds
-        for rate, part in trainer.rounds.schedule():
+        for rate, part in trainer.rounds.rates():
             epochs = round(NEW_HEAD_EPOCHS * (past + part)) - round(NEW_HEAD_EPOCHS * past)
             heads = self._tune(trainer, trainer.initial, heads, epochs, rate)
             past += part

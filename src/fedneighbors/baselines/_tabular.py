@@ -20,16 +20,16 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.utils.validation import check_is_fitted
 
 from fedneighbors._typing import Floats, Integers
-from fedneighbors.methods.fedpnn._moments import (
-    PointMomentsReply,
-    class_moments,
-)
 from fedneighbors.methods.fedpnn._network import ProbabilisticNeuralNetwork
 from fedneighbors.methods.fedpnn._scaling import (
     column_constants,
     make_scaling,
 )
-from fedneighbors.methods.fedpnn.protocol import covariance_within
+from fedneighbors.tabular._class_moments import (
+    PointMomentsReply,
+    class_moments,
+    covariance_within,
+)
 from fedneighbors.tabular._ownership import rows_by_party
 
 _KNOTS, _MIN_COUNT = 100, 5  # the defaults of FedPNN

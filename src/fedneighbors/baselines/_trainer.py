@@ -16,7 +16,8 @@ from fedneighbors.baselines._dynamic_clients import Vector
 from fedneighbors.errors import PartyRefused
 from fedneighbors.federation._roles import Refused
 from fedneighbors.methods.knnper._base import ClientClassifier
-from fedneighbors.methods.knnper._client import as_tensor, check_network, shared_outputs
+from fedneighbors.methods.knnper._client import shared_outputs
+from fedneighbors.methods.knnper._inputs import as_tensor, check_network
 from fedneighbors.methods.knnper._settings import RoundSettings
 from fedneighbors.methods.knnper.algorithm import average_changes, binary_places, weighted_change
 from fedneighbors.methods.knnper.protocol import Shared
@@ -242,7 +243,7 @@ class FederatedTrainer:
             Strength of the proximal term towards the weights sent to a client.
         """
         weights: Vector = self.initial
-        for number in range(self.rounds.n_rounds):
+        for number in range(self.rounds.limit):
             sent = dict.fromkeys(self.participants(number), weights)
             ends = self.train(sent, self.regime(number, proximal=proximal), number)
             weights = self.average(weights, ends)
@@ -279,7 +280,7 @@ class FederatedTrainer:
         If ``rate`` is None, the learning rate is that of the last round.
         """
         regime = self.rounds.regime
-        rate = self.rounds.learning_rate(self.rounds.n_rounds - 1) if rate is None else rate
+        rate = self.rounds.learning_rate(self.rounds.limit - 1) if rate is None else rate
         return replace(regime, epochs=epochs, learning_rate=rate, proximal=proximal)
 
     def train(

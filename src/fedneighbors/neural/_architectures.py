@@ -6,8 +6,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from fedneighbors.neural._blueprint import BodyAndHead, torch_seed
-from fedneighbors.neural._network import Network
+from fedneighbors.neural._blueprint import torch_seed
+from fedneighbors.neural._network import BodyAndHead, Network
 
 _CHANNELS = (1, 3, 4)  # gray, RGB, RGBA
 

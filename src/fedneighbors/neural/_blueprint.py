@@ -1,4 +1,7 @@
-"""Construction of an estimator's network, and its description for files and messages."""
+"""Construction of an estimator's network, and its description for files and messages.
+
+Torch is imported when a network is built; descriptions of frozen embeddings do not need it.
+"""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -7,37 +10,21 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from numbers import Integral
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import torch
-from torch import Tensor, nn
-
-from fedneighbors.neural._network import Network
 from fedneighbors.tabular._schema import check_cells
 
+if TYPE_CHECKING:
+    from torch import nn
 
-class BodyAndHead(nn.Module):
-    """Module of two parts: layers up to the embedding, and layers from it to the scores.
-
-    Parameters
-    ----------
-    body, head : torch.nn.Module
-        The two parts.
-    """
-
-    def __init__(self, body: nn.Module, head: nn.Module) -> None:
-        super().__init__()
-        self.body, self.head = body, head
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return scores of shape (n_rows, n_outputs)."""
-        scores: Tensor = self.head(self.body(x))
-        return scores
+    from fedneighbors.neural._network import Network
 
 
 @contextmanager
 def torch_seed(seed: int) -> Iterator[None]:
     """Set the seed of torch inside the block, then restore the generator."""
+    import torch
+
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         yield
@@ -45,7 +32,7 @@ def torch_seed(seed: int) -> Iterator[None]:
 
 def perceptron(
     n_inputs: int, n_outputs: int, *, hidden: Sequence[int] = (256, 128), seed: int = 0
-) -> Network:
+) -> "Network":
     """Return a multilayer perceptron whose initial weights depend on the seed alone.
 
     Hidden layers have ReLUs. The output of the last one is the embedding.
@@ -71,6 +58,10 @@ def perceptron(
         )
     if not all(isinstance(width, Integral) and width >= 1 for width in hidden):
         raise ValueError(f"expected widths of 1 or more in hidden, got {hidden!r}")
+    from torch import nn
+
+    from fedneighbors.neural._network import BodyAndHead, Network
+
     layers: list[nn.Module] = [nn.Flatten()]
     with torch_seed(seed):
         for width, following in pairwise([n_inputs, *hidden]):
@@ -79,14 +70,16 @@ def perceptron(
     return Network(module, embedding="body")
 
 
-Model = Network | nn.Module | Callable[[tuple[int, ...], int], Any] | str | None
+Model: TypeAlias = "Network | nn.Module | Callable[[tuple[int, ...], int], Any] | str | None"
 """Types of an estimator's ``model`` parameter; see :func:`build_network`."""
 
 BUILT_IN = ("perceptron", "cnn", "mobilenet", "lstm")
 """Names of the built-in networks."""
 
 
-def build_network(estimator: Any, shape: tuple[int, ...], n_outputs: int, *, seed: int) -> Network:
+def build_network(
+    estimator: Any, shape: tuple[int, ...], n_outputs: int, *, seed: int
+) -> "Network":
     """Return the network to train.
 
     Parameters
@@ -109,6 +102,10 @@ def build_network(estimator: Any, shape: tuple[int, ...], n_outputs: int, *, see
     ValueError
         If the module lacks a layer, or the built-in network does not support rows of this shape.
     """
+    from torch import nn
+
+    from fedneighbors.neural._network import Network
+
     model: Model = estimator.model
     if model is None or model == "perceptron":
         return perceptron(math.prod(shape), n_outputs, hidden=estimator.hidden, seed=seed)
@@ -143,6 +140,9 @@ MAX_WEIGHTS = 1 << 26
 CUSTOM = "own"
 """Model name of a user's network, whose code is neither stored nor sent."""
 
+FROZEN = ("discriminants", "rows", "embedding")
+"""Names of shared models without a network: a linear head on a frozen embedding."""
+
 
 @dataclass(frozen=True)
 class Blueprint:
@@ -151,7 +151,7 @@ class Blueprint:
     Parameters
     ----------
     model : str
-        Name of a built-in network, or :data:`CUSTOM` for a user's network.
+        Name of a built-in network, :data:`CUSTOM` for a user's network, or one of :data:`FROZEN`.
     shape : tuple of int
         Shape of a row.
     n_outputs : int
@@ -172,7 +172,7 @@ class Blueprint:
     hidden: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.model not in (*BUILT_IN, CUSTOM):
+        if self.model not in (*BUILT_IN, CUSTOM, *FROZEN):
             raise ValueError(f"expected a network among {BUILT_IN}, got {self.model!r:.40}")
         numbers, texts = (*self.shape, *self.hidden, self.n_outputs), (self.embedding, *self.head)
         if not all(type(n) is int and 0 < n < 1 << 24 for n in numbers) or not all(
@@ -208,6 +208,8 @@ class Blueprint:
 
     def check_size(self) -> None:
         """Raise ValueError if a built-in network would have too many weights."""
+        import torch
+
         with torch.device("meta"):  # allocates nothing
             n_weights = self.network().n_weights
         if n_weights > MAX_WEIGHTS:
@@ -229,7 +231,7 @@ class Blueprint:
             "hidden": self.hidden,
         }
 
-    def network(self, custom: Model = None, *, seed: int = 0) -> Network:
+    def network(self, custom: Model = None, *, seed: int = 0) -> "Network":
         """Build the network.
 
         Parameters

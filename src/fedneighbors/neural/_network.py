@@ -8,9 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from threading import RLock
 from typing import Any, Literal
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -19,19 +17,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from fedneighbors.errors import MissingDeviceError
-
-_LOCKS: WeakKeyDictionary[nn.Module, AbstractContextManager[Any]] = WeakKeyDictionary()
-_LOCKS_GUARD = RLock()
-
-
-def module_lock(module: nn.Module) -> AbstractContextManager[Any]:
-    """Return a reentrant lock for a module.
-
-    The lock is not an attribute of the module, because locks can be neither copied nor pickled.
-    """
-    with _LOCKS_GUARD:
-        return _LOCKS.setdefault(module, RLock())
-
+from fedneighbors.neural._locks import model_lock
 
 Device = Literal["auto", "cpu", "cuda"]
 """Values of an estimator's ``device`` parameter."""
@@ -264,7 +250,7 @@ class Network:
 
     def exclusive(self) -> AbstractContextManager[Any]:
         """Return a lock that gives one thread exclusive use of the module."""
-        return module_lock(self.module)
+        return model_lock(self.module)
 
     def prepare(self, only: Sequence[str] | None = None) -> None:
         """Set the modes of the layers for training.
@@ -423,3 +409,22 @@ def _flat(layer: nn.Module, output: Any) -> Tensor:
     if isinstance(output, Tensor):
         return output.detach().flatten(1)
     raise TypeError(f"expected a tensor from the embedding layer, got {type(output).__name__}")
+
+
+class BodyAndHead(nn.Module):
+    """Module of two parts: layers up to the embedding, and layers from it to the scores.
+
+    Parameters
+    ----------
+    body, head : torch.nn.Module
+        The two parts.
+    """
+
+    def __init__(self, body: nn.Module, head: nn.Module) -> None:
+        super().__init__()
+        self.body, self.head = body, head
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return scores of shape (n_rows, n_outputs)."""
+        scores: Tensor = self.head(self.body(x))
+        return scores

@@ -20,6 +20,8 @@ _REQUEST_TITLES = {
     "MomentsRequest": "sums of columns",
     "CountRequest": "counts",
     "CountsRequest": "class counts",
+    "ClassMomentsRequest": "sums and products by class",
+    "LossRequest": "held-out loss",
     "TrainRequest": "one round of training",
     "ReleaseRequest": "the network",
     "PoolRequest": "terms of the pool",

@@ -13,12 +13,7 @@ from fedneighbors.errors import DataError
 from fedneighbors.federation._inprocess import run
 from fedneighbors.federation._messages import encode
 from fedneighbors.methods.fedpnn._model import release_centers
-from fedneighbors.methods.fedpnn._moments import (
-    PointMomentsReply,
-    PointMomentsRequest,
-    class_moments,
-    suppress_few_pairs,
-)
+from fedneighbors.methods.fedpnn._moments import PointMomentsRequest, suppress_few_pairs
 from fedneighbors.methods.fedpnn._party import CentersReply, CentersRequest, FedPNNParty
 from fedneighbors.methods.fedpnn._scaling import (
     ScalingReply,
@@ -35,6 +30,7 @@ from fedneighbors.methods.fedpnn.algorithm import (
     merge_small,
 )
 from fedneighbors.methods.fedpnn.protocol import FedPNNSettings, coordinate
+from fedneighbors.tabular._class_moments import PointMomentsReply, class_moments
 from fedneighbors.tabular._schema import SchemaReply
 
 

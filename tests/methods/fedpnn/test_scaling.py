@@ -8,17 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import ndtri
 
-from fedneighbors.methods.fedpnn._moments import (
-    PointMomentsReply,
-    class_moments,
-)
 from fedneighbors.methods.fedpnn._scaling import (
     MAX_SCORE,
     ScalingReply,
     column_constants,
     make_scaling,
 )
-from fedneighbors.methods.fedpnn.protocol import covariance_within, derive_linear_map
+from fedneighbors.methods.fedpnn.protocol import derive_linear_map
+from fedneighbors.tabular._class_moments import (
+    PointMomentsReply,
+    class_moments,
+    covariance_within,
+)
 
 
 def make_columns(seed, n=300, missing=0.1):

@@ -1,8 +1,4 @@
-"""Moments of scaled rows, summed over parties, from which the supervised metric is derived.
-
-Coordinates are rounded to multiples of 2**-16 before they are summed, so that the sums are integers
-that do not depend on order or on the split into parties.
-"""
+"""Request for the moments of scaled rows, from which the supervised metric is derived."""
 
 from collections.abc import Mapping
 from dataclasses import field, replace
@@ -22,43 +18,20 @@ from fedneighbors.methods.fedpnn._scaling import (
     check_scaling,
     constants_request,
 )
+from fedneighbors.tabular._class_moments import (
+    BLOCK_ROWS,
+    QUANTA,
+    PointMomentsReply,
+    quantize,
+)
 from fedneighbors.tabular._schema import check_n_classes
-
-QUANTA = 1 << 16
-"""Steps per unit of a coordinate; coordinates are rounded to multiples of a step."""
-
-
-_COORDINATE_LIMIT = 8.0  # limit of a coordinate: 2**19 steps, whose square is 2**38
-
-
-_BLOCK_ROWS = 1 << 14  # block size: sums of squares stay below 2**53, exact in float64
-
-
-@message
-class PointMomentsReply:
-    """Sums over the rows of a party, to be added up over parties.
-
-    Rows of classes with fewer than ``min_count`` rows at the party are left out.
-
-    Parameters
-    ----------
-    counts : int64 array of shape (n_classes,)
-        Rows of each class.
-    sums : int64 array of shape (n_classes, n_coordinates)
-        Sum of each coordinate by class, in units of 2**-16.
-    products : int64 array of shape (n_coordinates, n_coordinates)
-        Sum of the product of each pair of coordinates over all classes, in units of 2**-32.
-    """
-
-    counts: Integers
-    sums: Integers
-    products: Integers
 
 
 @message
 class PointMomentsRequest:
     """Request for the moments of the rows in the agreed scaling.
 
+    Rows of classes with fewer than ``min_count`` rows at the party are left out.
     ``constants`` are the signed constants from which the scaling follows; empty if the parties do
     not sign.
     """
@@ -90,26 +63,6 @@ class PointMomentsRequest:
     def check_quoted(self) -> None:
         """Raise ValueError if the request does not follow from the quoted replies."""
         check_scaling(self.scaling, self.constants, min_count=self.min_count)
-
-
-def class_moments(points: Floats, labels: Integers, n_classes: int) -> PointMomentsReply:
-    """Return counts and sums of points, and sums of products."""
-    n_coordinates = points.shape[1]
-    sums = np.zeros((n_classes, n_coordinates), np.int64)
-    products = np.zeros((n_coordinates, n_coordinates), np.int64)
-    for start in range(0, len(points), _BLOCK_ROWS):
-        block = _quantize(points[start : start + _BLOCK_ROWS])
-        products += (block.T @ block).astype(np.int64)  # exact: below 2**53
-        for label in np.unique(labels[start : start + _BLOCK_ROWS]):
-            sums[label] += (
-                block[labels[start : start + _BLOCK_ROWS] == label].sum(axis=0).astype(np.int64)
-            )
-    return PointMomentsReply(np.bincount(labels, minlength=n_classes), sums, products)
-
-
-def _quantize(points: Floats) -> Floats:
-    """Return coordinates in steps of 2**-16, rounded to integers."""
-    return np.asarray(np.rint(np.clip(points, -_COORDINATE_LIMIT, _COORDINATE_LIMIT) * QUANTA))
 
 
 def suppress_few_pairs(
@@ -144,11 +97,11 @@ def suppress_few_pairs(
         Minimum number of rows that a disclosed number describes.
     """
     n_both, offset_products = np.zeros((2, *moments.products.shape), np.int64)
-    for start in range(0, len(points), _BLOCK_ROWS):
-        rows = slice(start, start + _BLOCK_ROWS)
+    for start in range(0, len(points), BLOCK_ROWS):
+        rows = slice(start, start + BLOCK_ROWS)
         block = known[rows].astype(np.float32)  # sums of a block are below 2**24, exact in float32
         n_both += (block.T @ block).astype(np.int64)
-        offsets = _quantize(points[rows]) - _quantize(base)
+        offsets = quantize(points[rows]) - quantize(base)
         # exact where it is used: few rows, at most 2**40 each
         offset_products += (offsets.T @ offsets).astype(np.int64)
     products = moments.products - np.where(n_both < min_count, offset_products, 0)

@@ -21,12 +21,7 @@ from fedneighbors.methods.fedpnn._model import (
     leave_one_out_losses,
     release_centers,
 )
-from fedneighbors.methods.fedpnn._moments import (
-    PointMomentsReply,
-    PointMomentsRequest,
-    class_moments,
-    suppress_few_pairs,
-)
+from fedneighbors.methods.fedpnn._moments import PointMomentsRequest, suppress_few_pairs
 from fedneighbors.methods.fedpnn._scaling import (
     MAX_ROWS,
     SCALING_KINDS,
@@ -44,6 +39,7 @@ from fedneighbors.methods.fedpnn._scaling import (
 )
 from fedneighbors.methods.fedpnn._selection import SelectionReply, SelectionRequest, class_sums
 from fedneighbors.methods.fedpnn.algorithm import SIGMAS, group_means
+from fedneighbors.tabular._class_moments import PointMomentsReply, class_moments
 from fedneighbors.tabular._ownership import TableParty
 from fedneighbors.tabular._schema import Receipt, SchemaReply, check_n_classes
 

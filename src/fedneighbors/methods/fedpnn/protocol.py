@@ -21,11 +21,7 @@ from fedneighbors.errors import DataError, ProtocolError
 from fedneighbors.federation._loop import Coordinator, gather, total
 from fedneighbors.federation._messages import Message
 from fedneighbors.methods.fedpnn._model import FedPNNModel
-from fedneighbors.methods.fedpnn._moments import (
-    QUANTA,
-    PointMomentsReply,
-    PointMomentsRequest,
-)
+from fedneighbors.methods.fedpnn._moments import PointMomentsRequest
 from fedneighbors.methods.fedpnn._party import (
     CentersRequest,
     FedPNNModelRelease,
@@ -51,6 +47,7 @@ from fedneighbors.methods.fedpnn.algorithm import (
     majority,
     merge_centers,
 )
+from fedneighbors.tabular._class_moments import PointMomentsReply, covariance_within
 from fedneighbors.tabular._schema import JointSchema, Label, SchemaReply, agree
 
 _CHOICES: Mapping[str, tuple[Any, ...]] = {
@@ -404,29 +401,6 @@ class _Plan:
                     f"server_threshold{advice}; None keeps every center", UserWarning, stacklevel=2
                 )
         return merged
-
-
-def covariance_within(moments: PointMomentsReply) -> tuple[Floats, Floats]:
-    """Return class means and the covariance within classes.
-
-    Parameters
-    ----------
-    moments : PointMomentsReply
-        Moments of at least one row.
-
-    Returns
-    -------
-    means : float64 array of shape (n_present, n_coordinates)
-        Means of the classes that have rows, in the order of the classes.
-    within : float64 array of shape (n_coordinates, n_coordinates)
-        Symmetric covariance matrix.
-    """
-    counts = moments.counts
-    present = counts > 0
-    means = moments.sums[present] / (counts[present, None] * float(QUANTA))
-    between = (means * counts[present, None]).T @ means
-    within = (moments.products / float(QUANTA) ** 2 - between) / int(counts.sum())
-    return means, (within + within.T) / 2
 
 
 def derive_linear_map(moments: PointMomentsReply, *, ridge: float, boost: float) -> Floats:

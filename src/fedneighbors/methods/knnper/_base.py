@@ -58,14 +58,23 @@ class ClientEstimator:
 
     def _features_and_scores(self, X: Any) -> tuple[RowFeatures, Floats]:
         """Return rows' features, and log-probabilities or predictions of the network."""
-        from fedneighbors.methods.knnper._client import as_tensor, row_features, shared_outputs
+        from fedneighbors.methods.knnper._client import (
+            model_inputs,
+            row_features,
+            shared_outputs,
+        )
 
         check_is_fitted(self)
         x = self._validated_rows(X)
         shared = self._shared
-        tensor = as_tensor(x, shared.center, shared.scale, self._network)
+        inputs = model_inputs(x, shared.center, shared.scale, self._network)
         keys, scores = shared_outputs(
-            self._network, shared.weights, tensor, task=self._task, device=self.device
+            self._network,
+            shared.weights,
+            inputs,
+            task=self._task,
+            device=self.device,
+            seen=shared.seen,
         )
         if not np.isfinite(keys).all():
             raise DataError(
@@ -75,7 +84,7 @@ class ClientEstimator:
         settings = getattr(self, "_memory_settings", None)
         if settings is None:
             return RowFeatures(keys), scores
-        return row_features(keys, tensor, settings, shared.seen), scores
+        return row_features(keys, inputs, settings, shared.seen), scores
 
     def name_features(self, names: Sequence[str]) -> Self:
         """Set column names; tables with names are then checked against them.

@@ -1,18 +1,26 @@
-"""A client of a kNN-Per federation: its network inputs, training, memory and mixture."""
+"""A client of a kNN-Per federation: its network inputs, training, memory and mixture.
+
+Torch is imported for networks only; frozen embeddings do not need it.
+"""
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
 from fedneighbors._limits import MAX_CELLS
 from fedneighbors._typing import Floats
-from fedneighbors.errors import DataError
 from fedneighbors.federation._messages import Message
 from fedneighbors.federation._roles import Refused
+from fedneighbors.methods.knnper._averaging import (
+    FIXED_POINT,
+    LossReply,
+    LossRequest,
+    TrainRequest,
+    UpdateReply,
+)
+from fedneighbors.methods.knnper._frozen import ClassMomentsRequest, FrozenModel
 from fedneighbors.methods.knnper._settings import MemorySettings
 from fedneighbors.methods.knnper._task import CLASSIFICATION, Task
 from fedneighbors.methods.knnper.algorithm import weighted_change
@@ -28,7 +36,6 @@ from fedneighbors.methods.knnper.personal._discriminants import (
     upper_triangle,
 )
 from fedneighbors.methods.knnper.protocol import (
-    FIXED_POINT,
     ClientMomentsRequest,
     ClientSchemaRequest,
     CountsRequest,
@@ -38,18 +45,20 @@ from fedneighbors.methods.knnper.protocol import (
     ScatterReply,
     ScatterRequest,
     TargetsRequest,
-    TrainRequest,
     UnitsRequest,
-    UpdateReply,
 )
-from fedneighbors.neural._network import Device, Network, torch_device
-from fedneighbors.neural._trainer import LocalTask, Trainer
 from fedneighbors.tabular._ownership import TableParty, one_blas_thread
 from fedneighbors.tabular._schema import Receipt, column_moments
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from fedneighbors.neural._network import Device, Network
+    from fedneighbors.neural._trainer import LocalTask
+
 
 def row_features(
-    keys: Floats, x: Tensor, settings: MemorySettings, projection: Discriminants | None
+    keys: Floats, x: "Tensor | Floats", settings: MemorySettings, projection: Discriminants | None
 ) -> RowFeatures:
     """Return embeddings with the additional features for the heads of a pool.
 
@@ -60,156 +69,60 @@ def row_features(
     ----------
     keys : float64 array of shape (n_rows, n_dimensions)
         Embeddings.
-    x : Tensor of shape (n_rows, ...)
-        Rows as network inputs.
+    x : Tensor or float64 array of shape (n_rows, ...)
+        Rows as inputs of the network or of the frozen embedding.
     settings : MemorySettings
         Settings of the memory.
     projection : Discriminants or None
         Projection of rows on discriminants, if any.
     """
-    if not (settings.uses_rows and x.is_floating_point()):
+    if not (settings.uses_rows and "float" in str(x.dtype)):
         return RowFeatures(keys)
     rows = flat_rows(x)
     with one_blas_thread():  # products with several threads are rounded differently
         return RowFeatures(keys, rows, None if projection is None else projection.transform(rows))
 
 
-def flat_rows(x: Tensor) -> Floats:
+def flat_rows(x: "Tensor | Floats") -> Floats:
     """Return rows of any shape as a two-dimensional float64 array."""
-    return np.asarray(x.reshape(len(x), math.prod(x.shape[1:])).cpu().double().numpy())
+    return np.asarray(x.reshape(len(x), math.prod(x.shape[1:])), np.float64)
 
 
-def as_tensor(x: npt.NDArray[Any], center: Floats, scale: Floats, network: Network) -> Tensor:
-    """Return rows as network inputs.
+def model_inputs(
+    x: npt.NDArray[Any], center: Floats, scale: Floats, model: "Network | FrozenModel"
+) -> "Tensor | Floats":
+    """Return rows as inputs of a shared model; parameters as in :func:`~._inputs.as_tensor`."""
+    if isinstance(model, FrozenModel):
+        table = model.table(x)
+        return (table - center) / scale if len(center) else table
+    from fedneighbors.methods.knnper._inputs import as_tensor
 
-    Parameters
-    ----------
-    x : array of shape (n_rows, ...)
-        Rows of numbers, or of integer tokens.
-    center, scale : float64 array of shape (n_features,)
-        Center and scale of the columns; empty for no scaling.
-    network : Network
-        Network that reads the rows; it determines the dtype.
-
-    Raises
-    ------
-    DataError
-        If the network has an alphabet of tokens and rows have other values.
-    """
-    if len(center):
-        x = (x - center) / scale
-    if network.n_tokens is not None:
-        x = check_tokens(x, network.n_tokens)
-    if network.reads_tokens and x.dtype.kind in "iu":
-        return torch.from_numpy(np.ascontiguousarray(x, np.int64))
-    return torch.from_numpy(np.ascontiguousarray(x)).to(network.dtype)
-
-
-def check_tokens(x: npt.NDArray[Any], n_tokens: int) -> npt.NDArray[np.int64]:
-    """Return rows of tokens as int64.
-
-    Parameters
-    ----------
-    x : array of shape (n_rows, n_tokens_of_a_row)
-        Integers.
-    n_tokens : int
-        Size of the alphabet.
-
-    Raises
-    ------
-    DataError
-        If a token is not in the alphabet.
-    """
-    if not ((x >= 0) & (x < n_tokens) & (x == np.floor(x))).all():
-        raise DataError(
-            f"expected rows of tokens, integers from 0 to {n_tokens - 1}; encode them with "
-            "the alphabet of the network"
-        )
-    return np.asarray(x, np.int64)
+    return as_tensor(x, center, scale, model)
 
 
 def shared_outputs(
-    network: Network,
+    model: "Network | FrozenModel",
     weights: npt.NDArray[Any],
-    x: Tensor,
+    x: Any,
     *,
     task: Task = CLASSIFICATION,
-    device: Device = "cpu",
+    device: "Device" = "cpu",
+    seen: Discriminants | None = None,
 ) -> tuple[Floats, Floats]:
     """Return embeddings and log-probabilities of the shared model, as float64 arrays.
 
-    For regression, standardized predictions instead of log-probabilities.
+    For regression, standardized predictions instead of log-probabilities. ``seen`` are the
+    discriminants of all clients, if they are the embedding.
     """
-    embeddings, scores = network.embed(network.state(weights), x, device=device)
-    return embeddings.double().numpy(), task.outputs(scores).double().numpy()
+    if isinstance(model, FrozenModel):
+        with one_blas_thread():
+            keys, scores = model.outputs(weights, x, seen)
+        return keys, task.outputs(scores)
+    embeddings, outputs = model.embed(model.state(weights), x, device=device)
+    return embeddings.double().numpy(), task.outputs(outputs).double().numpy()
 
 
-def check_network(
-    network: Network, shape: tuple[int, ...], n_outputs: int, *, dtype_kind: str = "f"
-) -> None:
-    """Raise if a network does not support rows of a shape.
-
-    It must return finite embeddings and ``n_outputs`` finite scores for two rows of zeros.
-
-    Parameters
-    ----------
-    network : Network
-        Network to train.
-    shape : tuple of int
-        Shape of a row.
-    n_outputs : int
-        Expected number of scores per row.
-    dtype_kind : {"f", "i"}
-        ``kind`` of the rows' NumPy dtype. Rows of integers may be tokens.
-
-    Raises
-    ------
-    ValueError
-        If the network does not accept the rows, does not use the embedding layer, or returns
-        another number of scores.
-    DataError
-        If embeddings or scores are not finite.
-    """
-    rows = np.zeros((2, *shape), np.int64 if dtype_kind in "iu" else np.float64)
-    try:
-        keys, scores = _initial_outputs(network, rows)
-    except (RuntimeError, ValueError, TypeError, IndexError) as error:
-        raise ValueError(
-            f"the model does not support rows of shape {shape} with the embedding from its layer "
-            f"{network.embedding!r}: {str(error).splitlines()[0]}"
-        ) from error
-    if tuple(scores.shape) != (2, n_outputs):
-        raise ValueError(
-            f"expected a model with {n_outputs} scores for each row, got an output of shape "
-            f"{tuple(scores.shape)} for 2 rows"
-        )
-    if not (torch.isfinite(keys).all() and torch.isfinite(scores).all()):
-        raise DataError(
-            f"the model's embeddings or scores are not finite for rows of zeros; check its "
-            f"layers up to {network.embedding!r}"
-        )
-
-
-def probe_outputs(
-    network: Network, shape: tuple[int, ...], *, dtype_kind: str = "f"
-) -> npt.NDArray[np.float64]:
-    """Compute embeddings and scores of two fixed rows under the initial weights.
-
-    Parameters
-    ----------
-    network, shape, dtype_kind
-        As in :func:`check_network`.
-    """
-    size = 2 * math.prod(shape)
-    cells = np.zeros(size, np.int64) if dtype_kind in "iu" else np.linspace(-1, 1, size)
-    outputs = _initial_outputs(network, cells.reshape(2, *shape))
-    return np.concatenate([part.numpy().ravel() for part in outputs]).astype(np.float64)
-
-
-def _initial_outputs(network: Network, rows: npt.NDArray[Any]) -> tuple[Tensor, Tensor]:
-    """Return embeddings and scores of rows under the initial weights."""
-    x = as_tensor(rows, np.empty(0), np.empty(0), network)  # without scaling
-    return network.embed(network.state(network.initial), x)
+_TRAINING = (TrainRequest, LossRequest)
 
 
 class KNNPerParty(TableParty):
@@ -223,8 +136,8 @@ class KNNPerParty(TableParty):
         Rows: numbers, converted to the dtype of the network's weights, or integer tokens.
     y : array of shape (n_rows,) or (n_rows, n_outputs)
         Labels: strings, integers, floats or booleans; or targets of a regression.
-    network : Network
-        Network of all clients.
+    network : Network or FrozenModel
+        Shared model of all clients.
     settings : MemorySettings, optional
         Settings of the memory.
     task : Task
@@ -245,8 +158,8 @@ class KNNPerParty(TableParty):
 
     Attributes
     ----------
-    x : Tensor of shape (n_rows, ...)
-        Rows as network inputs, set when classes or target units are known.
+    x : Tensor or float64 array of shape (n_rows, ...)
+        Rows as inputs of the shared model, set when classes or target units are known.
     client_state : ClientState or None
         Memory and mixture, set when the final model arrives.
     held_out : bool array of shape (n_rows,)
@@ -258,11 +171,11 @@ class KNNPerParty(TableParty):
         name: str,
         x: npt.NDArray[Any],
         y: npt.NDArray[Any],
-        network: Network,
+        network: "Network | FrozenModel",
         *,
         settings: MemorySettings | None = None,
         task: Task = CLASSIFICATION,
-        device: Device = "cpu",
+        device: "Device" = "cpu",
         **table: Any,
     ) -> None:
         super().__init__(name, np.asarray(x), y, **table)
@@ -271,7 +184,7 @@ class KNNPerParty(TableParty):
         self.accepts = (
             ClientSchemaRequest,
             ClientMomentsRequest,
-            TrainRequest,
+            *((ClassMomentsRequest,) if isinstance(network, FrozenModel) else _TRAINING),
             ReleaseRequest,
             PoolRequest,
             *task.requests,
@@ -279,10 +192,15 @@ class KNNPerParty(TableParty):
         self.client_state: ClientState | None = None
         self.settings = settings or MemorySettings()
         self.device: Device = device
-        torch_device(device)
         self.held_out = held_out_mask(len(y), self.settings, name)
-        self.x = torch.empty(0)
+        self.x: Any = np.empty(0)
+        if not isinstance(network, FrozenModel):
+            from fedneighbors.neural._network import torch_device
+
+            torch_device(device)
         if self.network.n_tokens is not None:
+            from fedneighbors.methods.knnper._inputs import check_tokens
+
             self._x = check_tokens(self._x, self.network.n_tokens)
         self._labels: npt.NDArray[Any] = np.empty(0, np.int64)
         self._expert_outputs: ExpertOutputs | None = None
@@ -295,24 +213,19 @@ class KNNPerParty(TableParty):
                     raise Refused("the network differs from the coordinator's")
                 return self.task.describe(self._table, self._y, self._feature_names)
             case ClientMomentsRequest():
-                return column_moments(self._table)
+                return self._column_moments()
             case CountsRequest() | TargetsRequest() | UnitsRequest():
                 return self._prepare(request)
             case ScatterRequest():
                 return self._scatter(request)
+            case ClassMomentsRequest():
+                return self._class_moments(request)
             case TrainRequest():
                 if self.n_rows * request.regime.epochs > MAX_CELLS:
                     raise Refused("so many epochs of the table would take too much memory")
-                trainer = Trainer(
-                    self.network,
-                    self.x,
-                    self.targets,
-                    method="reuse",
-                    objective=self.task.objective,
-                    device=self.device,
-                )
-                [state] = trainer.train([self.local_task(request)], request.regime)
-                return self.make_update(request, self.network.vector(state))
+                return self._train_alone(request)
+            case LossRequest():
+                return self._held_out_loss(request)
             case ReleaseRequest():
                 self._release(request)
                 return Receipt()
@@ -331,22 +244,56 @@ class KNNPerParty(TableParty):
         return len(self._y)
 
     @property
-    def targets(self) -> Tensor:
+    def targets(self) -> "Tensor":
         """Return class indices of the labels, or standardized targets."""
+        import torch
+
         values = torch.from_numpy(self._labels)
-        return values.to(self.network.dtype) if values.is_floating_point() else values
+        return values.to(self.trained_network.dtype) if values.is_floating_point() else values
 
     def training_rows(self, *, without_held_out: bool) -> npt.NDArray[np.int64]:
         """Return positions of the rows to train on."""
         return np.flatnonzero(~self.held_out if without_held_out else np.ones(self.n_rows, bool))
 
-    def local_task(self, request: TrainRequest) -> LocalTask:
+    @property
+    def trained_network(self) -> "Network":
+        """Return the network; a frozen model is not trained."""
+        if isinstance(self.network, FrozenModel):
+            raise Refused("a frozen embedding is not trained")
+        return self.network
+
+    def _train_alone(self, request: TrainRequest) -> UpdateReply:
+        from fedneighbors.neural._trainer import Trainer
+
+        network = self.trained_network
+        trainer = Trainer(
+            network,
+            self.x,
+            self.targets,
+            method="reuse",
+            objective=self.task.objective,
+            device=self.device,
+        )
+        [state] = trainer.train([self.local_task(request)], request.regime)
+        return self.make_update(request, network.vector(state))
+
+    def local_task(self, request: TrainRequest) -> "LocalTask":
         """Return the client's training task for a round."""
+        from fedneighbors.neural._trainer import LocalTask
+
         return LocalTask(
             rows=self.training_rows(without_held_out=request.held_out),
-            start=self.network.state(request.weights),
+            start=self.trained_network.state(request.weights),
             seed_parts=(request.seed, self.name, request.number),
         )
+
+    def _held_out_loss(self, request: LossRequest) -> LossReply:
+        rows = np.flatnonzero(self.held_out)
+        _, scores = shared_outputs(
+            self.network, request.weights, self.x[rows], task=self.task, device=self.device
+        )
+        loss = self.task.loss(scores, self._labels[rows]) if len(rows) else 0.0
+        return LossReply(len(rows), int(_to_fixed_point(np.array(loss))))
 
     def make_update(self, request: TrainRequest, after: npt.NDArray[Any]) -> UpdateReply:
         """Return the reply for the weights ``after`` local training."""
@@ -369,8 +316,22 @@ class KNNPerParty(TableParty):
         )
         if values is not None:
             self._labels = values
-            self.x = as_tensor(self._x, request.center, request.scale, self.network)
+            self.x = model_inputs(self._x, request.center, request.scale, self.network)
         return reply
+
+    def _column_moments(self) -> Message:
+        """Return exact sums of the table's columns, or of the user's embedding."""
+        model = self.network
+        return column_moments(
+            model.table(self._x) if isinstance(model, FrozenModel) else self._table
+        )
+
+    def _class_moments(self, request: ClassMomentsRequest) -> Message:
+        """Return the moments of embedded rows by class."""
+        rows = self.training_rows(without_held_out=request.held_out)
+        assert isinstance(self.network, FrozenModel)  # ``accepts`` has this request for these only
+        with one_blas_thread():
+            return self.network.moments(request, self.x[rows], self._labels[rows])
 
     def _check_center(self, center: Floats) -> None:
         """Refuse a scaling of another number of columns, which would repeat rows."""
@@ -379,7 +340,12 @@ class KNNPerParty(TableParty):
 
     def _release(self, request: ReleaseRequest) -> None:
         keys, scores = shared_outputs(
-            self.network, request.shared, self.x, task=self.task, device=self.device
+            self.network,
+            request.shared,
+            self.x,
+            task=self.task,
+            device=self.device,
+            seen=request.seen,
         )
         if not np.isfinite(keys).all():
             raise Refused("embeddings are not finite: lower the learning rate or check the model")
@@ -401,7 +367,7 @@ class KNNPerParty(TableParty):
 
     def _scatter(self, request: ScatterRequest) -> ScatterReply:
         rows = self.training_rows(without_held_out=request.held_out)
-        x = flat_rows(self.x[torch.from_numpy(rows)])
+        x = flat_rows(self.x[rows])
         scatter = Scatter.of(request.features, x, self._labels[rows])
         upper = upper_triangle(request.features.n_features)
         within, between = (_to_fixed_point(m[upper]) for m in (scatter.within, scatter.between))

@@ -6,13 +6,14 @@ The fields of :class:`KNNPerModel`, and of the dataclasses in it, are the schema
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from fedneighbors.errors import ModelFileError
-from fedneighbors.methods.knnper._client import as_tensor, row_features
+from fedneighbors.methods.knnper._client import model_inputs, row_features, shared_outputs
+from fedneighbors.methods.knnper._frozen import FrozenModel
 from fedneighbors.methods.knnper._records import ClientRecord, RowMemory, read_client
 from fedneighbors.methods.knnper._settings import MemorySettings
 from fedneighbors.methods.knnper._task import CLASSIFICATION, REGRESSION, Task, task_of
@@ -20,9 +21,11 @@ from fedneighbors.methods.knnper.memory._rows import RowFeatures
 from fedneighbors.methods.knnper.personal._client_state import ClientState
 from fedneighbors.methods.knnper.personal._discriminants import MAX_FEATURES
 from fedneighbors.methods.knnper.protocol import Shared
-from fedneighbors.neural._blueprint import CUSTOM, Blueprint, Model
-from fedneighbors.neural._network import Network
+from fedneighbors.neural._blueprint import CUSTOM, FROZEN, Blueprint, Model
 from fedneighbors.tabular._model_file import ModelFile, decode_model, encode_model
+
+if TYPE_CHECKING:
+    from fedneighbors.neural._network import Network
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,15 +137,30 @@ def _check_shared(shared: Shared) -> None:
         raise ValueError(f"discriminants have more than {MAX_FEATURES} random features")
 
 
-def restore_network(stored: KNNPerModel, custom: Model, *, source: str) -> Network:
-    """Build the network of a file; raise unless weights and memories match.
+def representation_parameters(blueprint: Blueprint, custom: Any) -> dict[str, Any]:
+    """Return the estimator parameters that select a network or a frozen embedding.
+
+    Parameters
+    ----------
+    blueprint : Blueprint
+        Blueprint of the shared model.
+    custom : Network, module, callable or transformer
+        The user's network or embedding, if any.
+    """
+    if blueprint.model not in FROZEN:
+        return blueprint.parameters(custom)
+    return {"representation": custom if blueprint.model == "embedding" else blueprint.model}
+
+
+def restore_network(stored: KNNPerModel, custom: Any, *, source: str) -> "Network | FrozenModel":
+    """Build the shared model of a file; raise unless weights and memories match.
 
     Parameters
     ----------
     stored : KNNPerModel
         The model from the file.
-    custom : Network, module or callable
-        The user's network, if the file refers to one.
+    custom : Network, module, callable or transformer
+        The user's network or frozen embedding, if the file refers to one.
     source : str
         The file, for errors.
 
@@ -154,7 +172,11 @@ def restore_network(stored: KNNPerModel, custom: Model, *, source: str) -> Netwo
     ValueError
         If the user's network is missing, or lacks a layer.
     """
-    network = _network(stored, custom, source)
+    network: Network | FrozenModel
+    if stored.blueprint.model in FROZEN:
+        network = frozen_model(stored.blueprint, custom)
+    else:
+        network = _network(stored, custom, source)
     _check_layout(stored, network, source)
     features, n_outputs = _try_network(stored, network, source)
     if n_outputs != stored.blueprint.n_outputs:
@@ -174,7 +196,15 @@ def restore_network(stored: KNNPerModel, custom: Model, *, source: str) -> Netwo
     return network
 
 
-def _network(stored: KNNPerModel, custom: Model, source: str) -> Network:
+def frozen_model(blueprint: Blueprint, custom: Any = None) -> FrozenModel:
+    """Return the frozen model of a blueprint."""
+    function = custom if blueprint.model == "embedding" else None
+    return FrozenModel(blueprint.model, blueprint.shape, blueprint.n_outputs, function)
+
+
+def _network(stored: KNNPerModel, custom: Model, source: str) -> "Network":
+    import torch
+
     blueprint: Blueprint = stored.blueprint
     if blueprint.model == CUSTOM:
         return blueprint.network(custom)
@@ -187,13 +217,15 @@ def _network(stored: KNNPerModel, custom: Model, source: str) -> Network:
         raise _unusable(source, error) from error
 
 
-def _check_layout(stored: KNNPerModel, network: Network, source: str) -> None:
+def _check_layout(stored: KNNPerModel, network: "Network | FrozenModel", source: str) -> None:
     """Raise if the weights belong to another network."""
     if network.digest != stored.layout:
         raise ModelFileError(
             f"{source} was written for another network, whose layers differ in name, shape or "
             "type; pass the trained one as model="
         )
+    if isinstance(network, FrozenModel):
+        return  # the number of weights depends on the keys, see _try_network
     n_weights = len(stored.shared.weights)
     if network.n_weights != n_weights:
         raise _unusable(
@@ -201,14 +233,18 @@ def _check_layout(stored: KNNPerModel, network: Network, source: str) -> None:
         )
 
 
-def _try_network(stored: KNNPerModel, network: Network, source: str) -> tuple[RowFeatures, int]:
+def _try_network(
+    stored: KNNPerModel, network: "Network | FrozenModel", source: str
+) -> tuple[RowFeatures, int]:
     """Return features of a zero row, and the number of scores."""
     dtype = np.int64 if network.reads_tokens else np.float64
     zeros: npt.NDArray[np.generic] = np.zeros((1, *stored.blueprint.shape), dtype)
     try:
-        x = as_tensor(zeros, np.empty(0), np.empty(0), network)  # without scaling
-        keys, scores = network.embed(network.state(stored.shared.weights), x)
-        features = row_features(keys.double().numpy(), x, stored.settings, stored.shared.seen)
+        x = model_inputs(zeros, np.empty(0), np.empty(0), network)  # without scaling
+        keys, scores = shared_outputs(
+            network, stored.shared.weights, x, task=stored.task, seen=stored.shared.seen
+        )
+        features = row_features(keys, x, stored.settings, stored.shared.seen)
     except (RuntimeError, ValueError, TypeError, IndexError, MemoryError) as error:
         raise _unusable(source, error) from error
     return features, scores.shape[1] if scores.ndim == 2 else 0

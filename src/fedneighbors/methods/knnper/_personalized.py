@@ -35,22 +35,27 @@ class PersonalizedEstimator(ClientEstimator):
     """
 
     model: Any = field(default=None, kw_only=False)
+    representation: Any = "network"
     embedding: str = "body"
     head: str | tuple[str, ...] = "head"
     hidden: tuple[int, ...] = (256, 128)
     n_neighbors: int | Sequence[int] = 10
     metric: Metric | Sequence[Metric] = "euclidean"
-    sigma: float = 1.0
+    sigma: float | Literal["auto"] = 1.0
     kernel: Literal["paper", "gaussian", "uniform"] = "paper"
     combine: Literal["paper", "pool"] = "paper"
     capacity: int | None = None
     strategy: Literal["concatenate", "fixed", "fifo", "reservoir", "drift"] = "concatenate"
     memory: Literal["exact", "8-bit", "product", "centers"] = "exact"
-    n_rounds: int = 50
+    n_rounds: int | Literal["plateau"] = 50
+    patience: int = 20
+    max_rounds: int = 500
     participation: float = 1.0
     local_epochs: int = 1
     batch_size: int = 32
     learning_rate: float = 0.02
+    learning_rate_schedule: Literal["steps", "constant", "cosine"] = "steps"
+    learning_rate_factor: float = 0.3
     momentum: float = 0.9
     weight_decay: float = 5e-4
     validation: float = 0.2
@@ -75,7 +80,8 @@ class PersonalizedEstimator(ClientEstimator):
         seed = public_seed(self.random_state)
         rounds, settings = RoundSettings.of(self, seed), MemorySettings.of(self, seed)
         owned = rows_by_party(parties, len(y))
-        check_torch()
+        if self.representation == "network":
+            check_torch()
         from fedneighbors.methods.knnper._training import train_federated
         from fedneighbors.neural._blueprint import Blueprint
 
@@ -85,7 +91,12 @@ class PersonalizedEstimator(ClientEstimator):
             self, holdings, rounds, settings, reserved, self._task
         )
         shared = outcome.result
-        blueprint = Blueprint.of(self, x.shape[1:], shared.overall.shape[-1])
+        n_outputs = shared.overall.shape[-1]
+        kind = getattr(network, "kind", "network")
+        if kind == "network":
+            blueprint = Blueprint.of(self, x.shape[1:], n_outputs)
+        else:
+            blueprint = Blueprint(kind, tuple(map(int, x.shape[1:])), n_outputs)
         self._set_fit(network, shared, settings, blueprint)
         self.clients_ = {member.name: member.client_state for member in members}
         privacy = getattr(self, "privacy", None)
@@ -98,7 +109,8 @@ class PersonalizedEstimator(ClientEstimator):
             name="knnper.fit",
             parameters={
                 "combine": self.combine,
-                "n_rounds": rounds.n_rounds,
+                "representation": kind,
+                "n_rounds": rounds.n_rounds if kind == "network" else 0,
                 "participation": rounds.participation,
                 "n_neighbors": settings.ks[0] if len(settings.ks) == 1 else str(settings.ks),
                 "clients": len(owned),
@@ -322,24 +334,27 @@ class PersonalizedEstimator(ClientEstimator):
         ----------
         path : path
             The file.
-        model : torch.nn.Module or callable, optional
-            The network, if the file refers to a user's module: files do not contain code.
+        model : torch.nn.Module, callable or transformer, optional
+            The network or the frozen embedding, if the file refers to a user's: files do not
+            contain code.
 
         Raises
         ------
         MissingExtraError
-            If torch is not installed.
+            If torch is not installed and the file has a network.
         ModelFileError
             If the file is missing, truncated, altered, not a model, of another version, for another
             network than ``model``, or for a regressor instead of a classifier, or vice versa.
         ValueError
-            If the file refers to a user's module and ``model`` is missing.
+            If the file refers to a user's module or embedding, and ``model`` is missing.
         """
-        check_torch()
         from fedneighbors.methods.knnper._model import KNNPerModel, restore_network
+        from fedneighbors.neural._blueprint import FROZEN
         from fedneighbors.tabular._model_file import convert_file_errors
 
         stored = KNNPerModel.load(path)
+        if stored.blueprint.model not in FROZEN:
+            check_torch()
         if stored.task is not cls._task:
             action, reader = stored.task.reader
             raise ModelFileError(f"{path} has a model that {action}; read it with {reader}.load")
@@ -361,11 +376,13 @@ class PersonalizedEstimator(ClientEstimator):
     @classmethod
     def _parameters_of(cls, stored: Any, model: Any) -> dict[str, Any]:
         """Return the parameters in a model file; the others keep their defaults."""
+        from fedneighbors.methods.knnper._model import representation_parameters
+
         settings: MemorySettings = stored.settings
         values: Mapping[str, Any] = {
             **vars(settings),
             "memory": "exact" if settings.codec is not None else settings.memory,
-            **stored.blueprint.parameters(model),
+            **representation_parameters(stored.blueprint, model),
             "standardize": len(stored.shared.center) > 0,
             "random_state": settings.seed,
         }

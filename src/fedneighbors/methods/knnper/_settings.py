@@ -3,13 +3,14 @@
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from numbers import Real
 from typing import Any, Literal, get_args
 
 import numpy as np
 
-from fedneighbors.methods.knnper.algorithm import KERNELS, Kernel
+from fedneighbors._typing import Floats
+from fedneighbors.methods.knnper.algorithm import KERNELS, Kernel, median_distance
 from fedneighbors.methods.knnper.memory._codes import EightBitCodec, ProductCodec
 from fedneighbors.methods.knnper.memory._compressed import ClassCenters, CodedDatastore, Memory
 from fedneighbors.methods.knnper.memory._datastore import STRATEGIES, Datastore, Strategy
@@ -29,8 +30,9 @@ ROW_KINDS: tuple[MemoryKind, ...] = ("exact", "8-bit", "product")
 MILESTONES = (0.6, 0.85)
 """Fractions of the rounds after which the learning rate is lowered."""
 
-LEARNING_RATE_FACTOR = 0.3
-"""Factor by which the learning rate is multiplied at each milestone."""
+Schedule = Literal["steps", "constant", "cosine"]
+
+SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
 
 
 def _is_number(value: Any) -> bool:
@@ -42,29 +44,59 @@ def _check_count(name: str, value: Any) -> None:
         raise ValueError(f"expected {name} as an integer of 1 or more, got {value!r}")
 
 
+_KEYS = {
+    "schedule": "learning_rate_schedule",
+    "factor": "learning_rate_factor",
+    "patience": "patience",
+    "max_rounds": "max_rounds",
+}
+"""Parameters of kNN-Per's estimators that baselines do not have, by setting."""
+
+
 @dataclass(frozen=True)
 class RoundSettings:
     """Settings of federated averaging.
 
     Parameters
     ----------
-    n_rounds : int
-        Number of rounds.
+    n_rounds : int or "plateau"
+        Number of rounds; ``"plateau"`` stops when the held-out loss has not improved for
+        ``patience`` rounds, at the latest after ``max_rounds``.
     participation : float
         Fraction of the clients that train in each round, in (0, 1]; at least one client does.
     regime : Regime
         Local training settings.
     seed : int
         Public seed of the row orders and of the choice of participants.
+    schedule : {"steps", "constant", "cosine"}
+        Learning rates over the rounds: multiplied by ``factor`` after 60 % and after 85 % of the
+        rounds; constant; or half a cosine wave down to 0.
+    factor : float
+        Factor of the steps, in (0, 1].
+    patience, max_rounds : int
+        Limits for ``"plateau"``, also the rounds on which the schedule is based.
     """
 
-    n_rounds: int = 50
+    n_rounds: int | Literal["plateau"] = 50
     participation: float = 1.0
     regime: Regime = field(default_factory=Regime)
     seed: int = 0
+    schedule: Schedule = "steps"
+    factor: float = 0.3
+    patience: int = 20
+    max_rounds: int = 500
 
     def __post_init__(self) -> None:
-        _check_count("n_rounds", self.n_rounds)
+        if not self.stops_at_plateau:
+            _check_count("n_rounds", self.n_rounds)
+        _check_count("patience", self.patience)
+        _check_count("max_rounds", self.max_rounds)
+        if self.schedule not in SCHEDULES:
+            raise ValueError(
+                f"expected learning_rate_schedule among {SCHEDULES}, got {self.schedule!r}"
+            )
+        if not (_is_number(self.factor) and 0 < self.factor <= 1):
+            raise ValueError(f"expected learning_rate_factor in (0, 1], got {self.factor!r}")
         if not (_is_number(self.participation) and 0 < self.participation <= 1):
             raise ValueError(f"expected participation above 0 up to 1, got {self.participation!r}")
 
@@ -78,22 +110,42 @@ class RoundSettings:
             momentum=estimator.momentum,
             weight_decay=estimator.weight_decay,
         )
+        keys = {name: key for name, key in _KEYS.items() if hasattr(estimator, key)}
+        others = {name: getattr(estimator, key) for name, key in keys.items()}
+        if not others:
+            _check_count("n_rounds", estimator.n_rounds)
         return cls(
             n_rounds=estimator.n_rounds,
             participation=estimator.participation,
             regime=regime,
             seed=seed,
+            **others,
         )
+
+    @property
+    def stops_at_plateau(self) -> bool:
+        """Return whether the held-out loss decides on the number of rounds."""
+        return self.n_rounds == "plateau"
+
+    @property
+    def limit(self) -> int:
+        """Return the maximum number of rounds."""
+        return self.max_rounds if isinstance(self.n_rounds, str) else self.n_rounds
 
     def learning_rate(self, round_index: int) -> float:
         """Return the learning rate of a round, counted from 0."""
-        n_passed = sum(round_index >= fraction * self.n_rounds for fraction in MILESTONES)
-        return self.regime.learning_rate * LEARNING_RATE_FACTOR**n_passed
+        first, progress = self.regime.learning_rate, round_index / self.limit
+        if self.schedule == "cosine":
+            return first * (1 + math.cos(math.pi * progress)) / 2
+        if self.schedule == "constant":
+            return first
+        n_passed = sum(round_index >= fraction * self.limit for fraction in MILESTONES)
+        return first * self.factor**n_passed
 
-    def schedule(self) -> list[tuple[float, float]]:
+    def rates(self) -> list[tuple[float, float]]:
         """Return the learning rates in order, with their fractions of the rounds."""
-        n_rounds_at = Counter(self.learning_rate(index) for index in range(self.n_rounds))
-        return [(rate, n / self.n_rounds) for rate, n in n_rounds_at.items()]
+        n_rounds_at = Counter(self.learning_rate(index) for index in range(self.limit))
+        return [(rate, n / self.limit) for rate, n in n_rounds_at.items()]
 
     def participants(self, names: Sequence[str], round_index: int) -> tuple[str, ...]:
         """Return the names of a round's participants, ascending."""
@@ -116,8 +168,9 @@ class MemorySettings:
         Distance of keys; from a tuple, each client chooses one.
     kernel : {"paper", "gaussian", "uniform"}
         Weight of a neighbor at distance d: ``exp(-d / sigma)``, ``exp(-d^2 / (2 sigma^2))`` or 1.
-    sigma : float
-        Scale of the distances in the kernel.
+    sigma : float or "auto"
+        Scale of the distances in the kernel; with ``"auto"``, each client uses the median distance
+        of its held-out rows from their k-th nearest key.
     capacity : int, optional
         Maximum number of keys in a memory.
     strategy : {"concatenate", "fixed", "fifo", "reservoir", "drift"}
@@ -141,7 +194,7 @@ class MemorySettings:
     n_neighbors: int | tuple[int, ...] = 10
     metric: Metric | tuple[Metric, ...] = "euclidean"
     kernel: Kernel = "paper"
-    sigma: float = 1.0
+    sigma: float | Literal["auto"] = 1.0
     capacity: int | None = None
     strategy: Strategy = "concatenate"
     memory: MemoryKind = "exact"
@@ -167,8 +220,30 @@ class MemorySettings:
 
     @property
     def has_candidates(self) -> bool:
-        """Return whether clients choose k or the metric."""
-        return len(self.ks) * len(self.metrics) > 1
+        """Return whether clients choose k, the metric or the scale."""
+        return len(self.ks) * len(self.metrics) > 1 or self.sigma == "auto"
+
+    @property
+    def scale(self) -> float:
+        """Return sigma as a number, which a client has chosen instead of "auto"."""
+        assert not isinstance(self.sigma, str)
+        return self.sigma
+
+    def for_each_k(self, memory: Memory, queries: Floats) -> "list[MemorySettings]":
+        """Return the settings with each candidate k, and with sigma as a number.
+
+        Parameters
+        ----------
+        memory : Memory
+            Memory without the queries.
+        queries : float64 array of shape (n_queries, n_dimensions)
+            Embeddings of held-out rows, in the metric of the memory.
+        """
+        each = [replace(self, n_neighbors=k) for k in self.ks]
+        if self.sigma != "auto":
+            return each
+        distances = memory.nearest(np.ascontiguousarray(queries), max(self.ks)).distances
+        return [replace(one, sigma=median_distance(distances, one.ks[0])) for one in each]
 
     @classmethod
     def of(cls, estimator: Any, seed: int) -> "MemorySettings":
@@ -215,8 +290,8 @@ class MemorySettings:
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
                 raise ValueError(f"expected {name} among {allowed}, got {getattr(self, name)!r}")
-        if not (_is_number(self.sigma) and 0 < self.sigma < math.inf):
-            raise ValueError(f"expected sigma above 0, got {self.sigma!r}")
+        if self.sigma != "auto" and not (_is_number(self.sigma) and 0 < self.scale < math.inf):
+            raise ValueError(f'expected sigma above 0 or "auto", got {self.sigma!r}')
         if self.capacity is not None:
             _check_count("capacity", self.capacity)
         if self.memory == "centers" and (self.capacity, self.strategy) != (None, "concatenate"):

@@ -1,12 +1,12 @@
 """Learning tasks: the steps that differ between classification and regression."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import log_softmax
 
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.errors import DataError
@@ -57,8 +57,6 @@ from fedneighbors.tabular._schema import (
 )
 
 if TYPE_CHECKING:  # estimators are imported without torch
-    from torch import Tensor
-
     from fedneighbors.neural._trainer import Objective
 
 HEAD_SCALE = 5.0
@@ -129,20 +127,23 @@ class _Task(ABC):
         return self.aggregate(neighbors, memory.labels, n_outputs, settings)
 
     def predict_each_k(
-        self, memory: Memory, keys: Floats, n_outputs: int, settings: MemorySettings
+        self, memory: Memory, keys: Floats, n_outputs: int, candidates: Sequence[MemorySettings]
     ) -> list[Floats | None]:
-        """Predict rows by a memory (Eq 6) with each candidate k.
+        """Predict rows by a memory (Eq 6) with settings that differ in k and sigma.
 
         A memory with a key for each row is searched once, for the largest k.
         """
-        if len(settings.ks) == 1 or not isinstance(memory, Datastore):
-            candidates = [replace(settings, n_neighbors=k) for k in settings.ks]
-            return [self.predict(memory, keys, n_outputs, candidate) for candidate in candidates]
-        neighbors = memory.nearest(np.ascontiguousarray(keys), max(settings.ks))
+        if len(candidates) == 1 or not isinstance(memory, Datastore):
+            return [self.predict(memory, keys, n_outputs, each) for each in candidates]
+        largest = max(each.ks[0] for each in candidates)
+        neighbors = memory.nearest(np.ascontiguousarray(keys), largest)
         if neighbors.positions.shape[1] == 0:
-            return [None] * len(settings.ks)
-        nearest = [neighbors.first(k) for k in settings.ks]
-        return [self.aggregate(each, memory.labels, n_outputs, settings) for each in nearest]
+            return [None] * len(candidates)
+        labels = memory.labels
+        return [
+            self.aggregate(neighbors.first(each.ks[0]), labels, n_outputs, each)
+            for each in candidates
+        ]
 
 
 class Classification(_Task):
@@ -204,8 +205,10 @@ class Classification(_Task):
         selected = labels[rows(request.held_out)]
         return CountsReply(np.bincount(selected, minlength=len(request.classes))), labels
 
-    def outputs(self, scores: "Tensor") -> "Tensor":
-        """Return log-probabilities of the classes."""
+    def outputs(self, scores: Any) -> Any:
+        """Return log-probabilities of the classes; of a tensor or an array."""
+        if isinstance(scores, np.ndarray):
+            return log_softmax(scores, axis=1)
         return scores.double().log_softmax(dim=1)
 
     def check_settings(self, settings: Any) -> None:
@@ -257,6 +260,10 @@ class Classification(_Task):
         """Return the terms of the negative log-likelihood."""
         return pool_terms(experts, values, weights)
 
+    def loss(self, scores: Floats, values: Values) -> float:
+        """Return the negative log-likelihood of rows, in nats."""
+        return -float(scores[np.arange(len(values)), values].sum())
+
     def choose_weight(self, local: Floats, shared: Floats, values: Values) -> tuple[float, float]:
         """Return the memory weight with the fewest errors, and their number."""
         weight = most_accurate_weight(local, shared, values)
@@ -266,7 +273,7 @@ class Classification(_Task):
         self, neighbors: Neighbors, values: Values, n_outputs: int, settings: MemorySettings
     ) -> Floats:
         """Return the class shares of the neighbors' votes."""
-        kernel, sigma = settings.kernel, settings.sigma
+        kernel, sigma = settings.kernel, settings.scale
         return local_votes(neighbors, values, n_outputs, kernel=kernel, sigma=sigma)
 
     def predict(
@@ -283,7 +290,7 @@ class Classification(_Task):
             n_outputs,
             n_neighbors=settings.ks[0],
             kernel=settings.kernel,
-            sigma=settings.sigma,
+            sigma=settings.scale,
             **({} if skip is None else {"skip": skip}),
         )
 
@@ -359,7 +366,7 @@ class Regression(_Task):
                 return Receipt(), (targets - request.target_center) / request.target_scale
         raise Refused("unknown request")
 
-    def outputs(self, scores: "Tensor") -> "Tensor":
+    def outputs(self, scores: Any) -> Any:
         """Return the scores, which are standardized targets."""
         return scores
 
@@ -423,6 +430,10 @@ class Regression(_Task):
         """Return the terms of the squared error."""
         return linear_terms(experts, values, weights)
 
+    def loss(self, scores: Floats, values: Values) -> float:
+        """Return half the squared error of rows."""
+        return float(((scores - values) ** 2).sum()) / 2
+
     def choose_weight(self, local: Floats, shared: Floats, values: Values) -> tuple[float, float]:
         """Return the memory weight with the lowest squared error, and that error."""
         weight = least_squares_weight(local, shared, values)
@@ -432,7 +443,7 @@ class Regression(_Task):
         self, neighbors: Neighbors, values: Values, _n_outputs: int, settings: MemorySettings
     ) -> Floats:
         """Return the means of the neighbors' targets."""
-        return local_means(neighbors, values, kernel=settings.kernel, sigma=settings.sigma)
+        return local_means(neighbors, values, kernel=settings.kernel, sigma=settings.scale)
 
 
 def _table(y: npt.NDArray[Any]) -> Floats:

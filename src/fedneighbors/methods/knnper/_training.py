@@ -1,26 +1,29 @@
 """Training in one process: transport to clients, and training over the owners of a table."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import torch
 
 from fedneighbors.errors import PartyRefused
 from fedneighbors.federation._inprocess import run
 from fedneighbors.federation._loop import Delivery, Outcome, Replies, run_rounds, sum_replies
 from fedneighbors.federation._messages import Message, encode
 from fedneighbors.federation._roles import Refused
+from fedneighbors.methods.knnper._averaging import LossRequest, TrainRequest
 from fedneighbors.methods.knnper._checkpoint import Checkpoint, compute_fingerprint
-from fedneighbors.methods.knnper._client import KNNPerParty, check_network, probe_outputs
+from fedneighbors.methods.knnper._client import KNNPerParty
+from fedneighbors.methods.knnper._frozen import FrozenModel, coordinate_frozen
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
 from fedneighbors.methods.knnper._task import Task
-from fedneighbors.methods.knnper.protocol import Shared, TrainRequest, coordinate
+from fedneighbors.methods.knnper.protocol import Shared, coordinate
 from fedneighbors.neural._blueprint import build_network
-from fedneighbors.neural._network import Network
-from fedneighbors.neural._trainer import MAX_STACKED, LocalTask, Trainer
-from fedneighbors.tabular._ownership import Holdings, one_thread
+from fedneighbors.tabular._ownership import Holdings, one_blas_thread, one_thread
 from fedneighbors.tabular._schema import Label
+
+if TYPE_CHECKING:
+    from fedneighbors.neural._network import Network
+    from fedneighbors.neural._trainer import LocalTask, Trainer
 
 
 class Cohort:
@@ -65,7 +68,8 @@ class Cohort:
         if all(isinstance(request, TrainRequest) for request in requests.values()):
             each = self._train(requests)
         else:
-            self._trainer = None  # this request may change the clients' rows and targets
+            if not isinstance(next(iter(requests.values())), LossRequest):
+                self._trainer = None  # this request may change the clients' rows and targets
             each = self._collect_replies(requests)
         if reduce == "gather":
             replies = Replies(dict(each), None, {})
@@ -84,6 +88,8 @@ class Cohort:
                 raise PartyRefused(name, refuse.code, refuse.detail) from None
 
     def _train(self, requests: Mapping[str, TrainRequest]) -> Iterator[tuple[str, Message]]:
+        from fedneighbors.neural._trainer import MAX_STACKED
+
         names = sorted(requests)
         trainer = self._joint_trainer()
         for first in range(0, len(names), MAX_STACKED):
@@ -93,17 +99,23 @@ class Cohort:
             for name, state in zip(chunk, states, strict=True):
                 party = self.parties[name]
                 try:
-                    yield name, party.make_update(requests[name], party.network.vector(state))
+                    yield name, party.make_update(requests[name], trainer.network.vector(state))
                 except Refused as refuse:
                     raise PartyRefused(name, refuse.code, refuse.detail) from None
 
-    def _joint_task(self, name: str, request: TrainRequest) -> LocalTask:
+    def _joint_task(self, name: str, request: TrainRequest) -> "LocalTask":
         """Return a client's task with positions in the joined rows."""
+        from fedneighbors.neural._trainer import LocalTask
+
         task = self.parties[name].local_task(request)
         return LocalTask(task.rows + self._offsets[name], task.start, task.seed_parts)
 
-    def _joint_trainer(self) -> Trainer:
+    def _joint_trainer(self) -> "Trainer":
         """Return the trainer on the joined rows of all clients, cached."""
+        import torch
+
+        from fedneighbors.neural._trainer import Trainer
+
         if self._trainer is None:
             parties = list(self.parties.values())
             ends = torch.tensor([0, *(party.n_rows for party in parties)]).cumsum(0).tolist()
@@ -112,7 +124,7 @@ class Cohort:
             y = torch.cat([party.targets for party in parties])
             first = parties[0]
             self._trainer = Trainer(
-                first.network,
+                first.trained_network,
                 x,
                 y,
                 method=self._method,
@@ -129,7 +141,7 @@ def _sum_as_they_arrive(arrivals: Iterator[tuple[str, Message]]) -> Message:
     return total
 
 
-TrainingResult = tuple[Outcome[Shared], Network, Sequence[KNNPerParty]]
+TrainingResult = tuple[Outcome[Shared], "Network | FrozenModel", Sequence[KNNPerParty]]
 
 
 def train_federated(
@@ -140,7 +152,7 @@ def train_federated(
     reserved: tuple[Label, ...],
     task: Task,
 ) -> TrainingResult:
-    """Train over the owners of a table; return outcome, network and clients.
+    """Train over the owners of a table; return outcome, shared model and clients.
 
     Parameters
     ----------
@@ -157,6 +169,8 @@ def train_federated(
     task : Task
         Task: classification or regression.
     """
+    if estimator.representation != "network":
+        return _train_frozen(estimator, holdings, settings, reserved, task)
     if getattr(estimator, "privacy", None) is not None:
         from fedneighbors.methods.knnper.private._training import train_private_federation
 
@@ -165,6 +179,8 @@ def train_federated(
         raise ValueError(
             "with masked sums, clients train one after another; use trainer='auto' or 'reuse'"
         )
+    from fedneighbors.methods.knnper._inputs import check_network
+
     x = holdings.x
     n_outputs = task.n_outputs(holdings.y, reserved)
     network = build_network(estimator, x.shape[1:], n_outputs, seed=rounds.seed)
@@ -193,9 +209,47 @@ def train_federated(
     return outcome, network, members
 
 
+def _train_frozen(
+    estimator: Any,
+    holdings: Holdings,
+    settings: MemorySettings,
+    reserved: tuple[Label, ...],
+    task: Task,
+) -> TrainingResult:
+    """Compute the shared head on a frozen embedding."""
+    if getattr(estimator, "privacy", None) is not None:
+        raise ValueError(
+            "the sums for a frozen embedding are exact, so they are not private; use "
+            "representation='network'"
+        )
+    if estimator.checkpoint is not None:
+        raise ValueError("a frozen embedding has no rounds to resume; omit checkpoint")
+    n_outputs = task.n_outputs(holdings.y, reserved)
+    model = FrozenModel.of(estimator.representation, holdings.x.shape[1:], n_outputs)
+    if model.kind == "discriminants" and not task.has_discriminants:
+        raise ValueError(
+            'discriminants need classes; for numeric targets, use representation="rows", a '
+            "function or a transformer"
+        )
+    members = holdings.parties(
+        KNNPerParty, n_threads=1, network=model, settings=settings, task=task
+    )
+    coordinator = coordinate_frozen(
+        settings,
+        model,
+        task,
+        standardize=model.can_standardize and bool(estimator.standardize),
+        reserved=reserved,
+    )
+    with one_blas_thread():
+        if estimator.sums == "plain":
+            return run_rounds(coordinator, Cohort(members)), model, members
+        return run(coordinator, members, sums=estimator.sums), model, members
+
+
 def _checkpoint(
     estimator: Any,
-    network: Network,
+    network: "Network",
     holdings: Holdings,
     settings: tuple[RoundSettings, MemorySettings],
     task: Task,
@@ -221,5 +275,7 @@ def _checkpoint(
         bool(estimator.standardize),
         arrays=(network.initial, x, *owned.values()),
     )
+    from fedneighbors.methods.knnper._inputs import probe_outputs
+
     probe = probe_outputs(network, x.shape[1:], dtype_kind=x.dtype.kind)
     return Checkpoint(estimator.checkpoint, fingerprint, probe)

@@ -177,6 +177,26 @@ def kernel_weights(distances: Floats, *, kernel: Kernel = "paper", sigma: float 
     return np.exp(-np.where(distances == distances[:, :1], 0.0, exponents))
 
 
+def median_distance(distances: Floats, k: int) -> float:
+    """Return the median distance of the k-th nearest key, as a scale of distances.
+
+    Parameters
+    ----------
+    distances : float64 array of shape (n_queries, n_found)
+        Distances, ascending.
+    k : int
+        Number of the neighbor, from 1; the last one found if there are fewer.
+
+    Returns
+    -------
+    float
+        The median over all queries; 1 if there are no distances or the median is 0.
+    """
+    if not distances.size:
+        return 1.0
+    return float(np.median(distances[:, min(k, distances.shape[1]) - 1])) or 1.0
+
+
 def local_votes(
     neighbors: Neighbors,
     labels: Integers,

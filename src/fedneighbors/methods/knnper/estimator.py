@@ -41,6 +41,21 @@ class KNNPerClassifier(
         The network, or a function of (shape of a row, number of classes) that returns it;
         ``"cnn"`` or ``"mobilenet"`` for images, ``"lstm"`` for windows of characters; None is a
         perceptron for tables. Frozen parameters of a module (``requires_grad``) are not trained.
+    representation : {"network", "discriminants", "rows"}, callable or transformer
+        Keys of the memories, and the shared model:
+
+        - ``"network"``: the embedding of the trained network, whose softmax is the shared model.
+        - ``"discriminants"``: directions of a regularized linear discriminant analysis of random
+          features of the rows, from sums over all clients. The shared model is its posterior. No
+          gradient rounds, and no torch. Labels must have the same meaning for all clients.
+        - ``"rows"``: the rows, standardized or not; the shared model is the posterior of a
+          regularized linear discriminant analysis of them, from the same sums.
+        - a function of an array of rows, or a fitted transformer of scikit-learn: its outputs, as
+          they are; the shared model is the posterior on them, as for ``"rows"``.
+
+        Except for ``"network"``, the result is bit-identical to that of pooled rows (for functions:
+        if the output of a row does not depend on others), and parameters of networks and rounds
+        have no effect.
     embedding : str
         Name of the layer of ``model`` whose output is stored; built-in networks have a default.
     head : str or tuple of str
@@ -51,8 +66,10 @@ class KNNPerClassifier(
         Number of neighbors (k). From a sequence, each client chooses one on its held-out rows.
     metric : {"euclidean", "cosine"} or sequence of these
         Distance of embeddings. From a sequence, each client chooses one on its held-out rows.
-    sigma : float
-        Scale of the distances in the kernel.
+    sigma : float or "auto"
+        Scale of the distances in the kernel. With ``"auto"``, each client uses the median, over its
+        held-out rows, of the distance from the row to its k-th nearest key among the client's other
+        rows; 1 if that is 0 or there is no such row.
     kernel : {"paper", "gaussian", "uniform"}
         Weight of a neighbor at distance d: ``exp(-d / sigma)``, ``exp(-d^2 / (2 sigma^2))`` or 1.
     combine : {"paper", "pool"}
@@ -66,8 +83,12 @@ class KNNPerClassifier(
     memory : {"exact", "8-bit", "product", "centers"}
         Storage of keys: exact or compressed, see :class:`~._settings.MemorySettings`. After
         :meth:`fit`, :meth:`share_codebook` compresses exact memories further.
-    n_rounds : int
-        Rounds of federated averaging.
+    n_rounds : int or "plateau"
+        Rounds of federated averaging. ``"plateau"``: stop when the mean loss of all clients'
+        held-out rows, a sum over clients, has not improved for ``patience`` rounds, or after
+        ``max_rounds``; the best round decides on the model and on the rounds over all rows.
+    patience, max_rounds : int
+        Limits for ``n_rounds="plateau"``.
     participation : float
         Fraction of the clients that train in each round.
     local_epochs : int
@@ -75,8 +96,13 @@ class KNNPerClassifier(
     batch_size : int
         Number of rows per step of SGD.
     learning_rate, momentum, weight_decay : float
-        Parameters of SGD. The learning rate is multiplied by 0.3 after 60 % and after 85 % of the
-        rounds.
+        Parameters of SGD.
+    learning_rate_schedule : {"steps", "constant", "cosine"}
+        ``"steps"`` multiplies the learning rate by ``learning_rate_factor`` after 60 % and after
+        85 % of the rounds; ``"cosine"`` lowers it along half a wave towards 0. At a plateau, the
+        rounds are ``max_rounds``.
+    learning_rate_factor : float
+        Factor of the steps, in (0, 1].
     validation : float
         Fraction of each client's rows held out to choose k, metric and weights.
     standardize : bool
@@ -112,7 +138,7 @@ class KNNPerClassifier(
     clients_ : dict of str to ClientState
         Each client's memory and its weight.
     weights_ : float array of shape (n_weights,)
-        Weights of the network.
+        Weights of the network, or of the linear head on a frozen embedding.
     overall_ : float64 array of shape (n_classes,)
         Class shares over all clients, with one row of each class added.
     pool_ : dict of str to float
@@ -159,7 +185,7 @@ class KNNPerClassifier(
         Raises
         ------
         MissingExtraError
-            If torch is not installed.
+            If torch is not installed and the representation is a network.
         MissingDeviceError
             If a GPU is requested and none is available.
         ValueError
@@ -227,14 +253,17 @@ class KNNPerRegressor(
     ----------
     model : torch.nn.Module, callable, str or None
         The network, as in :class:`KNNPerClassifier`, with one score per output.
+    representation : {"network", "rows"}, callable or transformer
+        As in :class:`KNNPerClassifier`; the shared model on a frozen embedding is a regularized
+        linear regression from sums over all clients. Discriminants need classes.
     embedding, head, hidden
         As in :class:`KNNPerClassifier`.
     n_neighbors : int or sequence of int
         Number of neighbors (k). From a sequence, each client chooses one on its held-out rows.
     metric : {"euclidean", "cosine"} or sequence of these
         Distance of embeddings. From a sequence, each client chooses one on its held-out rows.
-    sigma : float
-        Scale of the distances in the kernel.
+    sigma : float or "auto"
+        Scale of the distances in the kernel, as in :class:`KNNPerClassifier`.
     kernel : {"paper", "gaussian", "uniform"}
         Weight of a neighbor, as in :class:`KNNPerClassifier`.
     combine : {"paper", "pool"}
@@ -247,9 +276,9 @@ class KNNPerRegressor(
         Handling of new rows by a memory. ``"drift"`` needs classes.
     memory : {"exact", "8-bit", "product"}
         Storage of keys: exact or as codes. Targets stay exact. Centers need classes.
-    n_rounds, participation, local_epochs, batch_size
+    n_rounds, patience, max_rounds, participation, local_epochs, batch_size
         As in :class:`KNNPerClassifier`.
-    learning_rate, momentum, weight_decay
+    learning_rate, learning_rate_schedule, learning_rate_factor, momentum, weight_decay
         As in :class:`KNNPerClassifier`.
     validation, standardize, trainer, device, sums
         As in :class:`KNNPerClassifier`. Targets are always standardized.
@@ -261,7 +290,7 @@ class KNNPerRegressor(
     clients_ : dict of str to ClientState
         Each client's memory and its weight.
     weights_ : float array of shape (n_weights,)
-        Weights of the network.
+        Weights of the network, or of the linear head on a frozen embedding.
     overall_ : float64 array of shape (2, n_outputs)
         Means and standard deviations of the targets over all clients.
     pool_ : dict of str to float

@@ -4,7 +4,9 @@ The run's configuration has the settings of the training and the description of 
 node's configuration has the party's name (``party-name``), its table (``data``) and label column
 (``label``), and the folder for the client's part of the model (``model-folder``). If ``model`` in
 the run's configuration is an import path, the run trains a user's network: the coordinator imports
-that path, and each node imports the path ``model`` in its own configuration. No path is sent.
+that path, and each node imports the path ``model`` in its own configuration. No path is sent. The
+same holds for a user's frozen embedding, with ``representation = "embedding"``. Torch is imported
+for networks only.
 """
 
 import importlib
@@ -15,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -24,9 +26,15 @@ from fedneighbors.federation._flower import Config
 from fedneighbors.federation._loop import Coordinator, Outcome, gather
 from fedneighbors.federation._messages import Message, message
 from fedneighbors.federation._roles import Refused
+from fedneighbors.methods.knnper._averaging import LossRequest, TrainRequest
 from fedneighbors.methods.knnper._checkpoint import Checkpoint, compute_fingerprint
-from fedneighbors.methods.knnper._client import KNNPerParty, check_network, probe_outputs
-from fedneighbors.methods.knnper._model import KNNPerModel
+from fedneighbors.methods.knnper._client import KNNPerParty
+from fedneighbors.methods.knnper._frozen import (
+    ClassMomentsRequest,
+    FrozenModel,
+    coordinate_frozen,
+)
+from fedneighbors.methods.knnper._model import KNNPerModel, frozen_model
 from fedneighbors.methods.knnper._records import ClientRecord
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
 from fedneighbors.methods.knnper._task import CLASSIFICATION
@@ -38,11 +46,9 @@ from fedneighbors.methods.knnper.protocol import (
     ReleaseRequest,
     ScatterRequest,
     Shared,
-    TrainRequest,
     coordinate,
 )
-from fedneighbors.neural._blueprint import CUSTOM, Blueprint, Model
-from fedneighbors.neural._network import Network
+from fedneighbors.neural._blueprint import CUSTOM, FROZEN, Blueprint, Model
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.records._storage import check_folder
 from fedneighbors.tabular._app_config import (
@@ -54,8 +60,11 @@ from fedneighbors.tabular._app_config import (
     typed_value,
 )
 from fedneighbors.tabular._model_file import decode_model, encode_model, read_model_file
-from fedneighbors.tabular._ownership import TableParty, one_thread
+from fedneighbors.tabular._ownership import TableParty, one_blas_thread, one_thread
 from fedneighbors.tabular._schema import JointSchema, SchemaReply, agree
+
+if TYPE_CHECKING:
+    from fedneighbors.neural._network import Network
 
 log = logging.getLogger(__name__)
 
@@ -101,7 +110,9 @@ class RepeatedRequests:
         """Return the stored requests to answer before another one."""
         if isinstance(request, ClientMomentsRequest | CountsRequest):
             return []
-        needs_counts_only = isinstance(request, TrainRequest | ScatterRequest)
+        needs_counts_only = isinstance(
+            request, TrainRequest | LossRequest | ScatterRequest | ClassMomentsRequest
+        )
         needed = [self.counts] if needs_counts_only else [self.counts, self.release]
         stored = [each for each in needed if each is not None]
         if not stored:
@@ -129,7 +140,8 @@ class NodeParty(TableParty):
         File for the client's part of the model. Requests are stored next to it, in a file with the
         suffix ``.pending``.
     custom : callable, optional
-        Function that imports the node's network or its builder, for runs with a user's network.
+        Function that imports the node's network or its builder, or its frozen embedding, for runs
+        with a user's network or embedding.
     **table
         The other arguments of :class:`~fedneighbors.tabular._ownership.TableParty`.
     """
@@ -140,7 +152,9 @@ class NodeParty(TableParty):
         ClientMomentsRequest,
         CountsRequest,
         TrainRequest,
+        LossRequest,
         ScatterRequest,
+        ClassMomentsRequest,
         ReleaseRequest,
         PoolRequest,
     )
@@ -164,7 +178,8 @@ class NodeParty(TableParty):
             self._pending.unlink(missing_ok=True)
             return self._describe(self._y)
         stored = RepeatedRequests(request) if isinstance(request, PlanRequest) else self._requests()
-        with one_thread():
+        is_frozen = stored.plan.blueprint.model in FROZEN
+        with one_blas_thread() if is_frozen else one_thread():
             client = self._client(stored.plan)
             if isinstance(request, PlanRequest):
                 self._store_requests(stored)
@@ -194,10 +209,12 @@ class NodeParty(TableParty):
             feature_names=self._feature_names,
         )
 
-    def _network(self, plan: PlanRequest) -> Network:
+    def _network(self, plan: PlanRequest) -> "Network | FrozenModel":
         if plan.settings.codec is not None:
             raise Refused("the plan has a codebook; codebooks are shared only after training")
-        if plan.blueprint.model != CUSTOM:
+        if plan.blueprint.model in FROZEN[:2]:
+            return frozen_model(plan.blueprint)
+        if plan.blueprint.model not in (CUSTOM, "embedding"):
             try:
                 plan.blueprint.check_size()
                 return plan.blueprint.network()
@@ -205,6 +222,8 @@ class NodeParty(TableParty):
                 raise Refused("the network cannot be built or is too large") from error
         if self._custom is None:
             raise Refused("a key is not set in the configuration of the node", "model")
+        if plan.blueprint.model == "embedding":
+            return frozen_model(plan.blueprint, self._custom())
         return plan.blueprint.network(self._custom())
 
     def _requests(self) -> RepeatedRequests:
@@ -243,7 +262,8 @@ def read_round_settings(config: Config) -> RoundSettings:
     Parameters
     ----------
     config : mapping
-        ``n-rounds``, ``participation``, ``local-epochs``, ``batch-size``, ``learning-rate``,
+        ``n-rounds``, ``patience``, ``max-rounds``, ``participation``, ``local-epochs``,
+        ``batch-size``, ``learning-rate``, ``learning-rate-schedule``, ``learning-rate-factor``,
         ``momentum``, ``weight-decay`` and ``seed``.
 
     Raises
@@ -253,14 +273,18 @@ def read_round_settings(config: Config) -> RoundSettings:
     """
     parameters = _typed_settings(
         config,
-        n_rounds=int,
+        patience=int,
+        max_rounds=int,
         participation=float,
         local_epochs=int,
         batch_size=int,
         learning_rate=float,
+        learning_rate_schedule=str,
+        learning_rate_factor=float,
         momentum=float,
         weight_decay=float,
     )
+    parameters["n_rounds"] = typed_value(config, "n-rounds", int, str)
     return RoundSettings.of(SimpleNamespace(**parameters), typed_value(config, "seed", int))
 
 
@@ -283,10 +307,10 @@ def read_memory_settings(config: Config) -> MemorySettings:
         n_neighbors=_candidates(typed_value(config, "n-neighbors", int, str), int),
         metric=_candidates(typed_value(config, "metric", str), str),
         capacity=typed_or_none(config, "capacity", "none", int),
+        sigma=typed_value(config, "sigma", float, str),
         **_typed_settings(
             config,
             kernel=str,
-            sigma=float,
             strategy=str,
             memory=str,
             combine=str,
@@ -312,7 +336,7 @@ def _candidates(value: Any, convert: Callable[[str], Any]) -> Any:
 def _coordinate(config: Config, _privacy: Privacy | None) -> Coordinator[KNNPerModel]:
     _checkpoint_path(config)  # raise for an invalid path before any request
     draft = _draft_blueprint(config)
-    custom = _import(str(config["model"])) if draft.model == CUSTOM else None
+    custom = _import(str(config["model"])) if draft.model in (CUSTOM, "embedding") else None
     rounds, settings = read_round_settings(config), read_memory_settings(config)
     return _train(config, draft, rounds, settings, custom)
 
@@ -327,6 +351,10 @@ def _train(
     names = tuple(sorted(replies.each))
     shape = draft.shape or (agreed.n_features,)
     blueprint = replace(draft, shape=shape, n_outputs=len(agreed.classes))
+    if blueprint.model in FROZEN:
+        return (yield from _train_frozen(config, blueprint, settings, custom))
+    from fedneighbors.methods.knnper._inputs import check_network, probe_outputs
+
     network = blueprint.network(custom, seed=rounds.seed)
     check_network(network, shape, len(agreed.classes))
     path = _checkpoint_path(config)
@@ -347,11 +375,32 @@ def _train(
     return KNNPerModel(blueprint, network.digest, shared, settings)
 
 
+def _train_frozen(
+    config: Config, blueprint: Blueprint, settings: MemorySettings, custom: Any
+) -> Coordinator[KNNPerModel]:
+    """Compute the shared head on a frozen embedding."""
+    if _checkpoint_path(config):
+        raise ValueError('a frozen embedding has no rounds to resume; set checkpoint = ""')
+    model = frozen_model(blueprint, custom)
+    shared = yield from coordinate_frozen(
+        settings,
+        model,
+        CLASSIFICATION,
+        standardize=typed_value(config, "standardize", bool) and model.can_standardize,
+        reserved=reserved_classes(config),
+        opening=PlanRequest(blueprint, model.digest, settings),
+    )
+    return KNNPerModel(blueprint, model.digest, shared, settings)
+
+
 def _draft_blueprint(config: Config) -> Blueprint:
     """Return the blueprint with a placeholder for the number of classes.
 
     An empty shape means the shape of the tables' rows.
     """
+    representation = typed_value(config, "representation", str)
+    if representation != "network":
+        return Blueprint(representation, _sizes(config, "shape"), 1)
     model = typed_value(config, "model", str)
     head = tuple(name.strip() for name in typed_value(config, "head", str).split(","))
     return Blueprint(

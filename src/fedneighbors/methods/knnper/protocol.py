@@ -7,7 +7,7 @@ embeddings, memories and their weights never leave a client.
 
 from collections.abc import Generator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,8 +16,15 @@ from fedneighbors._typing import Floats, Integers
 from fedneighbors.errors import DataError
 from fedneighbors.federation._loop import Ask, Coordinator, Replies, gather, total
 from fedneighbors.federation._messages import Message, message
+from fedneighbors.methods.knnper._averaging import (
+    FIXED_POINT,
+    Averaging,
+    Stage,
+    Weights,
+    from_fixed_point,
+)
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
-from fedneighbors.methods.knnper.algorithm import average_changes, binary_places, feature_rate
+from fedneighbors.methods.knnper.algorithm import feature_rate
 from fedneighbors.methods.knnper.personal._discriminants import (
     MAX_FEATURES,
     Discriminants,
@@ -27,7 +34,6 @@ from fedneighbors.methods.knnper.personal._discriminants import (
     upper_triangle,
 )
 from fedneighbors.methods.knnper.personal._pool import PoolTerms
-from fedneighbors.neural._schedule import Regime
 from fedneighbors.tabular._schema import (
     JointSchema,
     Label,
@@ -42,15 +48,6 @@ if TYPE_CHECKING:  # these modules import this one, or torch
     from fedneighbors.methods.knnper._checkpoint import Checkpoint
     from fedneighbors.methods.knnper._task import Task
     from fedneighbors.neural._network import Network
-
-Weights = npt.NDArray[np.floating[Any]]
-
-FIXED_POINT = 32
-"""Binary places of scatter matrices and pool terms, which are sent as fixed-point integers."""
-
-
-MAX_EPOCHS = 1000
-"""Maximum number of passes over the rows in a round; shared rounds use a few."""
 
 
 def check_units(center: Floats, scale: Floats) -> None:
@@ -129,42 +126,6 @@ class UnitsRequest:
     def __post_init__(self) -> None:
         check_units(self.center, self.scale)
         check_units(self.target_center, self.target_scale)
-
-
-@message
-class UpdateReply:
-    """Change of weights in a client's training times its rows (Eq 13), in fixed point."""
-
-    change: Integers
-
-
-def check_round(number: int, epochs: int, bits: int = 0) -> None:
-    """Raise ValueError for a round with too much work."""
-    if not 1 <= epochs <= MAX_EPOCHS:
-        raise ValueError(f"expected 1 to {MAX_EPOCHS} local epochs per round, got {epochs}")
-    if number < 0 or not -62 <= bits <= 62:
-        raise ValueError(f"expected a round from 0 and 62 binary places, got {number} and {bits}")
-
-
-@message
-class TrainRequest:
-    """Request for one round of local training.
-
-    ``number`` counts rounds from 0. Held-out rows are not used if ``held_out`` is true. ``bits`` is
-    the number of binary places of the reply.
-    """
-
-    number: int
-    held_out: bool
-    regime: Regime
-    seed: int
-    bits: int
-    weights: Weights
-
-    reply: ClassVar[type] = UpdateReply
-
-    def __post_init__(self) -> None:
-        check_round(self.number, self.regime.epochs, self.bits)
 
 
 @message
@@ -265,34 +226,6 @@ class Shared:
     seen: Discriminants | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class Stage:
-    """Progress of a training, from which it can be resumed.
-
-    Parameters
-    ----------
-    number : int
-        Number of rounds done in the current pass. The first pass over all rounds does not use
-        held-out rows; the second starts again from the initial weights and uses all rows.
-    weights : float array of shape (n_weights,)
-        Weights of the network after these rounds.
-    chosen_on : float array of shape (n_weights,) or None
-        Weights at the end of the first pass, with which mixtures are chosen; None before.
-    pool : float64 array of shape (n_experts,) or None
-        Weights of the experts; None before they are chosen.
-    """
-
-    number: int
-    weights: Weights
-    chosen_on: Weights | None = None
-    pool: npt.NDArray[np.float64] | None = None
-
-    @property
-    def held_out(self) -> bool:
-        """Return whether held-out rows are not used: this is the first pass."""
-        return self.chosen_on is None
-
-
 def coordinate(
     rounds: RoundSettings,
     settings: MemorySettings,
@@ -352,82 +285,49 @@ def coordinate(
     resumed = None if checkpoint is None else checkpoint.resume()
     replies = yield gather(opening or ClientSchemaRequest(network.digest))
     agreed = task.agree(replies.complete("the schema").each, reserved)
-    averaging = _Averaging(rounds, tuple(replies.each), checkpoint)
+    averaging = Averaging(rounds, tuple(replies.each), checkpoint)
     standardize = standardize and not network.reads_tokens
     needs_discriminants = settings.uses_rows and task.has_discriminants and not network.reads_tokens
     center, scale, rate = np.empty(0), np.empty(0), 0.0
     if standardize or needs_discriminants:
-        center, scale, rate = yield from _column_units(standardize=standardize)
+        mean, deviation, rate = yield from column_units(standardize=standardize)
+        if standardize:
+            center, scale = mean, deviation
     n_rows, overall = yield from task.prepare(agreed, center, scale, held_out=True)
     stage = resumed or Stage(0, network.initial)
     chosen_on = stage.chosen_on
     if chosen_on is None:
         stage = yield from averaging.run_remaining(stage, n_rows)
-        chosen_on = stage.weights
-        stage = Stage(0, network.initial, chosen_on)
+        chosen_on = stage.weights if stage.best is None else stage.best.weights
+        stage = Stage(0, network.initial, chosen_on, best=stage.best)
     features = (rounds.seed, rate) if needs_discriminants else None
-    seen = yield from _discriminants(features, overall, n_rows, held_out=True)
-    yield from _release(ReleaseRequest(chosen_on, overall, final=False, seen=seen))
+    seen = yield from scatter_discriminants(features, overall, n_rows, held_out=True)
+    yield from release(ReleaseRequest(chosen_on, overall, final=False, seen=seen))
     if settings.combine == "pool" and stage.pool is None:
-        stage = replace(stage, pool=(yield from _pool_weights(task)))
+        stage = replace(stage, pool=(yield from pool_weights(task)))
     averaging.store(stage)
     n_rows, overall = yield from task.prepare(agreed, center, scale, held_out=False)
     stage = yield from averaging.run_remaining(stage, n_rows)
-    seen = yield from _discriminants(features, overall, n_rows, held_out=False)
-    yield from _release(ReleaseRequest(stage.weights, overall, True, stage.pool, seen))
+    seen = yield from scatter_discriminants(features, overall, n_rows, held_out=False)
+    yield from release(ReleaseRequest(stage.weights, overall, True, stage.pool, seen))
     return Shared(stage.weights, agreed.classes, overall, stage.pool, center, scale, agreed, seen)
 
 
-def _column_units(*, standardize: bool) -> Generator[Ask, Replies, tuple[Floats, Floats, float]]:
-    """Compute center and scale of columns, and the random features' rate."""
+def column_units(*, standardize: bool) -> Generator[Ask, Replies, tuple[Floats, Floats, float]]:
+    """Compute center and scale of columns, and the random features' rate.
+
+    The rate is that of columns with this center and scale if they are standardized.
+    """
     replies = yield total(ClientMomentsRequest())
     moments = replies.summed("the sums of columns")
     if moments.n_rows < 1:
         raise DataError("the clients have no rows to train on; add rows")
     mean, deviation = mean_and_deviation(moments)
-    if not standardize:
-        return np.empty(0), np.empty(0), feature_rate(deviation)
     scale = np.where(deviation > 0, deviation, 1.0)
-    return mean, scale, feature_rate(deviation / scale)
+    return mean, scale, feature_rate(deviation / scale if standardize else deviation)
 
 
-@dataclass(frozen=True)
-class _Averaging:
-    """Federated averaging over the clients of one training."""
-
-    rounds: RoundSettings
-    names: tuple[str, ...]
-    checkpoint: "Checkpoint | None"
-
-    def store(self, stage: Stage) -> None:
-        """Write a stage to the checkpoint, if any."""
-        if self.checkpoint is not None:
-            self.checkpoint.write(stage)
-
-    def run_remaining(self, stage: Stage, n_rows: int) -> Generator[Ask, Replies, Stage]:
-        """Run the remaining rounds of a pass; return its last stage.
-
-        ``n_rows`` is the number of all clients' rows used in the pass.
-        """
-        rounds, bits = self.rounds, binary_places(n_rows)
-        for index in range(stage.number, rounds.n_rounds):
-            request = TrainRequest(
-                number=index,
-                held_out=stage.held_out,
-                regime=replace(rounds.regime, learning_rate=rounds.learning_rate(index)),
-                seed=rounds.seed,
-                bits=bits,
-                weights=stage.weights,
-            )
-            replies = yield total(dict.fromkeys(rounds.participants(self.names, index), request))
-            change = replies.summed(f"the changes of round {index + 1}").change
-            weights = average_changes(stage.weights, change, n_rows=n_rows, bits=bits)
-            stage = replace(stage, number=index + 1, weights=weights)
-            self.store(stage)
-        return stage
-
-
-def _discriminants(
+def scatter_discriminants(
     features: tuple[int, float] | None, overall: Floats, n_rows: int, *, held_out: bool
 ) -> Generator[Ask, Replies, Discriminants | None]:
     """Compute discriminants from the scatter of all clients.
@@ -450,20 +350,17 @@ def _discriminants(
 def _symmetric(upper: npt.NDArray[np.int64], n: int) -> Floats:
     """Return the symmetric matrix of an upper triangle in fixed point."""
     matrix = np.zeros((n, n))
-    matrix[upper_triangle(n)] = _from_fixed_point(upper)
+    matrix[upper_triangle(n)] = from_fixed_point(upper)
     return matrix + np.triu(matrix, 1).T
 
 
-def _from_fixed_point(values: npt.NDArray[np.int64]) -> Floats:
-    return np.asarray(np.ldexp(values.astype(np.float64), -FIXED_POINT))
-
-
-def _release(request: ReleaseRequest) -> Generator[Ask, Replies, None]:
+def release(request: ReleaseRequest) -> Generator[Ask, Replies, None]:
+    """Send a model to all clients."""
     replies = yield gather(request)
     replies.complete("the model")
 
 
-def _pool_weights(task: "Task") -> Generator[Ask, Replies, Floats]:
+def pool_weights(task: "Task") -> Generator[Ask, Replies, Floats]:
     """Compute the experts' weights from sums of gradients and Hessians."""
     steps = task.pool_steps()
     weights = next(steps)
@@ -473,8 +370,8 @@ def _pool_weights(task: "Task") -> Generator[Ask, Replies, Floats]:
         terms = PoolTerms(
             n_rows=int(reply.n_rows),
             loss=float(np.ldexp(float(reply.loss), -FIXED_POINT)),
-            gradient=_from_fixed_point(reply.gradient),
-            hessian=_from_fixed_point(reply.hessian),
+            gradient=from_fixed_point(reply.gradient),
+            hessian=from_fixed_point(reply.hessian),
         )
         try:
             weights = steps.send(terms)

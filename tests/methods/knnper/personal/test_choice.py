@@ -1,5 +1,7 @@
 """Each client's choice of k, metric and lambda."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -191,3 +193,74 @@ def test_candidates_are_saved_and_loaded(tmp_path):
 def test_invalid_candidates_are_refused(changed, words):
     with pytest.raises(ValueError, match=words):
         KNNPerClassifier(**changed).fit(X, Y)
+
+
+def naive_scale(keys, held_out, k):
+    """Return the median distance of held-out rows from their k-th nearest other row."""
+    kth = []
+    for query in keys[held_out].tolist():
+        distances = sorted(
+            sum((a - b) ** 2 for a, b in zip(query, key, strict=True)) ** 0.5
+            for key in keys[~held_out].tolist()
+        )
+        kth.append(distances[min(k, len(distances)) - 1])
+    kth.sort()
+    middle = len(kth) // 2
+    return kth[middle] if len(kth) % 2 else (kth[middle - 1] + kth[middle]) / 2
+
+
+@pytest.mark.parametrize("k", [1, 4, 500])
+@pytest.mark.parametrize("memory", ["exact", "centers"])
+def test_an_automatic_sigma_is_the_median_held_out_distance(k, memory):
+    keys, scores, labels, held_out = make_client_data(3, n=61)
+    settings = MemorySettings(n_neighbors=k, sigma="auto", memory=memory)
+
+    outputs = ExpertOutputs.of(
+        RowFeatures(keys), scores, labels, held_out, np.full(3, 1 / 3), settings
+    )
+
+    if memory == "exact":
+        assert outputs.settings.sigma == pytest.approx(naive_scale(keys, held_out, k))
+    else:
+        assert 0 < outputs.settings.sigma != 1
+    fixed = replace(settings, sigma=outputs.settings.sigma)
+    expected = ExpertOutputs.of(
+        RowFeatures(keys), scores, labels, held_out, np.full(3, 1 / 3), fixed
+    )
+    assert outputs.experts.tobytes() == expected.experts.tobytes()
+
+
+def test_each_candidate_k_has_its_own_automatic_sigma():
+    keys, _, labels, held_out = make_client_data(4)
+    memory = MemorySettings().new_memory(4, 3).add(keys[~held_out], labels[~held_out])
+
+    candidates = MemorySettings(n_neighbors=(2, 9), sigma="auto").for_each_k(memory, keys[held_out])
+
+    assert [each.n_neighbors for each in candidates] == [2, 9]
+    for each in candidates:
+        assert each.sigma == pytest.approx(naive_scale(keys, held_out, each.n_neighbors))
+
+
+@pytest.mark.parametrize("n_rows", [1, 6])
+def test_an_automatic_sigma_without_distances_is_one(n_rows):
+    x, owner = np.ones((30, 2)), np.array(["big"] * (30 - n_rows) + ["small"] * n_rows)
+    model = KNNPerClassifier(representation="rows", sigma="auto")
+
+    model.fit(x, np.arange(30) % 2, parties=owner)
+
+    assert model.clients_["small"].settings.sigma == 1.0
+
+
+def test_a_new_client_of_a_pool_chooses_its_sigma(tmp_path):
+    model = KNNPerClassifier(representation="rows", combine="pool", sigma="auto")
+    model.fit(X, Y, parties=PARTIES).add_client("new", X[:30], Y[:30])
+    model.save(tmp_path / "m")
+
+    loaded = KNNPerClassifier.load(tmp_path / "m")
+
+    sigmas = {name: client.settings.sigma for name, client in model.clients_.items()}
+    assert len(set(sigmas.values())) == 3
+    assert {name: client.settings.sigma for name, client in loaded.clients_.items()} == sigmas
+    assert loaded.sigma == "auto"
+    with pytest.raises(ValueError, match='expected sigma above 0 or "auto"'):
+        MemorySettings(sigma="median")

@@ -321,6 +321,10 @@ class ClassCenters:
             "from the remaining rows"
         )
 
+    def nearest(self, queries: Floats, k: int) -> Neighbors:
+        """Find the k nearest centers of each query, or all if fewer."""
+        return self._codec.nearest(self.codes, queries, k)
+
     def votes(
         self,
         queries: Floats,
@@ -342,7 +346,7 @@ class ClassCenters:
         """
         if not len(self):
             return None
-        neighbors = self._codec.nearest(self.codes, queries, n_neighbors)
+        neighbors = self.nearest(queries, n_neighbors)
         counts = self.counts.astype(np.float64)
         return local_votes(
             neighbors, self.classes, n_classes, kernel=kernel, sigma=sigma, counts=counts

@@ -76,7 +76,8 @@ class ExpertOutputs:
     ) -> Self:
         """Choose k, metric and weight, and collect the experts' outputs.
 
-        The lowest loss of the paper's mixture on held-out rows decides; ties go to the first metric
+        A sigma of "auto" is set for each k and metric, see :meth:`MemorySettings.for_each_k`. The
+        lowest loss of the paper's mixture on held-out rows decides; ties go to the first metric
         in the settings, then to the first k.
 
         Parameters
@@ -100,11 +101,12 @@ class ExpertOutputs:
         for metric in settings.metrics:
             scaled = features.in_metric(metric)
             memory = _build_memory(scaled[~held_out], values[~held_out], overall, settings)
-            outputs = task.predict_each_k(memory, scaled.embedding[held_out], n_outputs, settings)
-            for k, local in zip(settings.ks, outputs, strict=True):
+            queries = scaled.embedding[held_out]
+            each_k = settings.for_each_k(memory, queries)
+            outputs = task.predict_each_k(memory, queries, n_outputs, each_k)
+            for candidate, local in zip(each_k, outputs, strict=True):
                 weight, loss = (0.0, 0.0) if local is None else task.choose_weight(local, shared, y)
-                candidate = replace(settings, n_neighbors=k, metric=metric)
-                candidates.append((loss, candidate, weight, local))
+                candidates.append((loss, replace(candidate, metric=metric), weight, local))
         _, settings, weight, local = min(candidates, key=lambda each: each[0])
         features = features.in_metric(settings.metrics[0])
         # If none is evicted, the final memory contains all rows: search all but the held-out row.

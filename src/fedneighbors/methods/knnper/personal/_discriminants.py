@@ -32,7 +32,7 @@ _BLOCK_ROWS = 2048
 """Number of rows whose features are computed at once: 16 MiB."""
 
 _PANEL_ROWS = 64
-"""Number of rows per matrix product; see :func:`_multiply`."""
+"""Number of rows per matrix product; see :func:`multiply`."""
 
 
 def choose_n_features(n_rows: int) -> int:
@@ -79,10 +79,10 @@ class RandomFeatures:
             Finite rows.
         """
         directions, phases = _draw(self.seed, rows.shape[1], self.n_features)
-        return np.cos(_multiply(rows, np.sqrt(2 * self.rate) * directions) + phases)
+        return np.cos(multiply(rows, np.sqrt(2 * self.rate) * directions) + phases)
 
 
-def _multiply(rows: Floats, matrix: Floats) -> Floats:
+def multiply(rows: Floats, matrix: Floats) -> Floats:
     """Return ``rows @ matrix``, each row rounded independently of the others.
 
     BLAS rounds the last rows of a matrix differently if the number of rows is not a multiple of its
@@ -204,5 +204,5 @@ class Discriminants:
         """
         starts = range(0, max(len(rows), 1), _BLOCK_ROWS)
         columns = (self.features.transform(rows[i : i + _BLOCK_ROWS]) for i in starts)
-        projected = np.concatenate([_multiply(block, self.directions) for block in columns])
+        projected = np.concatenate([multiply(block, self.directions) for block in columns])
         return projected.astype(np.float32).astype(np.float64)

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from fedneighbors.federation._messages import Message, decode, encode
 from fedneighbors.federation._roles import Refused
-from fedneighbors.methods.knnper._client import KNNPerParty, as_tensor
+from fedneighbors.methods.knnper._averaging import UpdateReply
+from fedneighbors.methods.knnper._client import KNNPerParty
+from fedneighbors.methods.knnper._inputs import as_tensor
 from fedneighbors.methods.knnper.algorithm import weighted_change
 from fedneighbors.methods.knnper.private.protocol import (
     BeginRequest,
@@ -22,7 +23,7 @@ from fedneighbors.methods.knnper.private.protocol import (
     PrivateTrainRequest,
     PublicClientSchemaRequest,
 )
-from fedneighbors.methods.knnper.protocol import ReleaseRequest, UpdateReply
+from fedneighbors.methods.knnper.protocol import ReleaseRequest
 from fedneighbors.neural._dp_sgd import Budget, StepPlan, check_private, plan_steps, train_private
 from fedneighbors.neural._network import Network
 from fedneighbors.privacy._accounting import fits
@@ -158,7 +159,7 @@ class PrivateKNNPerParty(PrivateTableParty, KNNPerParty):
         query = f"{request.run} {self._gate.digest(request)} counts"
         self._check_budget(query)
         self._labels = self._positions(request.classes)
-        self.x = as_tensor(self._x, request.center, request.scale, self.network)
+        self.x = as_tensor(self._x, request.center, request.scale, self.trained_network)
 
         def draw() -> bytes:
             counts = noised(np.bincount(self._labels, minlength=n_classes))
@@ -190,7 +191,7 @@ class PrivateKNNPerParty(PrivateTableParty, KNNPerParty):
         if not self._noised_n_rows:
             raise Refused("the class counts must come first")
         try:
-            check_private(self.network, tuple(self.x.shape[1:]), self.x.dtype)
+            check_private(self.trained_network, tuple(self.x.shape[1:]), self.x.dtype)
         except ValueError as error:
             raise Refused("its network cannot be trained with noise") from error
         plan = plan_steps(
@@ -246,10 +247,10 @@ class PrivateKNNPerParty(PrivateTableParty, KNNPerParty):
     def _train(
         self, request: PrivateTrainRequest, begin: BeginRequest, plan: StepPlan
     ) -> npt.NDArray[np.floating[Any]]:
-        rows = torch.from_numpy(self.training_rows(without_held_out=True))
+        rows, network = self.training_rows(without_held_out=True), self.trained_network
         state, accountant = train_private(
-            self.network,
-            self.network.state(request.weights),
+            network,
+            network.state(request.weights),
             self.x[rows],
             self.targets[rows],
             plan=plan,
@@ -260,7 +261,7 @@ class PrivateKNNPerParty(PrivateTableParty, KNNPerParty):
             self.accountant = accountant
         else:
             self.accountant.history += accountant.history
-        return self.network.vector(state)
+        return network.vector(state)
 
     def _build_client_state(self, request: ReleaseRequest) -> Receipt:
         """Choose the memory weight on held-out rows, then build the memory.

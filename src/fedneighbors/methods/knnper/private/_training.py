@@ -11,7 +11,7 @@ import torch
 from fedneighbors._lazy import optional_module
 from fedneighbors.federation._inprocess import run
 from fedneighbors.federation._loop import Outcome
-from fedneighbors.methods.knnper._client import check_network
+from fedneighbors.methods.knnper._inputs import check_network
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
 from fedneighbors.methods.knnper.private._party import PrivateKNNPerParty
 from fedneighbors.methods.knnper.private.protocol import (

@@ -17,13 +17,12 @@ import numpy.typing as npt
 from fedneighbors._typing import Floats
 from fedneighbors.federation._loop import Ask, Coordinator, Replies, gather, total
 from fedneighbors.federation._messages import message
+from fedneighbors.methods.knnper._averaging import UpdateReply, check_round
 from fedneighbors.methods.knnper._settings import RoundSettings
 from fedneighbors.methods.knnper.algorithm import average_changes, binary_places
 from fedneighbors.methods.knnper.protocol import (
     ReleaseRequest,
     Shared,
-    UpdateReply,
-    check_round,
     check_units,
 )
 from fedneighbors.neural._network import Network
@@ -192,6 +191,8 @@ class PrivateRounds:
     def __post_init__(self) -> None:
         if isinstance(self.bound, bool) or not 0 < self.bound < np.inf:
             raise ValueError(f"expected max_grad_norm above 0, got {self.bound!r}")
+        if self.rounds.stops_at_plateau:
+            raise ValueError("sums of held-out losses are not private; set n_rounds to a number")
         if self.rounds.regime.proximal:
             raise ValueError("private steps have no proximal term; leave it at 0")
         check_supported(self.privacy)
@@ -244,7 +245,7 @@ def coordinate_private(
     names = tuple(schemas)
     yield from _begin(training, name, names)
     weights, bits = network.initial, binary_places(counts.n_rows)
-    for index in range(rounds.n_rounds):
+    for index in range(rounds.limit):
         regime = replace(rounds.regime, learning_rate=rounds.learning_rate(index))
         request = PrivateTrainRequest(name, index, regime, bits, weights)
         replies = yield total(dict.fromkeys(rounds.participants(names, index), request))
@@ -263,7 +264,7 @@ def _begin(
     """Send each client the rounds in which it trains."""
     rounds = training.rounds
     rounds_of: dict[str, list[int]] = {name: [] for name in names}
-    for index in range(rounds.n_rounds):
+    for index in range(rounds.limit):
         for name in rounds.participants(names, index):
             rounds_of[name].append(index)
     replies = yield gather(
