@@ -384,7 +384,7 @@ def test_centers_do_not_disclose_cells_of_few_records():
 
 
 @given(st.integers(0, 10_000), st.integers(1, 6), st.floats(0, 1))
-def test_cells_are_omitted_in_order_up_to_min_count(seed, min_count, missing_rate):
+def test_cells_are_omitted_in_order_if_few_are_missing(seed, min_count, missing_rate):
     missing = np.random.default_rng(seed).random((12, 5)) < missing_rate
 
     omitted = mask_omitted_cells(missing, min_count=min_count)
@@ -393,11 +393,24 @@ def test_cells_are_omitted_in_order_up_to_min_count(seed, min_count, missing_rat
         expected = missing[:, column].tolist()
         if 0 < sum(expected) < min_count:
             for row in range(12):
-                if sum(expected) < min_count:
+                if sum(expected) < 2 * min_count - 1:
                     expected[row] = True
         if 12 - sum(expected) < min_count:
             expected = [True] * 12
         assert omitted[:, column].tolist() == expected
+
+
+@given(st.integers(0, 10_000), st.integers(1, 6), st.floats(0, 0.5), st.integers(6, 30))
+def test_sums_and_constants_differ_by_no_few_cells(seed, min_count, missing_rate, n_rows):
+    missing = np.random.default_rng(seed).random((n_rows, 5)) < missing_rate
+    x = np.where(missing, np.nan, 1.0)
+    in_constants = ~np.isnan(suppress_few_cells(x, np.zeros(n_rows, int), min_count=min_count))
+
+    in_sums = ~mask_omitted_cells(missing, min_count=min_count)
+
+    differences = (in_constants & ~in_sums).sum(axis=0)
+    assert not (in_sums & ~in_constants).any()
+    assert all(n == 0 or n >= min_count for n in differences)
 
 
 @given(st.integers(0, 10_000), st.integers(1, 6), st.floats(0, 1))

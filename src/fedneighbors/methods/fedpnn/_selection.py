@@ -99,9 +99,11 @@ class Selection:
 def mask_omitted_cells(missing: Booleans, *, min_count: int) -> Booleans:
     """Return a mask of one class's cells to omit from sums.
 
-    The number of omitted cells must not disclose few missing ones. If fewer than ``min_count`` are
-    missing in a column, its first present cells are omitted too, until ``min_count`` are omitted. A
-    column with fewer than ``min_count`` remaining cells is omitted completely.
+    The number of omitted cells must not disclose few missing ones, and the sum of omitted present
+    cells, which scaling constants disclose, must not describe few. If fewer than ``min_count`` are
+    missing in a column, its first present cells are omitted too, until ``2 * min_count - 1`` are
+    omitted: at least ``min_count`` of these are present. A column with fewer than ``min_count``
+    remaining cells is omitted completely.
 
     Parameters
     ----------
@@ -114,13 +116,13 @@ def mask_omitted_cells(missing: Booleans, *, min_count: int) -> Booleans:
     --------
     >>> missing = np.array([[0, 0], [0, 0], [1, 0], [0, 0], [0, 0]], bool)
     >>> mask_omitted_cells(missing, min_count=2).T.astype(int).tolist()
-    [[1, 0, 1, 0, 0], [0, 0, 0, 0, 0]]
+    [[1, 1, 1, 0, 0], [0, 0, 0, 0, 0]]
     """
     omitted = missing.copy()
     n_missing = missing.sum(axis=0)
     few = np.flatnonzero((n_missing > 0) & (n_missing < min_count))
     present = ~missing[:, few]
-    omitted[:, few] |= present & (present.cumsum(axis=0) <= min_count - n_missing[few])
+    omitted[:, few] |= present & (present.cumsum(axis=0) < 2 * min_count - n_missing[few])
     omitted[:, len(missing) - omitted.sum(axis=0) < min_count] = True
     return omitted
 
