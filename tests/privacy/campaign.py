@@ -48,7 +48,7 @@ def summarize(name):
         "claim": str(case.claim),
         "samples per input": case.n_samples,
         "audits": N_AUDITS,
-        "disproved": sum(verdict.disproved for verdict in verdicts),
+        "accused": sum(verdict.disproved for verdict in verdicts),
         "smallest certified loss": round(min(losses), 4),
         "largest certified loss": round(max(losses), 4),
         "event of the largest": max(verdicts, key=lambda v: v.loss).certificate.event,

@@ -247,7 +247,8 @@ def _choose_cells(reply: NodeReply, cells: Integers | None) -> NodeReply:
     if reply.values is None:
         return reply
     if cells is None:
-        return reply._replace(values=csr_array(reply.values[None]))
+        sparse: Any = csr_array(reply.values[None])
+        return reply._replace(values=sparse)
     # a reply of fewer cells than the measured ones has another form, and its values do not matter
     return reply._replace(
         values=np.resize(reply.values, max(reply.values.size, cells.max(initial=-1) + 1))[cells]
@@ -323,7 +324,8 @@ def _tabulate(sides: _Runs, measurement: Measurement) -> _Table:
     if usual is None:
         first, second = (np.zeros((len(side), 0), np.int64) for side in sides)
     else:
-        zeros, form = usual.values * 0, _form(usual)
+        values: Any = usual.values  # dense or sparse
+        zeros, form = values * 0, _form(usual)
         first, second = (
             _stack([reply.values if _form(reply) == form else zeros for reply in side])
             for side in sides
@@ -354,7 +356,8 @@ def _digest(reply: NodeReply) -> int:
 
 def _join(tables: Sequence[_Table]) -> _Table:
     """Return the columns of several tables with the largest differences."""
-    first, second = (np.hstack([table[side] for table in tables]) for side in (0, 1))
+    first = np.hstack([table.first for table in tables])
+    second = np.hstack([table.second for table in tables])
     known = [table.known for table in tables if table.known is not None]
     if len(known) < len(tables):
         return _Table(*_choose_columns(csr_array(first), csr_array(second)), None)
