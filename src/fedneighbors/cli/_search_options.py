@@ -231,7 +231,9 @@ def _parse_query(text: str, *, source: Source, objects: "Objects") -> tuple[Any,
         names = source.schema.column_names
         if len(cells) != len(names):
             raise typer.BadParameter(f"expected the cells {', '.join(names)}, got {text!r}")
-        query = source.schema.encode_all({name: [cell] for name, cell in zip(names, cells, strict=True)})
+        query = source.schema.encode_all(
+            {name: [cell] for name, cell in zip(names, cells, strict=True)}
+        )
         return query[0], text
     if row is None:
         n_columns = 0 if source.metric.kind != "vectors" else len(objects.items[0])
