@@ -319,7 +319,7 @@ def _open_arrays(name: str, folder: Path) -> Iterator[_ReadArray]:
 
 
 def _read_array(path: Path, archive: zipfile.ZipFile, name: str) -> npt.NDArray[Any]:
-    """Check the size of an array of numbers or text, and read it."""
+    """Read an array of numbers or text, after checking its size."""
     info, limit = archive.getinfo(f"{name}.npy"), content_limit(path)
     check_content(path, info.file_size, limit)  # zipfile reads no more than this
     with archive.open(info) as member:
