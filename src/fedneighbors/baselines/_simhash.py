@@ -55,7 +55,7 @@ def count_bits(bits: Bits, labels: npt.NDArray[np.int64], n_classes: int) -> Cou
 
 
 def derive_decay(n_rows: int, n_classes: int, *, kappa: float = 1.0) -> float:
-    """Return the decay for bits that are set for half of the rows.
+    """Return the decay for bits set for half of the rows.
 
     It is gamma = exp(-2 kappa L / n): a bit is set for about n / 2 rows, n / (2 L) of each class,
     so a bit of mean load has the weight exp(-kappa). With a fixed gamma such as 0.5, weights would
