@@ -299,8 +299,10 @@ def _load_images(name: str, folder: Path) -> Dataset:
 
 
 _ReadArray = Callable[[str], npt.NDArray[Any]]
-_DAMAGED = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, KeyError, ValueError, TypeError)
-_DAMAGED += (OSError, EOFError, RuntimeError, SyntaxError, MemoryError)  # from zipfile and numpy
+_DAMAGED: tuple[type[Exception], ...] = (  # errors of zipfile and of numpy's headers
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, KeyError, ValueError, TypeError),
+    *(OSError, EOFError, RuntimeError, SyntaxError, MemoryError),
+)
 
 
 @contextmanager
