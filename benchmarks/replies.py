@@ -142,9 +142,14 @@ ROUND = encode(
 )
 
 
+def make_client(name, x, y, **others):
+    """Return a private kNN-Per client."""
+    return PrivateKNNPerParty(name, x, y, NETWORK, **others)
+
+
 def prepare_round_replies(rows):
     """Return a function that replies to one round of private training."""
-    party = PrivateKNNPerParty("north", *rows, NETWORK, privacy=DPSGD, ledger=NoLedger())
+    party = make_client("north", *rows, privacy=DPSGD, ledger=NoLedger())
     party.answer(CLASS_COUNTS)
     party._noised_n_rows = N_ROWS  # equal noise for both tables, so that they take equal steps
     party.answer(STEPS)
@@ -173,15 +178,25 @@ KINDS = {
     "FlyNN counts": (prepare_table_replies(PrivateFlyNNParty, PRIVACY, COUNTS), [*ROWS, "added"]),
     "FlyNN constants": (
         prepare_table_replies(PrivateFlyNNParty, PRIVACY, CONSTANTS),
-        ["subnormal"],
+        ["subnormal", "added"],
     ),
-    "FlyNN picks": (prepare_table_replies(PrivateFlyNNParty, PAPER, PICKS), ["constant"]),
+    "FlyNN picks": (prepare_table_replies(PrivateFlyNNParty, PAPER, PICKS), ["constant", "added"]),
     "FedPNN class sums": (
         prepare_table_replies(PrivateFedPNNParty, PRIVACY, SUMS),
         ["huge cell", "subnormal", "rare label", "added"],
     ),
-    "FedPNN cells": (prepare_table_replies(PrivateFedPNNParty, PRIVACY, CELLS), ["huge cell"]),
-    "kNN-Per round": (prepare_round_replies, ["huge cell", "subnormal", "added"]),
+    "FedPNN cells": (
+        prepare_table_replies(PrivateFedPNNParty, PRIVACY, CELLS),
+        ["huge cell", "added"],
+    ),
+    "kNN-Per counts": (
+        prepare_table_replies(make_client, DPSGD, CLASS_COUNTS),
+        ["rare label", "added"],
+    ),
+    "kNN-Per round": (
+        prepare_round_replies,
+        ["huge cell", "subnormal", "not finite", "rare label", "added"],
+    ),
     "FedKNN search": (prepare_search_replies, ["constant", "huge cell", "added"]),
 }
 

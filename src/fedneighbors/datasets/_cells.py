@@ -237,7 +237,8 @@ def _text_bytes(column: Any) -> int:
         lengths = compute.binary_length(column.dictionary if is_dictionary else column)
     except pyarrow.ArrowNotImplementedError:  # no texts
         return 0
-    return compute.sum(lengths.take(column.indices) if is_dictionary else lengths).as_py() or 0
+    lengths = lengths.take(column.indices) if is_dictionary else lengths
+    return int(compute.sum(lengths).as_py() or 0)
 
 
 def _parquet_cells(column: Any) -> list[Any]:
