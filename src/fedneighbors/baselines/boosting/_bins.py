@@ -19,14 +19,14 @@ from fedneighbors.federation._loop import Coordinator, total
 from fedneighbors.federation._messages import message
 
 _LOW_BITS = np.int64(2**63 - 1)
-_END = 0x7FF0 << 48  # key of infinity; finite numbers have keys in [-_END, _END)
+_END = 0x7FF0 << 48  # key of infinity; finite numbers have keys between -_END and _END
 MISSING_KEY = 2**63 - 1
 """Key of a missing cell."""
 
 MAX_EDGES = 254
 """Maximum number of thresholds of a column: with the bin of missing cells, bins fit into 8 bits."""
 
-_POSITIONS = 512  # cuts of a column in an exchange, at least; each is one number and the next
+_POSITIONS = 2048  # cuts of a column in an exchange, at least; each is one number and the next
 _PARTS_OF_BIN = 4  # an interval is divided while it has more than this part of a bin's rows
 
 
@@ -36,16 +36,16 @@ def keys_of(x: Floats) -> Integers:
     Examples
     --------
     >>> keys_of(np.array([-1.5, -0.0, 0.0, 5e-324])).tolist()
-    [-4609434218613702657, 0, 0, 1]
+    [-4609434218613702656, 0, 0, 1]
     """
-    bits = np.ascontiguousarray(x + 0.0).view(np.int64)
-    keys = np.where(bits < 0, bits ^ _LOW_BITS, bits)
+    bits = np.ascontiguousarray(x).view(np.int64)  # sign and magnitude
+    keys = np.where(bits < 0, -(bits & _LOW_BITS), bits)
     return np.where(np.isnan(x), MISSING_KEY, keys)
 
 
 def numbers_of(keys: Integers) -> Floats:
     """Return the numbers of keys, the inverse of :func:`keys_of`."""
-    return np.where(keys < 0, keys ^ _LOW_BITS, keys).view(np.float64)
+    return np.where(keys < 0, -np.abs(keys).view(np.float64), keys.view(np.float64))
 
 
 @dataclass(frozen=True)

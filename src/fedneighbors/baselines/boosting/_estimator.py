@@ -157,13 +157,17 @@ class FederatedBoostingClassifier(ClassifierMixin, _FederatedBoosting):  # type:
     The federated form of scikit-learn's ``HistGradientBoostingClassifier``, with its defaults. The
     model equals that of the pooled rows bit for bit, since parties send only sums of integers.
 
-    Parties send, and the coordinator sees, unless sums are masked, from each party: column names and
-    labels; the number of rows of each class, among training and held-out rows; for each column the
-    numbers of values below cuts that close in on quantiles and on frequent values; for each node of
-    each tree, and each bin of each column, the number of rows and the sums of their gradients and
-    Hessians; and the held-out loss of each iteration. Under masked sums it sees these only as sums
-    over all parties, except for names and labels. A node of few rows reveals values of single rows
-    even then. There is no privacy budget.
+    Each party sends its column names and labels, and then numbers that are summed over parties:
+
+    - of each class, the number of training rows and of held-out rows;
+    - of each column, the numbers of values below cuts, which close in on quantiles and on frequent
+      values;
+    - of each bin of each column, in each node of each tree, the number of rows and the sums of
+      their gradients and Hessians;
+    - the held-out loss after each iteration.
+
+    Under masked sums the coordinator sees only their totals, otherwise each party's numbers. Either
+    way, it sees nodes of few rows, and these reveal single rows. There is no privacy budget.
 
     Parameters
     ----------

@@ -32,6 +32,7 @@ from fedneighbors.kernels.boosting._trees import add_values
 from fedneighbors.tabular._ownership import TableParty
 from fedneighbors.tabular._schema import Label, Receipt, SchemaReply, check_n_classes
 
+
 @message
 class BoostingSchemaRequest:
     """Request for the schema; with labels unless they are numbers to predict."""
@@ -188,7 +189,7 @@ class HistogramRequest:
         Finished trees.
     splits : int64 array of shape (n_splits, 5)
         Splits so far: tree of the iteration, node, column, last bin of the left child, and 1 if
-        missing cells go left. The children of a tree's k-th split are its nodes 2 k + 1 and 2 k + 2.
+        missing cells go left. Split k of a tree creates its nodes 2 k + 1 and 2 k + 2.
     nodes : int64 array of shape (n_nodes, 2)
         Tree and node of each requested histogram.
     """

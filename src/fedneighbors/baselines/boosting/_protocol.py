@@ -17,7 +17,7 @@ import numpy as np
 from fedneighbors._typing import Floats
 from fedneighbors.baselines.boosting._bins import MAX_EDGES, Holdout, agree_bins
 from fedneighbors.baselines.boosting._growth import GrowthLimits, grow_trees, request_histograms
-from fedneighbors.baselines.boosting._model import BoostingModel, Trees, count_scores
+from fedneighbors.baselines.boosting._model import BoostingModel, Trees
 from fedneighbors.baselines.boosting._party import (
     BoostingPlan,
     BoostingRelease,
