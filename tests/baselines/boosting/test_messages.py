@@ -192,7 +192,7 @@ class LyingParty(BoostingParty):
 @pytest.mark.parametrize(
     ("kind", "change"),
     [
-        (TargetReply, lambda reply: replace(reply, counts=reply.counts - 9)),
+        (TargetReply, lambda reply: replace(reply, counts=reply.counts - 99)),
         (TargetReply, lambda reply: replace(reply, counts=reply.counts[:1])),
         (TargetReply, lambda reply: replace(reply, sums=reply.sums[:, :1])),
         (RankReply, lambda reply: RankReply(reply.counts[1:])),
@@ -210,7 +210,7 @@ def test_false_replies_end_the_training(kind, change, sums):
     parties = [LyingParty(name, x, y, change=maybe) for name in "abc"]
 
     with pytest.raises(ProtocolError):
-        run(coordinate(BoostingSettings(min_samples_leaf=1)), parties, sums=sums)
+        run(coordinate(BoostingSettings(max_iter=1)), parties, sums=sums)
 
 
 def test_other_columns_are_named():

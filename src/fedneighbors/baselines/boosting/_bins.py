@@ -7,7 +7,7 @@ number. The bins depend only on the sums, so that they equal those of the pooled
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -113,46 +113,40 @@ class RankRequest:
             raise ValueError(f"expected counts of {len(self.cuts)} cuts")
 
 
+def sum_replies(request: Any, during: str) -> Coordinator[Any]:
+    """Request a sum over all parties, and check it like a reply."""
+    replies = yield total(request)
+    summed = replies.summed(during)
+    try:
+        request.check("all", summed)  # nothing else validates a masked sum
+    except ValueError as error:
+        raise ProtocolError(f"{during}: {error}") from None
+    return summed
+
+
 class _Intervals:
     """Intervals of one column: their bounds, and the number of keys below each bound."""
 
     def __init__(self, max_bins: int) -> None:
         self._max_bins = max_bins
-        self._bounds = np.array([-_END, _END])
-        self._below = np.zeros(2, np.int64)
-        self.cuts = np.append(self._divide(np.zeros(1, np.int64)), _END)
+        whole = np.array([-_END, _END])
+        self.cuts = np.append(_divide(whole[:1], whole[1:]), _END)
+        self._bounds, self._below = whole[:1], np.zeros(1, np.int64)
 
     def refine(self, counts: Integers) -> None:
         """Divide the intervals at the cuts, and choose the next cuts."""
         bounds = np.concatenate([self._bounds, self.cuts])
-        below = np.concatenate([self._below, counts])
-        self._bounds, last = np.unique(bounds[::-1], return_index=True)
-        self._below = below[::-1][last]  # of equal bounds, the new count
+        order = np.argsort(bounds, kind="stable")
+        self._bounds = bounds[order]
+        self._below = np.concatenate([self._below, counts])[order]
         sizes = np.diff(self._below)
         if (sizes < 0).any():
             raise ProtocolError("counts of values below ascending cuts do not ascend")
         limit = max(1, int(self._below[-1]) // (_PARTS_OF_BIN * self._max_bins))
-        self.cuts = self._divide(np.flatnonzero((sizes > limit) & (self._widths() > 1)))
-
-    def _widths(self) -> npt.NDArray[np.uint64]:
-        """Return the number of keys in each interval; it may exceed 2**63."""
-        return np.diff(self._bounds.view(np.uint64))
-
-    def _divide(self, chosen: Integers) -> Integers:
-        """Return new cuts in chosen intervals."""
-        n_parts = max(2, _POSITIONS // max(1, len(chosen)))
-        low, high = self._bounds[chosen], self._bounds[chosen + 1]
-        # multiples of a power of two: short fractions and integers are among them, and are cut out
-        # at once by the next key
-        lengths = np.frexp(self._widths()[chosen].astype(np.float64))[1]
-        shifts = np.maximum(0, lengths - n_parts.bit_length()).astype(np.int64)
-        first = -(-low >> shifts)
-        sizes = -(-high >> shifts) - first
-        offsets = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        numbers = (np.repeat(first, sizes) + offsets) << np.repeat(shifts, sizes)
-        low, high = np.tile(np.repeat(low, sizes), 2), np.tile(np.repeat(high, sizes), 2)
-        cuts = np.concatenate([numbers, numbers + 1])
-        return np.unique(cuts[(cuts > low) & (cuts < high)])
+        chosen = np.flatnonzero(
+            (sizes > limit) & (_widths(self._bounds[:-1], self._bounds[1:]) > 1)
+        )
+        self.cuts = _divide(self._bounds[chosen], self._bounds[chosen + 1])
 
     def edges(self) -> Floats:
         """Return thresholds between bins of about equal numbers of rows."""
@@ -173,6 +167,28 @@ class _Intervals:
         return np.where((low <= middle) & (middle < high), middle, low)
 
 
+def _widths(low: Integers, high: Integers) -> npt.NDArray[np.uint64]:
+    """Return the number of keys in each interval; it may exceed 2**63."""
+    return high.view(np.uint64) - low.view(np.uint64)
+
+
+def _divide(low: Integers, high: Integers) -> Integers:
+    """Return ascending cuts of intervals, which ascend and do not overlap."""
+    n_parts = max(2, _POSITIONS // max(1, len(low)))
+    # multiples of a power of two: short fractions and integers are among them, and are cut out at
+    # once by the next key
+    lengths = np.frexp(_widths(low, high).astype(np.float64))[1]
+    shifts = np.maximum(0, lengths - n_parts.bit_length()).astype(np.int64)
+    first = -(-low >> shifts)
+    sizes = -(-high >> shifts) - first
+    offsets = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    numbers = (np.repeat(first, sizes) + offsets) << np.repeat(shifts, sizes)
+    cuts = np.column_stack([numbers, numbers + 1]).ravel()
+    is_inside = (cuts > np.repeat(low, 2 * sizes)) & (cuts < np.repeat(high, 2 * sizes))
+    cuts = cuts[is_inside]
+    return cuts[np.diff(cuts, prepend=-_END) > 0]
+
+
 def agree_bins(n_features: int, *, max_bins: int, holdout: Holdout) -> Coordinator[list[Floats]]:
     """Return the thresholds between the bins of each column.
 
@@ -189,9 +205,7 @@ def agree_bins(n_features: int, *, max_bins: int, holdout: Holdout) -> Coordinat
             starts[:-1],
             np.concatenate([columns[j].cuts for j in open_columns]),
         )
-        replies = yield total(request)
-        summed = replies.summed("the counts of values")
-        request.check("all", summed)
+        summed = yield from sum_replies(request, "the counts of values")
         for j, counts in zip(open_columns, np.split(summed.counts, starts[1:-1]), strict=True):
             columns[j].refine(counts)
         open_columns = [j for j in open_columns if len(columns[j].cuts)]

@@ -290,7 +290,8 @@ class FederatedBoostingClassifier(ClassifierMixin, _FederatedBoosting):  # type:
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """Predict the most probable class; ties go to the lower class."""
-        return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
+        best = self.predict_proba(X).argmax(axis=1)
+        return np.asarray(self.classes_[best])
 
 
 class FederatedBoostingRegressor(RegressorMixin, _FederatedBoosting):  # type: ignore[misc]

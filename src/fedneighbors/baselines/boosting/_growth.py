@@ -7,17 +7,17 @@ of growth one split at a time.
 """
 
 import heapq
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from fedneighbors._typing import Integers
+from fedneighbors.baselines.boosting._bins import sum_replies
 from fedneighbors.baselines.boosting._model import Trees
 from fedneighbors.baselines.boosting._party import BoostingPlan, HistogramReply, HistogramRequest
 from fedneighbors.errors import ProtocolError
-from fedneighbors.federation._loop import Coordinator, total
+from fedneighbors.federation._loop import Coordinator
 from fedneighbors.kernels.boosting._splits import Split, find_split
 
 
@@ -77,7 +77,7 @@ class _GrowingTree:
         self._limits = limits
         self._n_nodes = 1
         self._n_left = limits.max_leaves - 1  # splits that may still be made
-        sums = histogram[: self._starts[1]].sum(axis=0) if plan.n_features else (0, 0, 0)
+        sums = histogram[: self._starts[1]].sum(axis=0)
         self._root = _Node(0, 1, *map(int, sums))
         self._made: set[int] = set()  # numbers of the nodes whose split is final
         self._candidates: list[tuple[float, int, _Node]] = []
@@ -91,7 +91,6 @@ class _GrowingTree:
             node.depth < limits.max_depth
             and node.n_rows >= 2 * limits.min_rows
             and node.hessian >= 2 * limits.min_hessian
-            and self._plan.n_features > 0
         )
 
     def measure(self, node: _Node, histogram: Integers) -> None:
@@ -124,14 +123,11 @@ class _GrowingTree:
 
         A node below a candidate counts with the least gain on its path.
         """
-        ranked = list[tuple[float, int, _Node]]()
-        stack = [(math.inf, node) for *_, node in self._candidates]
-        while stack:
-            bound, node = stack.pop()
-            if node.split is not None:
-                bound = min(bound, node.split.gain)
-                ranked.append((-bound, node.place, node))
-                stack += [(bound, child) for child in node.children or ()]
+        ranked = list(self._candidates)
+        for key, _, node in ranked:  # grows
+            for child in node.children or ():
+                if child.split is not None:
+                    ranked.append((max(key, -child.split.gain), child.place, child))
         return [node for *_, node in heapq.nsmallest(self._n_left - 1, ranked)]
 
     def _make(self, node: _Node) -> None:
@@ -238,10 +234,7 @@ def request_histograms(
     request = HistogramRequest(
         plan, trees, np.array(splits, np.int64).reshape(-1, 5), np.array(nodes, np.int64)
     )
-    replies = yield total(request)
-    summed: HistogramReply = replies.summed("the histograms")
-    if summed.histograms.shape != request.reply_shape:  # nothing else validates a masked sum
-        raise ProtocolError("the summed histograms are not of the requested nodes")
+    summed: HistogramReply = yield from sum_replies(request, "the histograms")
     return summed
 
 

@@ -48,7 +48,7 @@ class Trees:
         if not np.isfinite(self.values).all() or np.isnan(self.thresholds).any():
             raise ValueError("a value or threshold of a tree is not a number")
         ends = np.append(self.roots[1:], n_nodes)
-        if (self.roots[:1] != 0).any() or (ends <= self.roots).any() or (n_nodes and not len(ends)):
+        if len(self.roots) == 0 < n_nodes or self.roots[:1].any() or (ends <= self.roots).any():
             raise ValueError("roots of trees must ascend from 0")
         # a child follows its parent within the tree, so that each walk ends at a leaf
         inner = np.flatnonzero(self.features >= 0)

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fedneighbors._typing import Floats
-from fedneighbors.baselines.boosting._bins import MAX_EDGES, Holdout, agree_bins
+from fedneighbors.baselines.boosting._bins import MAX_EDGES, Holdout, agree_bins, sum_replies
 from fedneighbors.baselines.boosting._growth import GrowthLimits, grow_trees, request_histograms
 from fedneighbors.baselines.boosting._model import BoostingModel, Trees
 from fedneighbors.baselines.boosting._party import (
@@ -26,7 +26,7 @@ from fedneighbors.baselines.boosting._party import (
     TargetRequest,
 )
 from fedneighbors.errors import DataError, ProtocolError
-from fedneighbors.federation._loop import Coordinator, gather, total
+from fedneighbors.federation._loop import Coordinator, gather
 from fedneighbors.tabular._schema import (
     JointSchema,
     Label,
@@ -149,13 +149,14 @@ def coordinate(settings: BoostingSettings) -> Coordinator[BoostingModel]:
     PartyMissing
         If a party does not answer; no model is trained.
     DataError
-        If there are no rows, or fewer than two classes.
+        If there are no rows or columns, or fewer than two classes.
     ProtocolError
         If a reply contradicts the request.
     """
     schema = yield from _agree_on_schema(settings)
     holdout = Holdout(settings.validation_fraction, settings.seed)
-    target = yield from _sum_target(schema.classes, holdout)
+    request = TargetRequest(schema.classes, holdout)
+    target = yield from sum_replies(request, "the sums of the target")
     n_rows = int(target.counts.sum())
     stops_early = settings.early_stopping
     if stops_early == "auto":
@@ -163,11 +164,11 @@ def coordinate(settings: BoostingSettings) -> Coordinator[BoostingModel]:
     if not stops_early:
         holdout = Holdout(0.0, settings.seed)
         target = TargetReply(*(_move_to_training(part) for part in vars(target).values()))
-    if not target.counts[0].any():
-        raise DataError("no party has a row to train on; add rows")
+    if not target.counts[0].any() or not schema.n_features:
+        raise DataError("expected a row and a column to train on, found none; add some")
     edges = yield from agree_bins(schema.n_features, max_bins=settings.max_bins, holdout=holdout)
     plan = _make_plan(settings, schema.classes, target, edges, holdout)
-    trees = yield from _train(settings, plan, int(target.counts[1].sum()))
+    trees = yield from _train(settings, plan, *map(int, target.counts.sum(axis=1)))
     model = BoostingModel(
         schema.classes, schema.n_features, plan.baseline, trees, schema.feature_names
     )
@@ -186,17 +187,6 @@ def _agree_on_schema(settings: BoostingSettings) -> Coordinator[JointSchema]:
     replies = yield gather(BoostingSchemaRequest(with_labels))
     schemas = replies.complete("the schema").each
     return agree(schemas) if with_labels else agree_columns(schemas)
-
-
-def _sum_target(classes: tuple[Label, ...], holdout: Holdout) -> Coordinator[TargetReply]:
-    request = TargetRequest(classes, holdout)
-    replies = yield total(request)
-    summed: TargetReply = replies.summed("the sums of the target")
-    try:
-        request.check("all", summed)  # nothing else validates a masked sum
-    except ValueError as error:
-        raise ProtocolError(f"the sums of the target: {error}") from None
-    return summed
 
 
 def _make_plan(
@@ -258,7 +248,9 @@ def _class_baseline(totals: Floats) -> Floats:
     return np.log(shares)
 
 
-def _train(settings: BoostingSettings, plan: BoostingPlan, n_held_out: int) -> Coordinator[Trees]:
+def _train(
+    settings: BoostingSettings, plan: BoostingPlan, n_rows: int, n_held_out: int
+) -> Coordinator[Trees]:
     """Grow the trees, until the held-out loss does not fall or there is none left."""
     is_class = bool(plan.classes)
     limits = GrowthLimits(
@@ -276,6 +268,8 @@ def _train(settings: BoostingSettings, plan: BoostingPlan, n_held_out: int) -> C
     roots = [(tree, 0) for tree in range(plan.n_scores)]
     for _ in range(settings.max_iter):
         reply = yield from request_histograms(plan, trees, (), roots)
+        if (reply.histograms[:, : plan.bin_starts[1], 2].sum(axis=1) != n_rows).any():
+            raise ProtocolError("the numbers of rows in histogram and target differ")
         if n_held_out:
             losses.append(reply.loss * loss_unit / n_held_out)
             if _has_stalled(losses, settings.n_iter_no_change, settings.tol):
