@@ -17,7 +17,7 @@ OWNERS = np.where(np.arange(len(Y)) % 3 == 0, "south", "north")
 
 
 @parametrize_with_checks(
-    [FederatedBoostingClassifier(max_iter=3), FederatedBoostingRegressor(max_iter=3)]
+    [FederatedBoostingClassifier(max_iter=3), FederatedBoostingRegressor(0.3, max_iter=5)]
 )
 def test_estimators_pass_the_scikit_learn_checks(estimator, check):
     check(estimator)

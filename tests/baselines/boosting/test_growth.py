@@ -56,7 +56,7 @@ def test_trees_equal_growth_one_split_at_a_time(seed, n_classes):
     plan = BoostingPlan(
         classes=tuple(range(n_classes)),
         weights=np.ones(n_classes),
-        baseline=np.zeros(1 if n_classes == 2 else n_classes),
+        intercept=np.zeros(1 if n_classes == 2 else n_classes),
         factor=FACTOR,
         limit=2.0**50,
         loss_factor=FACTOR,

@@ -25,7 +25,7 @@ NONE = Holdout(0.0, 0)
 PLAN = BoostingPlan(
     classes=("ill", "well"),
     weights=np.ones(2),
-    baseline=np.zeros(1),
+    intercept=np.zeros(1),
     factor=2.0**20,
     limit=2.0**40,
     loss_factor=2.0**20,
@@ -57,8 +57,8 @@ def test_messages_survive_encoding():
     [
         {"weights": np.ones(3)},
         {"weights": np.array([1.0, -1.0])},
-        {"baseline": np.zeros(2)},
-        {"baseline": np.array([np.nan])},
+        {"intercept": np.zeros(2)},
+        {"intercept": np.array([np.nan])},
         {"factor": 0.0},
         {"limit": -1.0},
         {"starts": np.array([0, 2])},
@@ -123,9 +123,9 @@ def test_trees_that_could_not_be_walked_are_rejected(change):
     "change",
     [
         {"n_features": 0},
-        {"baseline": np.zeros(2)},
+        {"intercept": np.zeros(2)},
         {"classes": ("a", "b", "c")},
-        {"baseline": np.array([np.inf])},
+        {"intercept": np.array([np.inf])},
         {"feature_names": ("a",)},
     ],
 )

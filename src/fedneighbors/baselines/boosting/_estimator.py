@@ -118,7 +118,7 @@ class _FederatedBoosting(BaseEstimator, ABC):  # type: ignore[misc]
 
     def _set_model(self, model: BoostingModel, *, like: npt.NDArray[Any]) -> None:
         self.model_ = model
-        self.n_iter_ = len(model.trees.roots) // len(model.baseline)
+        self.n_iter_ = len(model.trees.roots) // len(model.intercept)
         if model.classes:
             self.classes_ = label_array(model.classes, like=like)
 

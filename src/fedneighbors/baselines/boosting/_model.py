@@ -93,7 +93,7 @@ class BoostingModel(ModelFile):
         Labels, ascending; empty for regression.
     n_features : int
         Number of columns.
-    baseline : float64 array of shape (n_scores,)
+    intercept : float64 array of shape (n_scores,)
         Scores before the first tree. Two classes and regression have one score.
     trees : Trees
         Tree t adds to score t modulo the number of scores.
@@ -105,15 +105,15 @@ class BoostingModel(ModelFile):
 
     classes: tuple[Label, ...]
     n_features: int
-    baseline: Floats
+    intercept: Floats
     trees: Trees
     feature_names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         check_n_classes(len(self.classes))
-        if self.baseline.shape != (count_scores(self.classes),):
+        if self.intercept.shape != (count_scores(self.classes),):
             raise ValueError("the number of scores does not fit the classes")
-        if not np.isfinite(self.baseline).all():
+        if not np.isfinite(self.intercept).all():
             raise ValueError("a score is not finite")
         if self.n_features < self.trees.n_features:
             raise ValueError("a tree uses a column that the table does not have")
@@ -122,7 +122,7 @@ class BoostingModel(ModelFile):
 
     def scores(self, x: Floats) -> Floats:
         """Return the scores of rows, shape (n_rows, n_scores)."""
-        scores = np.tile(self.baseline, (len(x), 1))
+        scores = np.tile(self.intercept, (len(x), 1))
         add_values(np.ascontiguousarray(x, np.float64), self.trees, first=0, scores=scores)
         return scores
 

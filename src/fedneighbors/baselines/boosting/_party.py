@@ -88,7 +88,7 @@ class BoostingPlan:
         Labels, ascending; empty for regression.
     weights : float64 array of shape (n_classes,)
         Weights of the rows of each class; empty for regression.
-    baseline : float64 array of shape (n_scores,)
+    intercept : float64 array of shape (n_scores,)
         Scores before the first tree.
     factor : float
         Steps per unit of a gradient, a power of two: gradients are rounded to integers, so that
@@ -107,7 +107,7 @@ class BoostingPlan:
 
     classes: tuple[Label, ...]
     weights: Floats
-    baseline: Floats
+    intercept: Floats
     factor: float
     limit: float
     loss_factor: float
@@ -119,8 +119,8 @@ class BoostingPlan:
         check_n_classes(len(self.classes))
         if self.weights.shape != (len(self.classes),) or not (self.weights >= 0).all():
             raise ValueError("expected a weight for each class")
-        if self.baseline.shape != (self.n_scores,) or not np.isfinite(self.baseline).all():
-            raise ValueError("expected a finite baseline for each score")
+        if self.intercept.shape != (self.n_scores,) or not np.isfinite(self.intercept).all():
+            raise ValueError("expected a finite intercept for each score")
         for number in (self.factor, self.limit, self.loss_factor):
             if not number > 0:
                 raise ValueError("factors and limit of gradients must be above 0")
@@ -361,7 +361,7 @@ class _Training:
 
     def _restart(self) -> None:
         self._trees = Trees.empty()
-        self._scores = [np.tile(self._plan.baseline, (len(x), 1)) for x in self._x]
+        self._scores = [np.tile(self._plan.intercept, (len(x), 1)) for x in self._x]
         self._differentiate()
 
     def _differentiate(self) -> None:

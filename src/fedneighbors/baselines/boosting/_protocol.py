@@ -170,7 +170,7 @@ def coordinate(settings: BoostingSettings) -> Coordinator[BoostingModel]:
     plan = _make_plan(settings, schema.classes, target, edges, holdout)
     trees = yield from _train(settings, plan, *map(int, target.counts.sum(axis=1)))
     model = BoostingModel(
-        schema.classes, schema.n_features, plan.baseline, trees, schema.feature_names
+        schema.classes, schema.n_features, plan.intercept, trees, schema.feature_names
     )
     replies = yield gather(BoostingRelease(model))
     replies.complete("the model")
@@ -200,7 +200,7 @@ def _make_plan(
     n_rows = int(target.counts[0].sum())
     if classes:
         weights = _class_weights(settings.class_weight, classes, target.counts[0])
-        baseline = _class_baseline(weights * target.counts[0])
+        intercept = _class_intercept(weights * target.counts[0])
         total_weight = float(weights @ target.counts.sum(axis=0))
         unit = 2.0 ** math.frexp(total_weight / target.counts.sum())[1]
         n_bits = _SUM_BITS - math.frexp(total_weight / unit)[1]
@@ -210,7 +210,7 @@ def _make_plan(
         mean, deviation = mean_and_deviation(
             MomentsReply(n_rows, target.sums[:1], target.squares[:1])
         )
-        baseline = mean
+        intercept = mean
         unit = 2.0 ** math.frexp(deviation[0])[1] if deviation[0] else 1.0
         # a number is at most sqrt(n_rows) deviations from the mean; two bits are to spare
         n_bits = math.floor(_SUM_BITS - 1.5 * math.log2(n_rows)) - 2
@@ -219,7 +219,7 @@ def _make_plan(
     return BoostingPlan(
         classes=classes,
         weights=weights,
-        baseline=baseline,
+        intercept=intercept,
         factor=2.0 ** min(n_bits, _MAX_STEP_BITS) / unit,
         limit=2.0**_SUM_BITS / n_rows,
         loss_factor=2.0**n_loss_bits / (unit if classes else 1.0),
@@ -240,7 +240,7 @@ def _class_weights(setting: Any, classes: tuple[Label, ...], counts: Any) -> Flo
     return np.array([float(setting.get(str(label), 1.0)) for label in classes])
 
 
-def _class_baseline(totals: Floats) -> Floats:
+def _class_intercept(totals: Floats) -> Floats:
     """Return log-odds, or the log of each class share."""
     shares = np.maximum(totals / totals.sum(), 1e-12)  # held-out rows may be all of a class
     if len(shares) == 2:
