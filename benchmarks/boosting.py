@@ -28,7 +28,7 @@ MODELS = {
 
 
 def score(model, x, y):
-    """Return the ROC-AUC, for several classes the mean of each against the rest."""
+    """Return the ROC-AUC, the mean over classes of each against the rest."""
     probabilities = model.predict_proba(x)
     scores = probabilities[:, 1] if probabilities.shape[1] == 2 else probabilities
     return roc_auc_score(y, scores, multi_class="ovr")

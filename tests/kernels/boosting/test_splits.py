@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedneighbors.kernels.boosting._splits import Split, find_split
+from fedneighbors.kernels.boosting._splits import NodeSplit, find_split
 from tests.naive.boosting import splits as naive
 
 GRADIENTS = st.sampled_from([0, 1, -1, 3, 2**55, -(2**55), 2**53 + 1]) | st.integers(-99, 99)
@@ -59,7 +59,7 @@ def search(*columns, min_rows=1):
 def test_missing_cells_go_to_the_better_side():
     column = [(-4, 2), (4, 2), (-6, 3)]
 
-    assert search(column) == Split(28.0 - 36 / 7, 0, 0, True, -10, 5, 5)
+    assert search(column) == NodeSplit(28.0 - 36 / 7, 0, 0, True, -10, 5, 5)
 
 
 def test_missing_cells_can_be_split_from_all_values():

@@ -2,7 +2,7 @@
 
 
 def sum_bins(bins, starts, rows, gradients, hessians):
-    """Return a list of [gradient, Hessian, rows] for each bin of each column."""
+    """Return the sums [gradient, Hessian, rows] of each bin."""
     result = [[0, 0, 0] for _ in range(starts[-1])]
     for j, column in enumerate(bins):
         for row in rows:

@@ -21,7 +21,7 @@ def exp(number):
 
 
 def class_gradients(scores, labels, weights, factor):
-    """Return lists of gradients and of Hessians in steps, one list for each score."""
+    """Return lists of gradients and of Hessians for each score."""
     gradients, hessians = [], []
     for k in range(len(scores[0])):
         target = 1 if len(scores[0]) == 1 else k
@@ -38,7 +38,7 @@ def class_gradients(scores, labels, weights, factor):
 
 
 def class_losses(scores, labels, weights):
-    """Return the sum of the log losses as a fraction, each at most 1024 nats."""
+    """Return the sum of the log losses, each at most 1024 nats."""
     total = Fraction(0)
     for row, label in zip(scores, labels, strict=True):
         full = [0.0, row[0]] if len(row) == 1 else row

@@ -267,7 +267,7 @@ class FederatedBoostingClassifier(ClassifierMixin, _FederatedBoosting):  # type:
             raise DataError("expected at least two classes, got one class; add rows of another")
 
     def decision_function(self, X: Any) -> Floats:
-        """Return log-odds of the second of two classes, or a score for each class.
+        """Return log-odds of the second class, or a score for each class.
 
         Parameters
         ----------

@@ -18,7 +18,7 @@ from fedneighbors.baselines.boosting._model import Trees
 from fedneighbors.baselines.boosting._party import BoostingPlan, HistogramReply, HistogramRequest
 from fedneighbors.errors import ProtocolError
 from fedneighbors.federation._loop import Coordinator
-from fedneighbors.kernels.boosting._splits import Split, find_split
+from fedneighbors.kernels.boosting._splits import NodeSplit, find_split
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class _Node:
     hessian: int
     n_rows: int
     histogram: Integers | None = None
-    split: Split | None = None
+    split: NodeSplit | None = None
     children: "tuple[_Node, _Node] | None" = None
 
     @property
@@ -185,7 +185,7 @@ class _GrowingTree:
 def grow_trees(
     plan: BoostingPlan, trees: Trees, roots: Integers, limits: GrowthLimits
 ) -> Coordinator[Trees]:
-    """Grow the trees of an iteration from the histograms of their roots.
+    """Build the trees of an iteration from the histograms of their roots.
 
     Parameters
     ----------

@@ -148,14 +148,14 @@ class BoostingPlan:
 
     @cached_property
     def bin_starts(self) -> Integers:
-        """Return the first bin of each column, and the number of all bins.
+        """Return each column's first bin, and the number of all bins.
 
         A column has one bin more than thresholds, and one for its missing cells.
         """
         return self.starts + 2 * np.arange(len(self.starts))
 
     def threshold(self, feature: int, cut: int) -> float:
-        """Return the threshold after a bin; infinity after the last bin of values."""
+        """Return the threshold after a bin, infinity after the last one."""
         position = int(self.starts[feature]) + cut
         return float(self.edges[position]) if position < self.starts[feature + 1] else math.inf
 
@@ -266,7 +266,7 @@ class BoostingParty(TableParty):
     )
     model: BoostingModel | None
     _sorted: tuple[Holdout, Integers] | None = None
-    _training: "_Training | None" = None
+    _training: "_TrainingState | None" = None
 
     def answer(self, request: Message) -> Message:
         """Return the reply to one of the requests in ``accepts``."""
@@ -285,7 +285,7 @@ class BoostingParty(TableParty):
         raise Refused("unknown request")
 
     def _target(self, classes: tuple[Label, ...]) -> Integers | Floats:
-        """Return the class of each row as a position, or the number to predict."""
+        """Return each row's class as a position, or its number."""
         if classes:
             return self._positions(classes)
         try:
@@ -333,13 +333,15 @@ class BoostingParty(TableParty):
             raise Refused("the histograms would take too much time")
         training = self._training
         if training is None or not training.has_plan(plan):
-            training = _Training(plan, np.asarray(self._x, np.float64), self._target(plan.classes))
+            training = _TrainingState(
+                plan, np.asarray(self._x, np.float64), self._target(plan.classes)
+            )
             self._training = training
         training.follow(request.trees, request.splits)
         return training.reply(request)
 
 
-class _Training:
+class _TrainingState:
     """Scores, gradients and rows of nodes of one party during a training."""
 
     def __init__(self, plan: BoostingPlan, x: Floats, target: npt.NDArray[Any]) -> None:
@@ -385,7 +387,7 @@ class _Training:
         self._splits = np.zeros((0, 5), np.int64)
 
     def follow(self, trees: Trees, splits: Integers) -> None:
-        """Move on to finished trees and splits; start over if others are known."""
+        """Apply finished trees and splits; start over if others are known."""
         n_known, n_trees = len(self._trees.roots), len(trees.roots)
         if trees is not self._trees and not _begins_with(trees, self._trees):
             self._restart()

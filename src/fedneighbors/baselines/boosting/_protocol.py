@@ -134,7 +134,7 @@ def _check_integer(name: str, value: Any, low: int, high: float = math.inf) -> N
 
 
 def coordinate(settings: BoostingSettings) -> Coordinator[BoostingModel]:
-    """Train one model over all parties, equal to that of their pooled rows.
+    """Train one model, equal to that of the pooled rows.
 
     Yields
     ------
@@ -251,7 +251,7 @@ def _class_intercept(totals: Floats) -> Floats:
 def _train(
     settings: BoostingSettings, plan: BoostingPlan, n_rows: int, n_held_out: int
 ) -> Coordinator[Trees]:
-    """Grow the trees, until the held-out loss does not fall or there is none left."""
+    """Build all trees, or as many as lower the held-out loss."""
     is_class = bool(plan.classes)
     limits = GrowthLimits(
         max_leaves=settings.max_leaf_nodes,
@@ -280,7 +280,7 @@ def _train(
 
 
 def _has_stalled(losses: list[float], patience: int, tol: float) -> bool:
-    """Return whether none of the last losses is below the one before them."""
+    """Return whether no recent loss is below the one before them."""
     if len(losses) <= patience:
         return False
     return min(losses[-patience:]) >= losses[-patience - 1] - tol

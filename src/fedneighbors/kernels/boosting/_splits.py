@@ -10,7 +10,7 @@ from fedneighbors._typing import Integers
 _MIN_RELATIVE_GAIN = 2.0**-44
 
 
-class Split(NamedTuple):
+class NodeSplit(NamedTuple):
     """Best split of a node.
 
     Attributes
@@ -77,7 +77,7 @@ def _find(histogram: Any, starts: Any, l2: float, min_hessian: int, min_rows: in
 
 def find_split(
     histogram: Integers, starts: Integers, *, l2: float, min_hessian: int, min_rows: int
-) -> Split | None:
+) -> NodeSplit | None:
     """Return the split with the largest gain, or None.
 
     Ties go to the lower column, then to missing cells on the right, then to the lower bin.
@@ -99,4 +99,4 @@ def find_split(
     gain, best, (feature, cut, *rest) = _find(histogram, starts, l2, min_hessian, min_rows)
     if not gain > _MIN_RELATIVE_GAIN * best:
         return None
-    return Split(gain, feature, cut, *rest)
+    return NodeSplit(gain, feature, cut, *rest)
