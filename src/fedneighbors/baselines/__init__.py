@@ -6,6 +6,8 @@ The estimators are imported on first use; training networks needs the extra ``to
 from fedneighbors._lazy import lazy_names
 
 _MODULES = {
+    "FederatedBoostingClassifier": "fedneighbors.baselines.boosting._estimator",
+    "FederatedBoostingRegressor": "fedneighbors.baselines.boosting._estimator",
     "FederatedDiscriminantClassifier": "fedneighbors.baselines._discriminant",
     "FederatedNaiveBayes": "fedneighbors.baselines._tabular",
     "FederatedLDA": "fedneighbors.baselines._tabular",

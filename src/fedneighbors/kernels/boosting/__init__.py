@@ -1,0 +1,1 @@
+"""Kernels of gradient boosting: histograms, splits, losses and trees."""

@@ -1,0 +1,63 @@
+"""Sums of integer gradients by bin of each column."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from fedneighbors._typing import Integers
+
+
+@njit(cache=True, nogil=True)
+def _add_rows(bins: Any, starts: Any, rows: Any, gradients: Any, hessians: Any, out: Any) -> None:
+    for j in range(starts.size - 1):
+        column = bins[j]
+        first = starts[j]
+        for i in range(rows.size):
+            cell = first + column[rows[i]]
+            out[cell, 0] += gradients[i]
+            out[cell, 1] += hessians[i]
+            out[cell, 2] += 1
+
+
+@njit(cache=True, nogil=True)
+def _add_gradients(bins: Any, starts: Any, rows: Any, gradients: Any, out: Any) -> None:
+    for j in range(starts.size - 1):
+        column = bins[j]
+        first = starts[j]
+        for i in range(rows.size):
+            cell = first + column[rows[i]]
+            out[cell, 0] += gradients[i]
+            out[cell, 2] += 1
+
+
+def sum_bins(
+    bins: npt.NDArray[np.uint8],
+    starts: Integers,
+    rows: npt.NDArray[np.intp],
+    gradients: Integers,
+    hessians: Integers | None,
+    *,
+    out: Integers,
+) -> None:
+    """Add the gradients, Hessians and numbers of rows to their bins.
+
+    Parameters
+    ----------
+    bins : uint8 array of shape (n_features, n_rows)
+        Bin of each cell, below the column's number of bins.
+    starts : int64 array of shape (n_features + 1,)
+        First bin of each column in ``out``, and the total number of bins.
+    rows : intp array of shape (n_selected,)
+        Indices of the rows to sum.
+    gradients, hessians : int64 arrays of shape (n_rows,)
+        Integers whose sums fit into 64 bits. None for Hessians of 1 in each row, which are not
+        added.
+    out : int64 array of shape (n_bins, 3)
+        Sum of gradients, sum of Hessians and number of rows of each bin; changed in place.
+    """
+    if hessians is None:
+        _add_gradients(bins, starts, rows, gradients[rows], out)
+    else:
+        _add_rows(bins, starts, rows, gradients[rows], hessians[rows], out)
