@@ -9,6 +9,7 @@ import typer
 from sklearn.datasets import load_breast_cancer, load_iris
 from typer.testing import CliRunner
 
+from fedneighbors.cli._files import Files
 from fedneighbors.cli._main import app
 from fedneighbors.cli._splits import read_data
 from fedneighbors.datasets import Schema, Table, load, read_rows
@@ -265,7 +266,7 @@ def test_openml_is_used_only_with_its_prefix(monkeypatch):
     monkeypatch.setattr("fedneighbors.datasets._catalog.fetch_openml", requests.append)
 
     for name in ("openml:61", "openml:blood-transfusion", "iris"):
-        read_data(name, label="target", party_column=None)
+        read_data(Files({"": name}), label="target", party_column=None)
 
     assert requests == [61, "blood-transfusion"]
 

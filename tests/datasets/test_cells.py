@@ -11,7 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedneighbors.datasets import CategoricalColumn, NumericColumn, Schema, read_rows, read_table
+from fedneighbors.datasets import (
+    CategoricalColumn,
+    NumericColumn,
+    Schema,
+    TextFormat,
+    read_rows,
+    read_table,
+)
 from fedneighbors.errors import DataError, MissingDataError
 from tests.datasets.hostile_rows import delimited_rows
 
@@ -126,7 +133,7 @@ def test_gzipped_text_with_bom_and_windows_line_ends_is_read(tmp_path):
     path = tmp_path / "rows.csv.gz"
     path.write_bytes(gzip.compress(b"\xef\xbb\xbfage;sex;died\r\n3; m ;no\r\n\r\n"))
 
-    rows = read_rows(path, SCHEMA, delimiter=";")
+    rows = read_rows(path, SCHEMA, text_format=TextFormat(";"))
 
     assert rows.x.tolist() == [[3, 0, 1, 0]]
 

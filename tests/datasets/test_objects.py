@@ -207,7 +207,7 @@ def test_vectors_of_a_schema_equal_those_of_other_readers(write_text):
 
     assert (objects.items == read_rows(table, schema).x).all()
     assert objects.labels == ("row 2", "row 3")
-    assert objects.notes[-1] == "1 rows have another number of cells and are dropped"
+    assert objects.notes[-1] == "1 rows have another number of cells than the header; dropped"
     assert read_objects(lines, "vectors", schema=schema).items.tolist() == [
         [1, 0, 0, 1],
         [0, 1, 0, 2],

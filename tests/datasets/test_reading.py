@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from pyarrow import parquet
 
-from fedneighbors.datasets import read_columns, read_features, read_rows, read_table
+from fedneighbors.datasets import (
+    TextFormat,
+    read_columns,
+    read_features,
+    read_rows,
+    read_table,
+)
 from fedneighbors.errors import DataError, MissingDataError, MissingExtraError
 
 
@@ -102,7 +108,7 @@ def test_question_marks_blanks_and_nan_are_missing(write):
 
 
 def test_markers_of_missing_cells_can_be_chosen(write):
-    data = read_table(write("a,target\n1,0\n-,0\n3,1\n"), missing=["-"])
+    data = read_table(write("a,target\n1,0\n-,0\n3,1\n"), text_format=TextFormat(missing=["-"]))
 
     assert data.x.tolist() == [[1.0], [2.0], [3.0]]
 
@@ -141,7 +147,7 @@ def test_quoted_cells_may_contain_separators_and_line_ends(write):
 
 
 def test_windows_files_read_like_others(write):
-    data = read_table(write(b"\xef\xbb\xbfa;target\r\n1;x\r\n2;y\r\n\r\n"), delimiter=";")
+    data = read_table(write(b"\xef\xbb\xbfa;target\r\n1;x\r\n2;y\r\n\r\n"))
 
     assert data.feature_names == ("a",)
     assert data.y.tolist() == ["x", "y"]
@@ -221,7 +227,7 @@ def test_invalid_files_are_explained(write, text, message, name):
 
 def test_a_wrong_separator_is_visible_in_the_error(write):
     with pytest.raises(DataError, match="no column 'target'; its columns are 'a;target'"):
-        read_table(write("a;target\n1;0\n"))
+        read_table(write("a;target\n1;0\n"), text_format=TextFormat(","))
 
 
 def test_a_dropped_column_must_exist(write):

@@ -1,14 +1,18 @@
 """Valid files and requests of every kind, and the readers that a mutated one must not surprise."""
 
+import bz2
 import gzip
+import lzma
 import sqlite3
 import warnings
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+from rdkit import RDLogger
 
 from fedneighbors import (
     FederatedNeighbors,
@@ -19,16 +23,22 @@ from fedneighbors import (
     KNNPerRegressor,
     baselines,
 )
-from fedneighbors.datasets import Schema, read_table
+from fedneighbors.datasets import Schema, _catalog, read_table
+from fedneighbors.datasets._files import read_lines
+from fedneighbors.datasets._graphs import read_graphs, read_smiles
 from fedneighbors.datasets._reading import read_rows
-from fedneighbors.errors import DataError, LedgerError, ModelFileError, WireError
+from fedneighbors.errors import DataError, LedgerError, ModelFileError, RecordError, WireError
 from fedneighbors.federation import _inprocess
 from fedneighbors.federation._messages import decode
 from fedneighbors.federation._roles import serve
 from fedneighbors.methods.fedpnn.synthesis import TabularSynthesizer
+from fedneighbors.partition import Manifest, describe
 from fedneighbors.privacy import Privacy, PureDP
 from fedneighbors.privacy.ledger._chain import extend_chain
 from fedneighbors.privacy.ledger._ledger import Ledger
+from fedneighbors.records import Figure, ResultTable, RunRecord, read_record, write_record
+from fedneighbors.runs._audited_node import CONFIGURATION, AuditedNode
+from fedneighbors.secure_sum import Identity, Roster
 from tests.fuzz.mutation import WORDS, mutate, reseal
 
 RNG = np.random.default_rng(0)
@@ -58,7 +68,8 @@ def targets(folder, names=None, *, brief=False):
     With ``brief``, models and requests are those of few methods.
     """
     made = {"models": models, "tables": tables, "schemas": schemas, "ledgers": ledgers}
-    made |= {"entries": entries, "requests": requests}
+    made |= {"entries": entries, "requests": requests, "objects": objects, "arrays": arrays}
+    made |= {"texts": texts, "keys": keys, "records": records}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return [made[name](Path(folder), brief) for name in names or made]
@@ -169,6 +180,133 @@ def schemas(_folder, _brief):
 
     return Target(
         "schemas", [raw], read, DataError, lambda item, rng: mutate(item, rng, [CSV, raw])
+    )
+
+
+GRAPHS = b"t # a\nv 0 C\nv 1 O\ne 0 1 2\nt # b hit\nv 0 N\nt # -1\n"
+SMILES = b"CC(=O)Oc1ccccc1 a\n[Na+].[Cl-]\nC1CC1[2H] b\n\nc1cc[nH]c1 d e\n"
+PACK = {
+    ".gz": gzip.compress,
+    ".xz": partial(lzma.compress, preset=0),  # others take more memory than a campaign allows
+    ".bz2": bz2.compress,
+}
+
+
+def objects(_folder, _brief):
+    """Return the target of graphs, molecules and lines of text."""
+    RDLogger.DisableLog("rdApp.*")
+    inputs = [(GRAPHS, ".graph", read_graphs), (GRAPHS, ".graph.gz", read_graphs)]
+    inputs += [(SMILES, ".smi", read_smiles), (SMILES, ".txt", read_lines)]
+    inputs += [(SMILES, ".txt" + ending, read_lines) for ending in PACK]
+
+    def change(item, rng):
+        raw, ending, read = item
+        pack = PACK.get(ending[ending.rindex(".") :])
+        if pack is None:
+            return mutate(raw, rng, [GRAPHS, SMILES]), ending, read
+        if rng.random() < 0.7:
+            return pack(mutate(raw, rng, [GRAPHS, SMILES])), ending, read
+        return mutate(pack(raw), rng, [GRAPHS]), ending, read
+
+    def read(item, path):
+        named = path.with_name(f"objects{item[1]}")
+        named.write_bytes(item[0])
+        item[2](named)
+
+    return Target("objects", inputs, read, DataError, change)
+
+
+def arrays(folder, _brief):
+    """Return the target of files of numpy arrays."""
+    images, inputs = folder / "images", []
+    images.mkdir(exist_ok=True)
+    x, y = np.arange(4 * 784, dtype=np.uint8).reshape(4, 784), np.arange(4)
+    names = np.array(["a", "b", "a", "b"])
+    drawn = {"x28": x.reshape(4, 28, 28), "drawer": y, "alphabet": names, "character": names}
+    sets = {"mnist": {"x_train": x, "x_test": x, "y_train": y, "y_test": y}, "omniglot": drawn}
+    for name, content in sets.items():
+        for save in (np.savez, np.savez_compressed):
+            save(folder / "valid.npz", **content)
+            inputs.append((name, (folder / "valid.npz").read_bytes()))
+    others = [raw for _, raw in inputs]
+
+    def read(item, _path):
+        name, raw = item
+        (folder / _catalog._IMAGE_FILES[name]).write_bytes(raw)
+        _catalog._scan_images(name, folder)
+        _catalog._load_images(name, folder)
+
+    def change(item, rng):
+        return item[0], mutate(item[1], rng, others)
+
+    return Target("arrays", inputs, read, DataError, change)
+
+
+NODE = b"""method = "flynn"
+party-name = "north"
+epsilon = "1/2"
+n-picks = 0
+schema = "schema.toml"
+"""
+
+
+def texts(folder, _brief):
+    """Return the target of node configurations and manifests of partitions."""
+    node, scratch = folder / "node", folder / "scratch"
+    for each in (node, scratch):
+        each.mkdir(exist_ok=True)
+    (node / "schema.toml").write_text(SCHEMA, "utf-8")
+    manifest = describe(OWNER, Y, kind="iid", seed=1, parameters={"alpha": 0.5})
+
+    def read_node(raw, _path):
+        (node / CONFIGURATION).write_bytes(raw)
+        AuditedNode(node, scratch)
+
+    def read_manifest(raw, _path):
+        Manifest.from_json(raw.decode("utf-8", "replace"))
+
+    inputs = [(NODE, read_node), (manifest.to_json().encode(), read_manifest)]
+    return Target(
+        "texts",
+        inputs,
+        lambda item, path: item[1](item[0], path),
+        DataError,
+        lambda item, rng: (mutate(item[0], rng, [NODE, CSV]), item[1]),
+    )
+
+
+def keys(folder, _brief):
+    """Return the target of private keys and rosters."""
+    identity = Identity.new()
+    identity.write(folder / "key.pem")
+    roster = Roster({"north": identity.public, "south": Identity.new().public})
+    pem = (folder / "key.pem").read_bytes()
+    inputs = [(pem, Identity.read), (roster.to_json().encode(), Roster.read)]
+
+    def read(item, path):
+        path.write_bytes(item[0])
+        path.chmod(0o600)
+        item[1](path)
+
+    return Target(
+        "keys", inputs, read, ValueError, lambda item, rng: (mutate(item[0], rng, [pem]), item[1])
+    )
+
+
+def records(folder, _brief):
+    """Return the target of run records."""
+    table = ResultTable("scores", "Scores", ("k", "score"), ((1, 0.5), (2, float("nan"))))
+    figure = Figure("line", "line", "Scores", "scores", x="k", y="score")
+    record = RunRecord("run", {"k": [1, 2]}, tables=(table,), figures=(figure,), notes=("a",))
+    write_record(record, folder / "valid.jsonl")
+    raw = (folder / "valid.jsonl").read_bytes()
+
+    def read(item, path):
+        path.write_bytes(item)
+        read_record(path)
+
+    return Target(
+        "records", [raw], read, RecordError, lambda item, rng: mutate(item, rng, [raw, JSONL])
     )
 
 

@@ -1,5 +1,7 @@
 """Console output: results to standard output, progress and errors to standard error."""
 
+import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -25,6 +27,31 @@ def print_error(text: str) -> None:
 def print_warning(text: str) -> None:
     """Print a warning to standard error, as one yellow line."""
     Console(stderr=True, highlight=False, soft_wrap=True).print(Text(f"note: {text}", "yellow"))
+
+
+@contextmanager
+def delay_interrupt() -> Iterator[None]:
+    """Delay Ctrl-C until the block has ended, so that its files are complete.
+
+    A second one interrupts the block.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    pending: list[int] = []
+
+    def handle(number: int, _: object) -> None:
+        if pending:
+            raise KeyboardInterrupt
+        pending.append(number)
+
+    previous = signal.signal(signal.SIGINT, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
+    if pending:
+        raise KeyboardInterrupt
 
 
 @contextmanager

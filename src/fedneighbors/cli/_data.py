@@ -1,10 +1,11 @@
 """``fedneighbors data``: list, describe and split data sets."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedneighbors.cli._files import DropOption, IdOption, choose_files, text_options
 from fedneighbors.cli._splits import (
     AlphaOption,
     ClassesOption,
@@ -49,10 +50,17 @@ def list_sets() -> None:
 
 
 @data.command(epilog="Example: [bold]fedneighbors data describe digits[/bold]")
+@text_options
 def describe(
-    name: NameArgument, label: LabelOption = "target", party_column: PartyColumnOption = None
+    name: NameArgument,
+    label: LabelOption = "target",
+    party_column: PartyColumnOption = None,
+    drop: DropOption = None,
+    identifier: IdOption = None,
+    *,
+    text_format: Any,
 ) -> None:
-    """Show the source, size and classes of NAME.
+    """Show the source, size and classes of NAME, and notes about its columns.
 
     NAME is a data set or a file.
     """
@@ -63,7 +71,8 @@ def describe(
     from fedneighbors.datasets._dataset import Dataset
     from fedneighbors.records import ResultTable
 
-    dataset: Dataset = read_data(name, label=label, party_column=party_column)
+    files = choose_files([name], drop, identifier, text_format)
+    dataset: Dataset = read_data(files, label=label, party_column=party_column)
     echo(f"{dataset.name}: {dataset.n_rows} rows, {dataset.n_features} features", "bold")
     echo(dataset.source)
     labels, counts = np.unique(dataset.y, return_counts=True)
@@ -77,6 +86,7 @@ def describe(
 @data.command(
     epilog="Example: [bold]fedneighbors data partition digits --parties 8 --alpha 0.3[/bold]"
 )
+@text_options
 def partition(
     name: NameArgument,
     label: LabelOption = "target",
@@ -87,14 +97,19 @@ def partition(
     classes_per_party: ClassesOption = 2,
     party_column: PartyColumnOption = None,
     seed: SeedOption = 0,
+    drop: DropOption = None,
+    identifier: IdOption = None,
     out: Annotated[Path, typer.Option(help="Manifest file (JSON).")] = Path("manifest.json"),
+    *,
+    text_format: Any,
 ) -> None:
     """Split NAME over parties and write the manifest of the split.
 
     NAME is a data set or a file.
     """
     kind = SplitKind.NATURAL if party_column else kind
-    dataset = read_data(name, label=label, party_column=party_column)
+    files = choose_files([name], drop, identifier, text_format)
+    dataset = read_data(files, label=label, party_column=party_column)
     _, manifest = split_data(dataset, Split(kind, parties, alpha, factor, classes_per_party, seed))
     _print_split(manifest)
     write_manifest(manifest, out)

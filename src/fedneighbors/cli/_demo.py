@@ -12,7 +12,7 @@ def demo(
     seed: Annotated[int, typer.Option(help="Seed of the split and the hash.")] = 0,
 ) -> None:
     """Train FlyNN over parties with different digits, and compare with pooled data."""
-    from fedneighbors.cli._console import progress_bar
+    from fedneighbors.cli._console import delay_interrupt, progress_bar
     from fedneighbors.cli._results import print_tables, write_results
     from fedneighbors.records._storage import lock_folder
     from fedneighbors.runs._flynn import demo as run_demo
@@ -21,4 +21,5 @@ def demo(
         with progress_bar() as progress:
             record = run_demo(n_parties=parties, alpha=0.3, seed=seed, progress=progress)
         print_tables(record, ["summary"])
-        write_results(record, out, name="demo")
+        with delay_interrupt():
+            write_results(record, out, name="demo")

@@ -1,7 +1,8 @@
 """``fedneighbors explain``: predicted cost of each search algorithm."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from fedneighbors.cli._files import parse_sources, text_options
 from fedneighbors.cli._search_options import (
     ColumnsOption,
     DataOption,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from fedneighbors.methods.fedknn.planner._plan import Plan
 
 
+@text_options
 def explain(
     data: DataOption,
     metric: MetricOption,
@@ -49,6 +51,8 @@ def explain(
     guarantee: GuaranteeOption = Guarantee.EXACT,
     delay: DelayOption = 0.0,
     workers: WorkersOption = Workers.THREADS,
+    *,
+    text_format: Any,
 ) -> None:
     """Show the chosen search algorithm and the predicted cost of each.
 
@@ -64,7 +68,8 @@ def explain(
         workers=workers,
         seed=seed,
     )
-    source = Source(data, metric, columns, None, party_column, limit, schema)
+    files = parse_sources(data)
+    source = Source(files, metric, columns, None, party_column, limit, schema, text_format)
     objects, owners = read_federation(source, partition, parties, seed)
     query_objects, labels = read_queries(query, queries, source=source, objects=objects)
     search.fit(objects.items, parties=owners)

@@ -1,6 +1,7 @@
 """Console entry point: command tree, exit codes, one-line error messages.
 
-Exit codes: 0 success; 1 failure, with a one-line reason on standard error; 2 invalid command line.
+Exit codes: 0 success; 1 failure, with a one-line reason on standard error; 2 invalid command line;
+130 interrupted.
 """
 
 import warnings
@@ -14,6 +15,7 @@ from fedneighbors._version import __version__
 from fedneighbors.cli._data import data
 from fedneighbors.cli._demo import demo
 from fedneighbors.cli._explain import explain
+from fedneighbors.cli._files import StrictCommand
 from fedneighbors.cli._keys import keys
 from fedneighbors.cli._ledger import ledger
 from fedneighbors.cli._predict import predict
@@ -40,6 +42,11 @@ class OneLineFailures(TyperGroup):
                 if not ctx.params["traceback"]:
                     warnings.showwarning = _once_per_text()
                 return super().invoke(ctx)
+        except KeyboardInterrupt:
+            from fedneighbors.cli._console import print_error
+
+            print_error("interrupted")
+            raise typer.Exit(130) from None  # 128 + the number of SIGINT
         except BrokenPipeError:  # the reader closed the pipe, which is not an error
             raise
         except (FedneighborsError, ValueError, OSError) as error:
@@ -110,23 +117,34 @@ def _example(text: str) -> str:
     return f"Example: [bold]fedneighbors {text}[/bold]"
 
 
-app.command(epilog=_example("demo --out results"))(demo)
+app.command(cls=StrictCommand, epilog=_example("demo --out results"))(demo)
 app.add_typer(run, name="run")
-app.command(epilog=_example("explain --data titles.txt --metric edit --query graph"))(explain)
-app.command(epilog=_example("predict --model fedneighbors-run/model.fnn --data new.csv"))(predict)
 app.command(
+    cls=StrictCommand, epilog=_example("explain --data titles.txt --metric edit --query graph")
+)(explain)
+app.command(
+    cls=StrictCommand, epilog=_example("predict --model fedneighbors-run/model.fnn --data new.csv")
+)(predict)
+app.command(
+    cls=StrictCommand,
     epilog=_example("synthesize --data loans.csv --label default --report quality.html")
     + "\n\nSynthetic rows from a saved model: "
-    "[bold]fedneighbors synthesize --model loans.syn --label default --rows 5000[/bold]"
+    "[bold]fedneighbors synthesize --model loans.syn --label default --rows 5000[/bold]",
 )(synthesize)
-app.command(epilog=_example("report fedneighbors-run/record.jsonl --out report.html"))(report)
+app.command(
+    cls=StrictCommand, epilog=_example("report fedneighbors-run/record.jsonl --out report.html")
+)(report)
 app.add_typer(data, name="data")
 app.add_typer(schema, name="schema")
 app.add_typer(ledger, name="ledger")
 app.add_typer(keys, name="keys")
-app.command(epilog=_example("preflight --port 8000 --data patients.csv --label outcome"))(preflight)
-app.command(epilog=_example("privacy-audit node stays.csv stays-with-one-more.csv"))(privacy_audit)
-app.command(epilog=_example("warmup"))(warmup)
+app.command(
+    cls=StrictCommand, epilog=_example("preflight --port 8000 --data patients.csv --label outcome")
+)(preflight)
+app.command(
+    cls=StrictCommand, epilog=_example("privacy-audit node stays.csv stays-with-one-more.csv")
+)(privacy_audit)
+app.command(cls=StrictCommand, epilog=_example("warmup"))(warmup)
 
 
 def main() -> None:

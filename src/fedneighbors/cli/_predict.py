@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedneighbors.cli._files import text_options
+
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from fedneighbors.baselines._base import Baseline
+    from fedneighbors.datasets._text_format import TextFormat
     from fedneighbors.methods.fedpnn.estimator import FedPNNClassifier
     from fedneighbors.methods.flynn.estimator import FlyNNClassifier
     from fedneighbors.methods.knnper.estimator import KNNPerClassifier, KNNPerRegressor
@@ -24,11 +27,14 @@ _BASELINE = b"FNKNRIV"
 _SYNTHESIZER = b"FNSYNTH"
 
 
+@text_options
 def predict(
     model: Annotated[
         Path, typer.Option(help="Model file, such as model.fnn, model.fnp or model.fnk.")
     ],
-    data: Annotated[Path, typer.Option(help="CSV, Parquet or ARFF file with the rows to predict.")],
+    data: Annotated[
+        Path, typer.Option(help="CSV, Parquet, ARFF or .npz file with the rows to predict.")
+    ],
     out: Annotated[Path, typer.Option(help="Output file (CSV).")] = Path("predictions.csv"),
     proba: Annotated[bool, typer.Option("--proba", help="Add class probabilities.")] = False,
     schema: Annotated[
@@ -45,11 +51,26 @@ def predict(
         str | None,
         typer.Option(help="Column with the party of each row, for personalized models."),
     ] = None,
+    identifier: Annotated[
+        str | None,
+        typer.Option("--id", help="Column that identifies a row: copied to the predictions."),
+    ] = None,
+    label: Annotated[
+        str | None,
+        typer.Option(help="Column with the true label: the predictions are scored against it."),
+    ] = None,
+    *,
+    text_format: "TextFormat",
 ) -> None:
-    """Predict the class or number of each row of a file."""
-    from fedneighbors.cli._console import echo
+    """Predict the class or number of each row of a file.
+
+    With --label, prints the scores and writes them to a record next to --out.
+    """
+    from fedneighbors.cli._console import delay_interrupt, echo
+    from fedneighbors.cli._results import print_tables
+    from fedneighbors.cli._scores import score_predictions
     from fedneighbors.datasets._text_tables import serialize_csv
-    from fedneighbors.records import replace_file
+    from fedneighbors.records import RunRecord, environment, replace_file, write_record
 
     if party is not None and party_column is not None:
         raise typer.BadParameter("--party and --party-column are mutually exclusive")
@@ -58,14 +79,54 @@ def predict(
         raise typer.BadParameter(
             "this model is for regression, without probabilities: omit --proba"
         )
-    rows = _read_rows(data, estimator, schema or _schema_path(model))
-    owners = _parties_argument(estimator, data, len(rows), party, party_column)
+    schema_path = schema or _schema_path(model)
+    roles = [name for name in (identifier, label, party_column) if name is not None]
+    if len(set(roles)) < len(roles):
+        raise typer.BadParameter("--id, --label and --party-column must be different columns")
+    by_row = schema_path is not None and hasattr(estimator, "feature_names_in_")
+    others = _read_others(data, roles, by_row=by_row, text_format=text_format)
+    rows = _read_rows(data, estimator, schema_path, exclude=roles, text_format=text_format)
+    owners = _parties_argument(estimator, party, others.get(party_column or ""), len(rows))
     columns = _predict(estimator, rows, proba=proba, **owners)
+    if identifier is not None:
+        columns = {identifier: others[identifier], **columns}
     out.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(out, serialize_csv(columns))
+    record = None
+    if label is not None:
+        scores = score_predictions(estimator, rows, others[label], columns, **owners)
+        parameters = {"model": model.name, "data": data.name, "label": label}
+        record = RunRecord("predict", parameters, tables=scores, environment=environment())
     for sentence in _summarize(estimator, columns):
         echo(sentence)
-    echo(f"predictions {out}", "green")
+    with delay_interrupt():
+        replace_file(out, serialize_csv(columns))
+        echo(f"predictions {out}", "green")
+        if record is not None:
+            print_tables(record)
+            write_record(record, out.with_suffix(".jsonl"))
+            echo(f"record  {out.with_suffix('.jsonl')}", "green")
+
+
+def _read_others(
+    path: Path, names: list[str], *, by_row: bool, text_format: "TextFormat"
+) -> dict[str, list[str | None]]:
+    """Return the cells of columns that are no features as text, None if missing."""
+    from fedneighbors.datasets._arrays import is_arrays
+    from fedneighbors.datasets._cells import read_cells
+    from fedneighbors.datasets._reading import read_columns
+    from fedneighbors.datasets._schema_columns import cell_text
+
+    if not names:
+        return {}
+    if is_arrays(path):
+        raise typer.BadParameter(f"{path} has arrays without named columns: omit --id and --label")
+    if by_row:  # the rows of a schema are lines, also where a quoted cell has a line break
+        cells, _ = read_cells(path, names, text_format)
+        texts = {name: list(map(cell_text, cells[name])) for name in names}
+        missing = {None, *text_format.missing}
+        return {name: [None if t in missing else t for t in texts[name]] for name in names}
+    table = read_columns(path, nominal=names, text_format=text_format)
+    return {name: table.columns[name].tolist() for name in names}
 
 
 def _load(path: Path) -> "Model":
@@ -102,23 +163,17 @@ def _baseline(path: Path) -> "Model":
 
 
 def _parties_argument(
-    estimator: "Model", data: Path, n_rows: int, party: str | None, column: str | None
+    estimator: "Model", party: str | None, cells: list[Any] | None, n_rows: int
 ) -> dict[str, Any]:
     """Return the ``parties`` argument of predict; empty for shared models."""
     from fedneighbors.cli._console import print_warning
-    from fedneighbors.datasets._reading import read_columns
 
     clients = getattr(estimator, "clients_", None)
     if clients is None:
-        if party is not None or column is not None:
+        if party is not None or cells is not None:
             raise typer.BadParameter("this model is the same for all parties: omit the party")
         return {}
-    if column is not None:
-        table = read_columns(data, nominal=(column,))
-        table.require((column,))
-        owners = table.columns[column].tolist()
-    else:
-        owners = None if party is None else [party] * n_rows
+    owners = cells if party is None else [party] * n_rows
     if owners is None and len(clients) != 1:
         print_warning(
             f"the model has {len(clients)} parties and none is given with --party or "
@@ -173,7 +228,14 @@ def _schema_path(model: Path) -> Path | None:
     return path if path.is_file() else None
 
 
-def _read_rows(path: Path, estimator: "Model", schema: Path | None) -> "npt.NDArray[Any]":
+def _read_rows(
+    path: Path,
+    estimator: "Model",
+    schema: Path | None,
+    *,
+    exclude: list[str],
+    text_format: "TextFormat",
+) -> "npt.NDArray[Any]":
     """Read the features of the model.
 
     Columns are read by position if the model has no column names.
@@ -181,6 +243,7 @@ def _read_rows(path: Path, estimator: "Model", schema: Path | None) -> "npt.NDAr
     from sklearn.utils import get_tags
 
     from fedneighbors.cli._console import print_warning
+    from fedneighbors.datasets._arrays import is_arrays, read_array_rows
     from fedneighbors.datasets._reading import read_columns, read_features, read_rows
     from fedneighbors.datasets._schema import Schema
     from fedneighbors.datasets._table import join_names
@@ -188,6 +251,14 @@ def _read_rows(path: Path, estimator: "Model", schema: Path | None) -> "npt.NDAr
 
     keep_missing = get_tags(estimator).input_tags.allow_nan
     names = getattr(estimator, "feature_names_in_", None)
+    if is_arrays(path):
+        x = read_array_rows(path, keep_missing=keep_missing)
+        if x.shape[1] != estimator.n_features_in_:
+            raise DataError(
+                f"the model was trained on {estimator.n_features_in_} features, {path} has "
+                f"{x.shape[1]}"
+            )
+        return x
     if names is not None and schema is not None:
         rules = Schema.load(schema)
         if rules.feature_names != tuple(map(str, names)):
@@ -195,7 +266,7 @@ def _read_rows(path: Path, estimator: "Model", schema: Path | None) -> "npt.NDAr
                 f"{schema} has features {join_names(rules.feature_names)}, but the model has "
                 f"{join_names(map(str, names))}; give the schema of its training data with --schema"
             )
-        rows = read_rows(path, rules, labelled=False)
+        rows = read_rows(path, rules, labelled=False, text_format=text_format)
         rules.check_complete(rows)
         for sentence in rules.notes(rows):
             print_warning(sentence)
@@ -207,11 +278,17 @@ def _read_rows(path: Path, estimator: "Model", schema: Path | None) -> "npt.NDAr
                 f"the model has columns such as {encoded[0]!r} and there is no schema.toml next to "
                 "it; copy it from the training folder, or give it with --schema"
             )
-        return read_features(path, [str(name) for name in names], keep_missing=keep_missing)
-    columns = read_columns(path).names
+        return read_features(
+            path,
+            [str(name) for name in names],
+            keep_missing=keep_missing,
+            text_format=text_format,
+        )
+    table = read_columns(path, text_format=text_format)
+    columns = [name for name in table.names if name not in exclude]
     if len(columns) != estimator.n_features_in_:
         raise DataError(
             f"the model was trained on {estimator.n_features_in_} columns without names, "
             f"{path} has {len(columns)}; give exactly these columns, in the same order"
         )
-    return read_features(path, columns, keep_missing=keep_missing)
+    return read_features(path, columns, keep_missing=keep_missing, text_format=text_format)

@@ -97,6 +97,16 @@ def write_results(record: RunRecord, folder: Path, *, name: str, figures: bool =
         echo(f"figures {folder / 'figures'}", "green")
 
 
+def write_table(table: ResultTable, path: Path) -> None:
+    """Write a result table as CSV; print the path."""
+    from fedneighbors.datasets._text_tables import serialize_csv
+
+    cells = zip(*table.rows, strict=True) if table.rows else ([] for _ in table.columns)
+    columns = dict(zip(table.columns, map(list, cells), strict=True))
+    replace_file(path, serialize_csv(columns))
+    echo(f"table   {path}", "green")
+
+
 def print_and_save_model(
     model: Any,
     record: RunRecord,

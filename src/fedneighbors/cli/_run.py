@@ -8,6 +8,14 @@ from typing import Annotated, Any
 
 import typer
 
+from fedneighbors.cli._files import (
+    DropOption,
+    Files,
+    IdOption,
+    StrictCommand,
+    choose_files,
+    text_options,
+)
 from fedneighbors.cli._privacyoptions import (
     DeltaOption,
     EpsilonOption,
@@ -106,7 +114,7 @@ DeviceOption = Annotated[
 class Training:
     """Arguments of a training over the parties of a table."""
 
-    data: str
+    files: Files
     label: str
     party_column: str | None
     split: Split
@@ -147,12 +155,12 @@ class Training:
         **options
             Other arguments of ``train``.
         """
-        from fedneighbors.cli._console import progress_bar
+        from fedneighbors.cli._console import delay_interrupt, progress_bar
         from fedneighbors.cli._results import print_and_save_model
         from fedneighbors.records._storage import lock_folder
 
         data_split = read_and_split(
-            self.data,
+            self.files,
             label=self.label,
             party_column=self.party_column,
             split=self.split,
@@ -175,18 +183,19 @@ class Training:
                 )
             drafted = None if self.schema else table.schema
             needs_note = drafted is not None and (filled or bool(drafted.nominal_names))
-            print_and_save_model(
-                model,
-                record,
-                table,
-                self.out / model_file,
-                source=data_split.source,
-                shown=shown,
-                encoded=encoded if needs_note else "",
-            )
-            # exact counts would void the guarantee of a private model
-            if parameters.get("privacy") is None:
-                self._write_manifest(data_split, roles)
+            with delay_interrupt():
+                print_and_save_model(
+                    model,
+                    record,
+                    table,
+                    self.out / model_file,
+                    source=data_split.source,
+                    shown=shown,
+                    encoded=encoded if needs_note else "",
+                )
+                # exact counts would void the guarantee of a private model
+                if parameters.get("privacy") is None:
+                    self._write_manifest(data_split, roles)
 
     def _write_manifest(self, data_split: SplitData, roles: list[Any]) -> None:
         """Write the manifest of the split, with the roles of its rows."""
@@ -206,6 +215,7 @@ class Training:
         write_manifest(manifest, self.out / "manifest.json")
 
 
+@text_options
 def flynn(
     data: DataOption,
     label: LabelOption = "target",
@@ -215,6 +225,8 @@ def flynn(
     factor: FactorOption = 1.0,
     classes_per_party: ClassesOption = 2,
     party_column: PartyColumnOption = None,
+    drop: DropOption = None,
+    identifier: IdOption = None,
     test_size: TestOption = 0.25,
     search: Annotated[
         bool, typer.Option("--search", help="Choose sizes and decay by cross-validation.")
@@ -235,16 +247,19 @@ def flynn(
     delta: DeltaOption = None,
     mechanism: MechanismOption = "local",
     schema: SchemaOption = None,
+    *,
+    text_format: Any,
 ) -> None:
     """Train FlyNN, the one-round federated nearest-neighbour classifier.
 
-    Splits the rows of one file over simulated parties, all in this process. For
-    parties on separate machines use the Flower app.
+    Each file is a party; the rows of a single one are split over simulated
+    parties. All run in this process. For separate machines use the Flower app.
     """
     from fedneighbors.runs._flynn import run as run_flynn
 
     split = Split(partition, parties, alpha, factor, classes_per_party, seed)
-    training = Training(data, label, party_column, split, test_size, out, schema)
+    files = choose_files(data, drop, identifier, text_format)
+    training = Training(files, label, party_column, split, test_size, out, schema)
     privacy = privacy_of(epsilon, delta, mechanism, schema)
     if privacy is not None and search:
         raise typer.BadParameter("--search sums exact hits and would void --epsilon; omit one")
@@ -266,6 +281,7 @@ def flynn(
     )
 
 
+@text_options
 def fedpnn(
     data: DataOption,
     label: LabelOption = "target",
@@ -275,6 +291,8 @@ def fedpnn(
     factor: FactorOption = 1.0,
     classes_per_party: ClassesOption = 2,
     party_column: PartyColumnOption = None,
+    drop: DropOption = None,
+    identifier: IdOption = None,
     test_size: TestOption = 0.25,
     min_count: MinCountOption = 5,
     client_threshold: ClientOption = None,
@@ -286,16 +304,20 @@ def fedpnn(
     delta: DeltaOption = None,
     mechanism: MechanismOption = "local",
     schema: SchemaOption = None,
+    *,
+    text_format: Any,
 ) -> None:
     """Train FedPNN, the one-round classifier from cluster centers.
 
-    Splits the rows of one file over simulated parties, all in this process, and
-    reports what the centers would reveal about single rows.
+    Each file is a party; the rows of a single one are split over simulated
+    parties. All run in this process. Reports what the centers would reveal about
+    single rows.
     """
     from fedneighbors.runs._fedpnn import run as run_fedpnn
 
     split = Split(partition, parties, alpha, factor, classes_per_party, seed)
-    training = Training(data, label, party_column, split, test_size, out, schema)
+    files = choose_files(data, drop, identifier, text_format)
+    training = Training(files, label, party_column, split, test_size, out, schema)
     parameters = {
         "min_count": min_count,
         "client_threshold": client_threshold,
@@ -313,6 +335,7 @@ def fedpnn(
     )
 
 
+@text_options
 def knnper(
     data: DataOption,
     label: LabelOption = "target",
@@ -322,6 +345,8 @@ def knnper(
     factor: FactorOption = 1.0,
     classes_per_party: ClassesOption = 2,
     party_column: PartyColumnOption = None,
+    drop: DropOption = None,
+    identifier: IdOption = None,
     test_size: TestOption = 0.25,
     rounds: RoundsOption = 50,
     participation: ParticipationOption = 1.0,
@@ -333,15 +358,19 @@ def knnper(
     schema: SchemaOption = None,
     out: OutOption = Path("fedneighbors-run"),
     seed: SeedOption = 0,
+    *,
+    text_format: Any,
 ) -> None:
     """Train kNN-Per: one network for all, and a memory for each client.
 
-    Splits the rows of one file over simulated clients, all in this process, and
-    compares kNN-Per with the shared network and with training alone.
+    Each file is a client; the rows of a single one are split over simulated
+    clients. All run in this process. Compares kNN-Per with the shared network
+    and with training alone.
     """
     from fedneighbors.runs._knnper import run as run_knnper
 
     split = Split(partition, parties, alpha, factor, classes_per_party, seed)
+    files = choose_files(data, drop, identifier, text_format)
     parameters = {
         "n_rounds": rounds,
         "participation": participation,
@@ -350,7 +379,7 @@ def knnper(
         "checkpoint": checkpoint,
         "device": device.value,
     }
-    Training(data, label, party_column, split, test_size, out, schema).run(
+    Training(files, label, party_column, split, test_size, out, schema).run(
         run_knnper,
         parameters,
         model_file="model.fnk",
@@ -364,18 +393,24 @@ run = typer.Typer(
     no_args_is_help=True, help="Train or search over parties; write a record and a report."
 )
 run.command(
+    cls=StrictCommand,
     epilog="Example: [bold]fedneighbors run flynn --data patients.csv --label outcome "
     "--party-column hospital[/bold]"
+    "\n\nOne file for each party: [bold]fedneighbors run flynn --data north=n.csv --data "
+    "south=s.csv --label outcome --id patient[/bold]",
 )(flynn)
 run.command(
+    cls=StrictCommand,
     epilog="Example: [bold]fedneighbors run fedpnn --data loans.csv --label default "
-    "--party-column bank[/bold]"
+    "--party-column bank[/bold]",
 )(fedpnn)
 run.command(
+    cls=StrictCommand,
     epilog="Example: [bold]fedneighbors run knnper --data visits.csv --label diagnosis "
-    "--party-column hospital --combine pool[/bold]"
+    "--party-column hospital --combine pool[/bold]",
 )(knnper)
 run.command(
+    cls=StrictCommand,
     epilog="Example: [bold]fedneighbors run fedknn --data titles.txt --metric edit --query 'graph "
     "search' -k 10 --parties 8 --partition zipf:0.6[/bold]"
     "\n\nWithout a file: [bold]fedneighbors run fedknn --data digits --metric euclidean --query "
@@ -383,5 +418,5 @@ run.command(
     "\n\nWith a column of parties: [bold]fedneighbors run fedknn --data places.csv "
     "--metric haversine --columns lon,lat --party-column country --query 2.35,48.86[/bold]"
     "\n\nWith privacy: [bold]fedneighbors run fedknn --data molecules.smi --metric graph_edit "
-    "--query c1ccccc1CO -k 64 --algorithm 'dann*' --epsilon 1 --delta 1e-6[/bold]"
+    "--query c1ccccc1CO -k 64 --algorithm 'dann*' --epsilon 1 --delta 1e-6[/bold]",
 )(fedknn)

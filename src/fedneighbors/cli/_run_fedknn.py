@@ -2,10 +2,11 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedneighbors.cli._files import parse_sources, text_options
 from fedneighbors.cli._search_options import (
     AlgorithmName,
     AlgorithmOption,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 _MAX_PRINTED_QUERIES = 10
 
 
+@text_options
 def fedknn(
     data: DataOption,
     metric: MetricOption,
@@ -65,15 +67,19 @@ def fedknn(
     delay: DelayOption = 0.0,
     workers: WorkersOption = Workers.THREADS,
     out: Annotated[Path, typer.Option(help="Output directory.")] = Path("fedneighbors-search"),
+    *,
+    text_format: Any,
 ) -> None:
     """Find the nearest objects of several parties with FedKNN.
 
-    Splits the objects of one file over simulated parties, all on this machine.
-    Prints the neighbors of each query and the cost of the search. The tables
-    call the parties providers, as the paper does. The neighbors are exact; with
-    --guarantee certified, each answer states whether it is exact.
+    Each file is a party; the objects of a single one are split over simulated
+    parties. All run on this machine. Prints the neighbors of each query and the
+    cost of the search, and writes neighbors.csv. The tables call the parties
+    providers, as the paper does. The neighbors are exact; with --guarantee
+    certified, each answer states whether it is exact.
     """
-    from fedneighbors.cli._results import print_tables, write_results
+    from fedneighbors.cli._console import delay_interrupt
+    from fedneighbors.cli._results import print_tables, write_results, write_table
     from fedneighbors.records._storage import lock_folder
     from fedneighbors.runs._fedknn import SearchInput, search_and_record
 
@@ -87,24 +93,27 @@ def fedknn(
         workers=workers,
         seed=seed,
     )
-    source = Source(data, metric, columns, name_column, party_column, limit, schema)
+    files = parse_sources(data)
+    source = Source(files, metric, columns, name_column, party_column, limit, schema, text_format)
     objects, owners = read_federation(source, partition, parties, seed)
     query_objects, labels = read_queries(query, queries, source=source, objects=objects)
     parameters = {
-        "data": Path(data).name,
+        "data": ", ".join(Path(file).name for file in files.values()),
         "metric": metric.value,
         "algorithm": search.algorithm,
         "objects": len(objects),
-        "parties by": party_column or partition,
+        "parties by": party_column or (partition if "" in files else "file"),
         "round trip in ms": delay,
     }
     with lock_folder(out), open_ledger(ledger) as broker_ledger:
         search.fit(objects.items, parties=owners, ledger=broker_ledger)
-        inputs = SearchInput(owners, objects.labels, query_objects, labels)
+        inputs = SearchInput(owners, objects.labels, query_objects, labels, objects.rows)
         record = search_and_record(search, inputs, k=k, parameters=parameters)
         _print_neighbors(record.tables[0])
         print_tables(record, ["cost", "providers"])
-        write_results(record, out, name="record")
+        with delay_interrupt():
+            write_results(record, out, name="record")
+            write_table(record.tables[0], out / "neighbors.csv")
 
 
 def _print_neighbors(table: "ResultTable") -> None:

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from fedneighbors.cli._files import StrictCommand
 from fedneighbors.cli._splits import LabelOption
 
 schema = typer.Typer(
@@ -22,7 +23,8 @@ _HEADER = """\
 
 
 @schema.command(
-    epilog="Example: [bold]fedneighbors schema draft --data public.csv --label outcome[/bold]"
+    cls=StrictCommand,
+    epilog="Example: [bold]fedneighbors schema draft --data public.csv --label outcome[/bold]",
 )
 def draft(
     data: Annotated[
@@ -53,7 +55,8 @@ def draft(
 
 
 @schema.command(
-    epilog="Example: [bold]fedneighbors schema check --data visits.csv --schema schema.toml[/bold]"
+    cls=StrictCommand,
+    epilog="Example: [bold]fedneighbors schema check --data visits.csv --schema schema.toml[/bold]",
 )
 def check(
     data: Annotated[Path, typer.Option(help="Table: CSV, Parquet, ARFF or JSON lines file.")],

@@ -2,6 +2,7 @@
 
 import csv
 import re
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from enum import StrEnum
@@ -14,11 +15,12 @@ import typer
 if TYPE_CHECKING:
     from fedneighbors.datasets import Schema
     from fedneighbors.datasets._objects import Kind, Objects
+    from fedneighbors.datasets._text_format import TextFormat
     from fedneighbors.methods.fedknn import FederatedNeighbors
     from fedneighbors.partition._assignment import Parties
     from fedneighbors.privacy.ledger._ledger import Ledger
 
-_ROW = re.compile(r"row:([0-9]{1,12})")
+_ROW = re.compile(r"row:(?:(.+):)?([0-9]{1,12})")
 # titles of the panels of options in the help text
 _DATA = "Objects"
 _QUERY = "Queries"
@@ -53,9 +55,11 @@ class MetricName(StrEnum):
 
 
 DataOption = Annotated[
-    str,
+    list[str],
     typer.Option(
-        help="CSV or Parquet table; text with one string per line (edit) or the words of one "
+        metavar="[NAME=]DATA",
+        help="File of all parties, or repeated: one file for each party, named by NAME or by its "
+        "file. CSV, Parquet or .npz; text with one string per line (edit) or the words of one "
         "set per line (jaccard); .smi (SMILES) or any other file in gSpan format (graph_edit); "
         "or the name of a data set.",
         rich_help_panel=_DATA,
@@ -86,7 +90,9 @@ NameColumnOption = Annotated[
 LimitOption = Annotated[
     int | None,
     typer.Option(
-        min=1, help="Use only the first objects, at most this number.", rich_help_panel=_DATA
+        min=1,
+        help="Use only the first objects of a file, at most this number.",
+        rich_help_panel=_DATA,
     ),
 ]
 ObjectSplitOption = Annotated[
@@ -104,7 +110,8 @@ QueryOption = Annotated[
     list[str] | None,
     typer.Option(
         help="Query: a string, comma-separated numbers (with --schema: cells), the words of a "
-        "set, SMILES, or row:17 for the 17th row of the data; repeatable.",
+        "set, SMILES, or row:17 for the 17th row of the data (row:NAME:17 for that of a party's "
+        "file); repeatable.",
         rich_help_panel=_QUERY,
     ),
 ]
@@ -121,13 +128,14 @@ NeighborsOption = Annotated[
 class Source:
     """Source of the objects, as given on the command line."""
 
-    data: str
+    data: Mapping[str, str]  # the file of each party, or one under ""
     metric: MetricName
     columns: str
     name_column: str | None
     party_column: str | None
     limit: int | None
     schema_path: Path | None
+    text_format: "TextFormat"
 
     @cached_property
     def schema(self) -> "Schema | None":
@@ -136,21 +144,32 @@ class Source:
 
         return None if self.schema_path is None else Schema.load(self.schema_path)
 
-    def read(
-        self, file: str | Path, *, owner: str | None = None, complete: bool = False
-    ) -> "Objects":
-        """Read the objects of a file."""
+    @property
+    def options(self) -> dict[str, Any]:
+        """Return the arguments for reading a file."""
+        return {
+            "columns": self.column_names,
+            "label": self.name_column,
+            "schema": self.schema,
+            "text_format": self.text_format,
+        }
+
+    def read(self) -> "Objects":
+        """Read the objects of all parties."""
+        from fedneighbors.datasets._objects import read_objects, read_party_objects
+
+        kind = self.metric.kind
+        if "" not in self.data:
+            return read_party_objects(self.data, kind, limit=self.limit, **self.options)
+        objects = read_objects(self.data[""], kind, owner=self.party_column, **self.options)
+        return objects if self.limit is None else objects.first(self.limit)
+
+    def read_queries(self, file: Path, columns: Sequence[str]) -> "Objects":
+        """Read a file of queries with the columns of the objects."""
         from fedneighbors.datasets._objects import read_objects
 
-        return read_objects(
-            file,
-            self.metric.kind,
-            columns=self.column_names,
-            owner=owner,
-            label=self.name_column,
-            schema=self.schema,
-            complete=complete,
-        )
+        options = {**self.options, "columns": columns or self.column_names}
+        return read_objects(file, self.metric.kind, complete=True, **options)
 
     @property
     def column_names(self) -> tuple[str, ...]:
@@ -172,11 +191,9 @@ def read_federation(
     """
     from fedneighbors.cli._console import print_warning
 
-    objects = source.read(source.data, owner=source.party_column)
+    objects = source.read()
     for note in objects.notes:
         print_warning(note)
-    if source.limit is not None:
-        objects = objects.first(source.limit)
     return objects, _owners(objects, partition, n_parties, seed)
 
 
@@ -216,7 +233,7 @@ def read_queries(
         raise typer.BadParameter("give a --query, or a file of queries with --queries")
     labelled = [_parse_query(text, source=source, objects=objects) for text in texts or ()]
     if file is not None:
-        from_file = source.read(file, complete=True)
+        from_file = source.read_queries(file, objects.columns)
         labelled += zip(from_file.items, from_file.labels, strict=True)
     return [query for query, _ in labelled], [label for _, label in labelled]
 
@@ -231,12 +248,16 @@ def _parse_query(text: str, *, source: Source, objects: "Objects") -> tuple[Any,
         names = source.schema.column_names
         if len(cells) != len(names):
             raise typer.BadParameter(f"expected the cells {', '.join(names)}, got {text!r}")
-        query = source.schema.encode_all({name: [cell] for name, cell in zip(names, cells)})
+        query = source.schema.encode_all(
+            {name: [cell] for name, cell in zip(names, cells, strict=True)}
+        )
         return query[0], text
     if row is None:
         n_columns = 0 if source.metric.kind != "vectors" else len(objects.items[0])
         return parse_object(text, source.metric.kind, n_columns=n_columns), text
-    position = objects.find_row(int(row[1]))
+    if row[1] is None and len(source.data) > 1:
+        raise typer.BadParameter(f"{text} may be of any file; name the party: row:NAME:{row[2]}")
+    position = objects.find_row(int(row[2]), row[1])
     if position is None:
         raise typer.BadParameter(f"expected a row of the {len(objects)} objects, got {text}")
     return objects.items[position], objects.labels[position]

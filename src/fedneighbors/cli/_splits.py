@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedneighbors.cli._files import Files, is_file
+
 if TYPE_CHECKING:
     from fedneighbors.datasets._dataset import Dataset
     from fedneighbors.partition import Manifest
@@ -29,7 +31,12 @@ class SplitKind(StrEnum):
 
 
 DataOption = Annotated[
-    str, typer.Option(help="Name of a data set, path of a table, openml:ID or openml:NAME.")
+    list[str],
+    typer.Option(
+        metavar="[NAME=]DATA",
+        help="Table of all parties, or repeated: one table for each party, named by NAME or by its "
+        "file. CSV, Parquet, ARFF or .npz; or a data set, openml:ID or openml:NAME.",
+    ),
 ]
 TestOption = Annotated[
     float, typer.Option(min=0.01, max=0.99, help="Fraction of rows to hold out.")
@@ -81,60 +88,81 @@ class Split:
 
 
 def read_data(
-    name: str,
+    files: Files,
     *,
     label: str,
     party_column: str | None,
     schema: Path | None = None,
     keep_missing: bool = False,
 ) -> "Dataset":
-    """Read a data set by name, from a file or from OpenML.
+    """Read a data set by name, from files or from OpenML; print notes about it.
 
     Parameters
     ----------
-    name, label, party_column : str
+    files : Files
+        Name of the data set, or files.
+    label, party_column : str
         As on the command line.
     schema : Path, optional
-        Schema of the file; its label and its rules for missing cells replace the other arguments.
+        Schema of the files; its label and its rules for missing cells replace the other arguments.
     keep_missing : bool
         Leave missing cells of numeric columns NaN; OpenML sets are always filled.
 
     Raises
     ------
     typer.BadParameter
-        If ``label`` or ``party_column`` is given for a data set that is not a file.
+        If a column is given for a data set that is not a table.
     DataError
-        If there is no such data set, or the file is invalid.
+        If there is no such data set, a file is invalid, or labels are not classes.
     """
+    from fedneighbors.cli._console import print_warning
     from fedneighbors.datasets._catalog import fetch_openml, load
-    from fedneighbors.datasets._reading import read_table
+    from fedneighbors.datasets._party_files import check_classes, read_party_files
     from fedneighbors.datasets._schema import Schema
 
-    path, online = Path(name), name.startswith("openml:")
-    if not online and (path.is_file() or path.suffix or len(path.parts) > 1):
+    name = files.single
+    if name is None or is_file(name):
+        if any(source.endswith(".npz") for source in files.sources.values()):
+            _check_columns(files, label, party_column, schema)
         declared = None if schema is None else Schema.load(schema)
-        return read_table(
-            path, label, party=party_column, schema=declared, keep_missing=keep_missing
+        if declared is not None and set(files.drop) & set(declared.column_names):
+            raise typer.BadParameter(f"--drop and --id name columns that {schema} declares")
+        data = read_party_files(
+            files.sources,
+            label,
+            party=party_column,
+            drop=files.drop if declared is None else (),
+            schema=declared,
+            text_format=files.text_format,
+            keep_missing=keep_missing,
         )
-    _check_columns(name, label, party_column, schema)
-    if online:
+        label = (declared and declared.label) or label
+        for note in (*data.notes, *check_classes(data, label)):
+            print_warning(note)
+        return data
+    _check_columns(files, label, party_column, schema)
+    if name.startswith("openml:"):
         key = name.removeprefix("openml:")
         return fetch_openml(int(key) if key.isdecimal() else key)
     return load(name, keep_missing=keep_missing)
 
 
-def _check_columns(name: str, label: str, party_column: str | None, schema: Path | None) -> None:
-    """Raise if column options are given for a named data set."""
+def _check_columns(files: Files, label: str, party_column: str | None, schema: Path | None) -> None:
+    """Raise if column options are given for data without named columns."""
     given = {
         "--label": None if label == _DEFAULT_LABEL else label,
         "--party-column": party_column,
         "--schema": None if schema is None else str(schema),
+        "--drop or --id": ", ".join(files.drop) or None,
     }
     for option, column in given.items():
         if column is not None:
             raise typer.BadParameter(
-                f"{option} {column!r} is for files, but {name!r} is not a file: it is read "
+                f"{option} {column!r} is for files, but {files.title!r} is not a file: it is read "
                 f"as a data set, whose columns are fixed; omit {option}, or give a file"
+                if files.single and not is_file(files.single)
+                else f"{option} {column!r} is for tables, but arrays in .npz files have no named "
+                f"columns; omit {option}"
             )
 
 
@@ -149,7 +177,7 @@ class SplitData:
 
 
 def read_and_split(
-    name: str,
+    files: Files,
     *,
     label: str,
     party_column: str | None,
@@ -161,29 +189,29 @@ def read_and_split(
 
     Parameters
     ----------
-    name, label, party_column, schema, keep_missing
+    files, label, party_column, schema, keep_missing
         As in :func:`read_data`. With a party column the parties are its values.
     split : Split
-        Split of the rows; ignored if there is a party column.
+        Split of the rows; ignored if there is a party column or several files.
 
     Raises
     ------
     typer.BadParameter
         If the party column is the label, or one of them is given for a data set that is not a
-        file.
+        table.
     DataError, PartitionError, ValueError
         As for :func:`read_data` and :func:`split_data`.
     """
     if party_column == label:
         raise typer.BadParameter(f"--party-column and --label both name {label!r}")
-    if party_column:
+    if party_column or files.single is None:
         split = replace(split, kind=SplitKind.NATURAL)
     table = read_data(
-        name, label=label, party_column=party_column, schema=schema, keep_missing=keep_missing
+        files, label=label, party_column=party_column, schema=schema, keep_missing=keep_missing
     )
     owners, manifest = split_data(table, split)
-    by = party_column or split.kind.value
-    source = {"data": Path(name).name, "label": label, "parties by": by}
+    by = party_column or (split.kind.value if files.single else "file")
+    source = {"data": files.title, "label": label, "parties by": by}
     return SplitData(table, owners, manifest, source)
 
 

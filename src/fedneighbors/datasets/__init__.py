@@ -17,10 +17,12 @@ _HOMES = {
     "read_columns": "fedneighbors.datasets._reading",
     "read_features": "fedneighbors.datasets._reading",
     "read_objects": "fedneighbors.datasets._objects",
+    "read_party_files": "fedneighbors.datasets._party_files",
     "read_rows": "fedneighbors.datasets._reading",
     "read_table": "fedneighbors.datasets._reading",
     "Schema": "fedneighbors.datasets._schema",
     "Table": "fedneighbors.datasets._table",
+    "TextFormat": "fedneighbors.datasets._text_format",
 }
 
 __all__ = [*_HOMES]

@@ -1,12 +1,8 @@
 """Data sets by name: from scikit-learn, the user's data folder, and OpenML."""
 
 import difflib
-import gzip
 import os
-import zipfile
-import zlib
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors._lazy import optional_module
+from fedneighbors.datasets._arrays import ReadArray, open_arrays
 from fedneighbors.datasets._dataset import Dataset
-from fedneighbors.datasets._files import explain_errors
+from fedneighbors.datasets._files import CheckedGzip, explain_errors
 from fedneighbors.datasets._reading import dataset_from_table, read_columns
 from fedneighbors.datasets._table import Table, join_names, missing_cells, word_column
 from fedneighbors.errors import DataError, MissingDataError
@@ -244,7 +241,7 @@ def _scan_table(name: str, path: Path) -> Entry:
     """
     labels: set[bytes] = set()
     n_rows = 0
-    with explain_errors(path), gzip.open(path, "rb") as lines:
+    with explain_errors(path), CheckedGzip(path) as lines:
         n_features = next(lines, b"").count(b",")
         for line in lines:
             labels.add(line.rstrip().rpartition(b",")[2])
@@ -254,8 +251,8 @@ def _scan_table(name: str, path: Path) -> Entry:
 
 def _scan_images(name: str, folder: Path) -> Entry:
     """Count rows and classes of an image set from its labels."""
-    with _open_arrays(name, folder) as arrays:
-        labels = _read_labels(name, arrays)
+    with open_arrays(folder / _IMAGE_FILES[name]) as read:
+        labels = _read_labels(name, read)
     source = str(folder / _IMAGE_FILES[name])
     return Entry(name, len(labels), len(_pixel_names()), len(np.unique(labels)), source)
 
@@ -279,34 +276,22 @@ def _load_images(name: str, folder: Path) -> Dataset:
 
     A row is a flattened image of 28 x 28 pixels, uint8 from 0 (paper) to 255 (ink).
     """
-    with _open_arrays(name, folder) as arrays:
-        labels = _read_labels(name, arrays)
+    with open_arrays(folder / _IMAGE_FILES[name]) as read:
+        labels = _read_labels(name, read)
         source = str(folder / _IMAGE_FILES[name])
         if name == "mnist":
-            train = arrays["x_train"]
-            x = np.vstack([train, arrays["x_test"]])
+            train = read("x_train")
+            x = np.vstack([train, read("x_test")])
             return Dataset(name, x, labels, _pixel_names(), source, n_train=len(train))
-        x = arrays["x28"].reshape(len(labels), -1)
-        drawers = np.array([f"drawer-{drawer}" for drawer in arrays["drawer"]], dtype=np.str_)
+        x = read("x28").reshape(len(labels), -1)
+        drawers = np.array([f"drawer-{drawer}" for drawer in read("drawer")], dtype=np.str_)
         return Dataset(name, x, labels, _pixel_names(), source, parties=drawers)
 
 
-@contextmanager
-def _open_arrays(name: str, folder: Path) -> Iterator[Mapping[str, npt.NDArray[Any]]]:
-    path = folder / _IMAGE_FILES[name]
-    if not path.is_file():
-        raise MissingDataError(f"there is no file {path}; add it or choose another data set")
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            yield arrays
-    except (zipfile.BadZipFile, zlib.error, KeyError, ValueError, OSError, EOFError) as error:
-        raise DataError(f"{path} is not a complete set of arrays: {error}") from error
-
-
-def _read_labels(name: str, arrays: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[Any]:
+def _read_labels(name: str, read: ReadArray) -> npt.NDArray[Any]:
     if name == "mnist":
-        return np.concatenate([arrays["y_train"], arrays["y_test"]]).astype(np.int64)
-    pairs = zip(arrays["alphabet"], arrays["character"], strict=True)
+        return np.concatenate([read("y_train"), read("y_test")]).astype(np.int64)
+    pairs = zip(read("alphabet"), read("character"), strict=True)
     return np.array([f"{alphabet}/{character}" for alphabet, character in pairs], dtype=np.str_)
 
 

@@ -8,19 +8,21 @@ from pathlib import Path
 from typing import Any
 
 from fedneighbors._lazy import optional_module
-from fedneighbors.datasets._files import CheckedGzip, check_content, explain_errors
-from fedneighbors.datasets._table import check_names, join_names
+from fedneighbors.datasets._files import MAX_RATIO, CheckedGzip, check_content, explain_errors
+from fedneighbors.datasets._table import check_names, check_present
+from fedneighbors.datasets._text_format import TextFormat, find_delimiter
 from fedneighbors.datasets._text_tables import is_arff, quoted_cells, read_arff_header
 from fedneighbors.errors import DataError, MissingDataError
 
 _BATCH_ROWS = 1 << 16
 _CELL_BYTES = 8  # a number, or a reference to a Python object, even for a cell stored in a bit
-_MIN_PARQUET_LIMIT = 16 << 20  # a table of 2 million cells of a few values takes some kilobytes
+_TEXT_BYTES = 16  # beside the characters of a text: two references
+_MIN_PARQUET_LIMIT = 8 << 20  # a table of a million cells of a few values takes some kilobytes
 _MAX_LINE = 1 << 20  # bytes; a longer line is unreadable, so that no row takes much memory
 
 
 def read_cells(
-    path: Path, names: Sequence[str], *, delimiter: str = ","
+    path: Path, names: Sequence[str], text_format: TextFormat | None = None
 ) -> tuple[dict[str, list[Any]], int]:
     """Read columns of a file, one row per line.
 
@@ -29,16 +31,16 @@ def read_cells(
     path : Path
         Parquet if the name ends in ``.parquet`` or ``.pq``, ARFF if it ends in ``.arff``, JSON
         lines if it ends in ``.jsonl`` or ``.ndjson``, otherwise delimited text with a header row;
-        text is UTF-8, gzipped if the name ends in ``.gz``.
+        text is gzipped if the name ends in ``.gz``.
     names : sequence of str
         Columns to read.
-    delimiter : str
-        Separator of cells in delimited text.
+    text_format : TextFormat, optional
+        Delimiter and encoding of text; the delimiter is that of the header by default.
 
     Returns
     -------
     cells : dict of str to list
-        Texts, numbers, booleans or None. Bytes that are not UTF-8 become U+FFFD.
+        Texts, numbers, booleans or None. Bytes of another encoding become U+FFFD.
     n_unreadable : int
         Number of rows without cells for the columns of the header. They are left out.
 
@@ -51,42 +53,57 @@ def read_cells(
     MissingExtraError
         If the file is Parquet and pyarrow is not installed.
     """
+    text_format = text_format or TextFormat()
+    encoding = text_format.encoding
     kind = path.name.lower().removesuffix(".gz").rpartition(".")[2]
     with explain_errors(path):
         if kind in ("parquet", "pq"):
             rows = _parquet_rows(path, names)
         elif kind in ("jsonl", "ndjson"):
-            rows = (_json_cells(line, names) for line in _lines(path) if line != "")
+            rows = (_json_cells(line, names) for line in _lines(path, encoding) if line != "")
         elif is_arff(path):
-            rows = _arff_rows(path, names)
+            rows = _arff_rows(path, names, encoding)
         else:
-            rows = _delimited_rows(path, names, delimiter)
-        every = list(rows)
-    readable = [row for row in every if row is not None]
-    columns = zip(*readable, strict=True) if readable else ([] for _ in names)
-    return dict(zip(names, map(list, columns), strict=True)), len(every) - len(readable)
+            rows = _delimited_rows(path, names, text_format)
+        columns: list[list[Any]] = [[] for _ in names]
+        n_unreadable = 0
+        for row in rows:  # not kept: a list takes more memory than the text of a short row
+            if row is None:
+                n_unreadable += 1
+                continue
+            for column, cell in zip(columns, row, strict=True):
+                column.append(cell)
+    return dict(zip(names, columns, strict=True)), n_unreadable
 
 
-def _lines(path: Path) -> Iterator[str | None]:
+def _lines(path: Path, encoding: str) -> Iterator[str | None]:
     """Yield the lines of a file, None for too long ones.
 
     Line ends and the byte order mark are removed.
     """
+    if "a\n".encode(encoding)[-2:] != b"a\n":
+        raise DataError(
+            f"{path} cannot be read by a schema in the encoding {encoding}; save it as UTF-8"
+        )
     with CheckedGzip(path) if path.suffix.lower() == ".gz" else path.open("rb") as stream:
         mark = b"\xef\xbb\xbf"
         while line := stream.readline(_MAX_LINE):
             line, mark = line.removeprefix(mark), b""
             if len(line) < _MAX_LINE or line.endswith(b"\n"):
-                yield line.decode("utf-8", "replace").rstrip("\r\n")
+                yield line.decode(encoding, "replace").rstrip("\r\n")
                 continue
             while (rest := stream.readline(_MAX_LINE)) and not rest.endswith(b"\n"):
                 pass
             yield None
 
 
-def _delimited_rows(path: Path, names: Sequence[str], delimiter: str) -> Iterator[list[Any] | None]:
-    lines = _lines(path)
-    header = _delimited_cells(next(lines, None), delimiter)
+def _delimited_rows(
+    path: Path, names: Sequence[str], text_format: TextFormat
+) -> Iterator[list[Any] | None]:
+    lines = _lines(path, text_format.encoding)
+    first = next(lines, None)
+    delimiter = text_format.delimiter or find_delimiter(first or "")
+    header = _delimited_cells(first, delimiter)
     if header is None:
         raise DataError(f"{path} has no header row; expected column names in its first line")
     choose = _columns(path, [name.strip() for name in header], names)
@@ -104,8 +121,8 @@ def _delimited_cells(line: str | None, delimiter: str) -> list[str] | None:
         return None
 
 
-def _arff_rows(path: Path, names: Sequence[str]) -> Iterator[list[Any] | None]:
-    lines = _lines(path)
+def _arff_rows(path: Path, names: Sequence[str], encoding: str) -> Iterator[list[Any] | None]:
+    lines = _lines(path, encoding)
     choose = _columns(path, list(read_arff_header(zip(count(1), map(str, lines)), path)), names)
     for line in lines:
         row = "{" if line is None else line.strip()
@@ -121,11 +138,7 @@ def _columns(
     It returns None for a ragged row.
     """
     check_names(header, source=str(path))
-    missing = [name for name in names if name not in header]
-    if missing:
-        raise DataError(
-            f"{path} has no column {join_names(missing)}; its columns are {join_names(header)}"
-        )
+    check_present(names, header, source=str(path))
     positions, n_columns = [header.index(name) for name in names], len(header)
 
     def choose(cells: Sequence[Any] | None) -> list[Any] | None:
@@ -151,57 +164,67 @@ def _parquet_rows(path: Path, names: Sequence[str]) -> Iterator[list[Any] | None
     if not path.is_file():
         raise MissingDataError(f"there is no file {path}; check the name")
     try:
-        content = parquet.ParquetFile(path)
-        _columns(path, content.schema_arrow.names, names)
-        for batch in parquet_batches(content, path, names):
+        _columns(path, parquet.read_schema(path).names, names)
+        for batch in parquet_batches(path, names):
             columns = [_parquet_cells(batch.column(name)) for name in names]
             yield from map(list, zip(*columns, strict=True))
     except pyarrow.ArrowException as error:
         raise DataError(f"{path} cannot be read as Parquet: {error}") from error
 
 
-def parquet_batches(content: Any, path: Path, names: Sequence[str]) -> Iterator[Any]:
-    """Yield the batches of columns of an open Parquet file.
+def parquet_batches(path: Path, names: Sequence[str]) -> Iterator[Any]:
+    """Yield the batches of columns of a Parquet file.
+
+    The cells of a column of lists or structs are null.
 
     Raises
     ------
     DataError
         If they take much more memory than the file.
     """
+    parquet = optional_module("pyarrow.parquet", "data")
     import pyarrow
 
+    schema = parquet.read_schema(path)
+    kinds = dict(zip(schema.names, schema.types, strict=True))
+    flat = [name for name in names if not pyarrow.types.is_nested(kinds[name])]
+    row_bytes = sum(_fixed_bytes(kinds[name]) for name in names)
     limit = _MIN_PARQUET_LIMIT + MAX_RATIO * path.stat().st_size
-    n_bytes, n_rows = 0, max(1, min(_BATCH_ROWS, limit // _row_bytes(content, names)))
-    for batch in content.iter_batches(batch_size=n_rows, columns=list(names)):
-        columns = [
-            column.dictionary_decode() if isinstance(column, pyarrow.DictionaryArray) else column
-            for column in batch.columns
-        ]
-        decoded = pyarrow.RecordBatch.from_arrays(columns, names=batch.schema.names)
-        n_bytes += max(decoded.nbytes, _CELL_BYTES * decoded.num_rows * decoded.num_columns)
-        check_content(path, n_bytes, limit, remedy="save it as CSV")
-        yield decoded
+    n_bytes, n_rows = 0, max(1, min(_BATCH_ROWS, limit // max(1, row_bytes)))
+    # Dictionaries show the length of repeated texts before these are decoded. The lengths in the
+    # metadata are not read: if those of a column are damaged, pyarrow ends the process.
+    with parquet.ParquetFile(path, read_dictionary=flat) as content:
+        for batch in content.iter_batches(batch_size=n_rows, columns=flat):
+            n_bytes += row_bytes * batch.num_rows + sum(map(_text_bytes, batch.columns))
+            check_content(path, n_bytes, limit, remedy="save it as CSV")
+            nulls = pyarrow.nulls(batch.num_rows)
+            columns = [batch.column(name) if name in flat else nulls for name in names]
+            decoded = [
+                column.dictionary_decode() if pyarrow.types.is_dictionary(column.type) else column
+                for column in columns
+            ]
+            yield pyarrow.RecordBatch.from_arrays(decoded, names=list(names))
 
 
-def _row_bytes(content: Any, names: Sequence[str]) -> int:
-    """Return the most bytes that a decoded row of a Parquet file can take.
+def _fixed_bytes(kind: Any) -> int:
+    """Return the bytes of a decoded cell, for a text without its characters."""
+    try:
+        return max(_CELL_BYTES, int(kind.bit_width) // 8)
+    except ValueError:  # of variable width
+        return _TEXT_BYTES
 
-    A text may be as long as all the pages of its column.
-    """
+
+def _text_bytes(column: Any) -> int:
+    """Return the number of bytes of a column's texts, decoded."""
     import pyarrow
+    from pyarrow import compute
 
-    metadata = content.metadata
-    chunks = [
-        metadata.row_group(group).column(position)
-        for group in range(metadata.num_row_groups)
-        for position in range(metadata.num_columns)
-    ]
-    widths = dict.fromkeys(names, _CELL_BYTES)
-    for chunk in chunks:
-        name = chunk.path_in_schema
-        if name in widths and not pyarrow.types.is_primitive(content.schema_arrow.field(name).type):
-            widths[name] = max(widths[name], chunk.total_uncompressed_size)
-    return sum(widths.values()) or 1
+    is_dictionary = pyarrow.types.is_dictionary(column.type)
+    try:
+        lengths = compute.binary_length(column.dictionary if is_dictionary else column)
+    except pyarrow.ArrowNotImplementedError:  # no texts
+        return 0
+    return compute.sum(lengths.take(column.indices) if is_dictionary else lengths).as_py() or 0
 
 
 def _parquet_cells(column: Any) -> list[Any]:

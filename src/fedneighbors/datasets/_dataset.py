@@ -33,6 +33,9 @@ class Dataset:
         Natural owner of each row (writer, site), if known.
     schema : Schema, optional
         Schema that converted the source's rows to ``x``; use it for rows for prediction.
+    notes : tuple of str
+        Sentences about the source for its owner, such as columns that look like identifiers; do
+        not send them to others.
 
     Raises
     ------
@@ -48,6 +51,7 @@ class Dataset:
     n_train: int | None = None
     parties: npt.NDArray[np.str_] | None = None
     schema: Schema | None = None
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.x.ndim != 2 or 0 in self.x.shape:

@@ -1,6 +1,7 @@
 """Text files, optionally compressed: opening, reading lines, errors with file names."""
 
 import bz2
+import codecs
 import csv
 import gzip
 import lzma
@@ -19,7 +20,7 @@ _OPEN: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open, ".bz
 MAX_RATIO = 400
 """Maximum ratio of a file's content to its compressed size; wide sparse tables reach 200."""
 
-MIN_LIMIT = 1 << 20  # bytes of content that every compressed file may have
+MIN_LIMIT = 1 << 18  # bytes of content that every compressed file may have
 
 
 def content_limit(path: Path) -> int:
@@ -64,14 +65,11 @@ def explain_errors(path: Path) -> Iterator[None]:
         yield
     except FileNotFoundError as error:
         raise MissingDataError(f"there is no file {path}; check the name") from error
-    except UnicodeDecodeError as error:
-        raise DataError(
-            f"{path} is not UTF-8 text ({error.reason}); convert it, for example with "
-            "iconv -t utf-8"
-        ) from error
+    except UnicodeError as error:
+        raise _encoding_error(path, error) from error
     except csv.Error as error:
         raise DataError(f"{path} cannot be read as delimited text: {error}") from error
-    except (gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError) as error:
+    except (gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError, MemoryError) as error:
         kind = path.suffix[1:].replace("gz", "gzip")
         raise DataError(
             f"{path} is not a complete {kind} file and cannot be read ({error}); is it damaged?"
@@ -80,12 +78,39 @@ def explain_errors(path: Path) -> Iterator[None]:
         raise DataError(f"{path} cannot be opened: {error.strerror or error}") from error
 
 
-def open_text(path: Path, mode: str = "rt", *, newline: str | None = None) -> TextIO:
-    """Open UTF-8 text, decompressing ``.gz`` files.
+def _encoding_error(path: Path, error: UnicodeError) -> DataError:
+    """Return an error that names the line and byte that cannot be decoded."""
+    encoding = getattr(error, "encoding", "utf-16")  # the codec that raises a plain UnicodeError
+    return DataError(
+        f"{path} is not {encoding.upper()} text{_locate_error(path, encoding)}; save it as UTF-8, "
+        "or give its encoding (--encoding), often cp1252 or utf-16"
+    )
 
-    A byte order mark is skipped.
+
+def _locate_error(path: Path, encoding: str) -> str:
+    """Return the place of the first line that cannot be decoded."""
+    if path.suffix in {".parquet", ".pq"}:
+        return ""
+    with CheckedGzip(path) if path.suffix.lower() == ".gz" else path.open("rb") as stream:
+        for number, line in enumerate(stream, start=1):
+            try:
+                line.decode(encoding)
+            except UnicodeDecodeError as found:
+                return f" (line {number}, byte {found.start + 1} of the line)"
+            except UnicodeError:  # no byte order mark
+                break
+    return ""
+
+
+def open_text(
+    path: Path, mode: str = "rt", *, newline: str | None = None, encoding: str = "utf-8"
+) -> TextIO:
+    """Open text, decompressing ``.gz`` files.
+
+    A byte order mark of UTF-8 is skipped.
     """
-    encoding = "utf-8-sig" if mode == "rt" else "utf-8"
+    if mode == "rt" and codecs.lookup(encoding).name == "utf-8":
+        encoding = "utf-8-sig"
     if path.suffix.lower() == ".gz" and mode == "rt":
         return TextIOWrapper(CheckedGzip(path), encoding=encoding, newline=newline)
     if path.suffix.lower() == ".gz":
@@ -93,7 +118,7 @@ def open_text(path: Path, mode: str = "rt", *, newline: str | None = None) -> Te
     return cast(TextIO, path.open(mode, encoding=encoding, newline=newline))
 
 
-def read_lines(path: str | os.PathLike[str]) -> list[str]:
+def read_lines(path: str | os.PathLike[str], *, encoding: str = "utf-8") -> list[str]:
     """Return the lines of a text file without line ends.
 
     Empty lines are kept.
@@ -101,14 +126,16 @@ def read_lines(path: str | os.PathLike[str]) -> list[str]:
     Parameters
     ----------
     path : str or path
-        UTF-8 text, compressed if the name ends in ``.gz``, ``.xz`` or ``.bz2``.
+        Text, compressed if the name ends in ``.gz``, ``.xz`` or ``.bz2``.
+    encoding : str, default="utf-8"
+        Encoding; a byte order mark of UTF-8 is skipped.
 
     Raises
     ------
     MissingDataError
         If there is no such file.
     DataError
-        If the file is empty or damaged, or a line is not UTF-8; the error names the line.
+        If the file is empty or damaged, or a line is in another encoding; the error names the line.
     """
     file = Path(path)
     with explain_errors(file):
@@ -120,12 +147,12 @@ def read_lines(path: str | os.PathLike[str]) -> list[str]:
         else:
             raw = file.read_bytes()
     try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
+        text = raw.decode(encoding).removeprefix("\ufeff")
+    except UnicodeError as error:
+        line = raw.count(b"\n", 0, getattr(error, "start", 0)) + 1
         raise DataError(
-            f"{file}, line {line}: expected UTF-8 text ({error.reason}); convert it, for example "
-            "with iconv -t utf-8"
+            f"{file}, line {line}: expected {encoding.upper()} text; save it as UTF-8, or give its "
+            "encoding (--encoding), often cp1252 or utf-16"
         ) from None
     if not text:
         raise DataError(f"{file} is empty; expected one string per line")

@@ -1,7 +1,7 @@
 """Objects of a search from files: vectors, places, strings, sets or graphs."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -9,13 +9,15 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from fedneighbors.datasets._arrays import is_arrays, read_array_rows
 from fedneighbors.datasets._catalog import find_file, load
-from fedneighbors.datasets._cells import read_cells
 from fedneighbors.datasets._files import read_lines
 from fedneighbors.datasets._graphs import graph_from_smiles, read_graphs, read_smiles
-from fedneighbors.datasets._reading import read_columns
+from fedneighbors.datasets._reading import read_columns, read_declared_cells
 from fedneighbors.datasets._schema import Schema
-from fedneighbors.datasets._table import Table
+from fedneighbors.datasets._schema_columns import cell_text
+from fedneighbors.datasets._table import Table, check_present
+from fedneighbors.datasets._text_format import TextFormat
 from fedneighbors.errors import DataError
 
 Kind = Literal["vectors", "places", "strings", "sets", "graphs"]
@@ -44,6 +46,8 @@ class Objects:
         Row of each object in the source, from 1; by default all rows in order.
     notes : tuple of str
         Sentences about cells and rows that a schema changed or dropped.
+    columns : tuple of str
+        Columns of a table that were read; empty for other sources.
     """
 
     items: Any
@@ -52,6 +56,7 @@ class Objects:
     owners: npt.NDArray[Any] | None = None
     rows: tuple[int, ...] | None = None
     notes: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -60,13 +65,21 @@ class Objects:
         """Return the first ``n`` objects, or all if there are fewer."""
         owners = None if self.owners is None else self.owners[:n]
         rows = None if self.rows is None else self.rows[:n]
-        return Objects(self.items[:n], self.labels[:n], self.source, owners, rows, self.notes)
+        return replace(self, items=self.items[:n], labels=self.labels[:n], owners=owners, rows=rows)
 
-    def find_row(self, row: int) -> int | None:
-        """Return the position of the object in a row of the source, or None."""
-        if self.rows is None:
-            return row - 1 if 1 <= row <= len(self) else None
-        return self.rows.index(row) if row in self.rows else None
+    def owner_of(self, position: int) -> Any:
+        """Return the owner of an object, None if unknown."""
+        return None if self.owners is None else self.owners[position]
+
+    def find_row(self, row: int, owner: str | None = None) -> int | None:
+        """Return the position of the object in a row of the source, or None.
+
+        In the files of several parties, each owner has its own rows.
+        """
+        for position, own in enumerate(self.rows or range(1, len(self) + 1)):
+            if own == row and owner in (None, self.owner_of(position)):
+                return position
+        return None
 
 
 def read_objects(
@@ -78,6 +91,7 @@ def read_objects(
     label: str | None = None,
     schema: Schema | None = None,
     complete: bool = False,
+    text_format: TextFormat | None = None,
 ) -> Objects:
     """Read the objects of a file or of a named data set.
 
@@ -85,8 +99,9 @@ def read_objects(
     ----------
     source : str or path
         A CSV or Parquet table; for strings also text with one string per line, for sets text with
-        the words of one set per line; for graphs ``.smi`` (SMILES) or the ``t/v/e`` format. Or a
-        name: of a data set of :func:`load` for vectors, otherwise of a file in the data folder.
+        the words of one set per line; for graphs ``.smi`` (SMILES) or the ``t/v/e`` format; for
+        vectors also ``.npz`` with the array ``x``. Or a name: of a data set of :func:`load` for
+        vectors, otherwise of a file in the data folder.
     kind : {"vectors", "places", "strings", "sets", "graphs"}
         Kind of the objects.
     columns : sequence of str
@@ -100,6 +115,8 @@ def read_objects(
         be ARFF or JSON lines.
     complete : bool
         Raise an error instead of dropping rows.
+    text_format : TextFormat, optional
+        Separators and encoding of a text table; encoding of strings and sets.
 
     Raises
     ------
@@ -123,15 +140,85 @@ def read_objects(
         data = load(str(source))
         return Objects(data.x, _row_labels(data.n_rows), str(source))
     file = find_file(str(source)) if is_name else path
+    if is_arrays(file) and kind == "vectors" and not (columns or owner or label or schema):
+        x = read_array_rows(file)
+        return Objects(x.astype(np.float64), _row_labels(len(x)), str(file))
     if set(file.suffixes) & (_TABLES if schema is None else _DECLARED_TABLES):
         if schema is None:
-            return _read_table(file, kind, columns=columns, owner=owner, label=label)
+            return _read_table(
+                file, kind, columns=columns, owner=owner, label=label, text_format=text_format
+            )
         if columns or kind != "vectors":
             raise DataError("a schema describes the components of vectors, in place of columns")
-        return _read_vectors(file, schema, owner=owner, label=label, complete=complete)
+        return _read_vectors(
+            file, schema, owner=owner, label=label, complete=complete, text_format=text_format
+        )
     if columns or owner or label or schema:
         raise DataError(f"{file} has no columns; only CSV and Parquet files have them")
-    return _read_text(file, kind)
+    return _read_text(file, kind, encoding=(text_format or TextFormat()).encoding)
+
+
+def read_party_objects(
+    files: Mapping[str, str | Path],
+    kind: Kind,
+    *,
+    columns: Sequence[str] = (),
+    limit: int | None = None,
+    **options: Any,
+) -> Objects:
+    """Read the objects of one file for each party.
+
+    Parameters
+    ----------
+    files : mapping of str to path
+        Name of each party and its file.
+    kind, columns
+        As for `read_objects`.
+    limit : int, optional
+        Use only the first objects of each file, at most this number.
+    **options
+        Further arguments of `read_objects`.
+
+    Returns
+    -------
+    Objects
+        In the order of the files; ``owners`` are the names, ``rows`` those of each file.
+
+    Raises
+    ------
+    MissingDataError, DataError, MissingExtraError
+        As for `read_objects`; also if columns or lengths of vectors differ between files.
+    """
+    parts: list[Objects] = []
+    for file in files.values():
+        part = read_objects(file, kind, columns=columns, **options)
+        if parts and part.columns != parts[0].columns:
+            first = parts[0]
+            for one, other in ((part, first), (first, part)):
+                check_present(other.columns, one.columns, source=one.source)
+            part = read_objects(file, kind, columns=first.columns, **options)  # in the same order
+        parts.append(part if limit is None else part.first(limit))
+    items: Any = [item for part in parts for item in part.items]
+    is_matrix = kind in ("vectors", "places")
+    is_numbered = is_matrix and options.get("label") is None  # labels are such as "row 3"
+    if is_matrix:
+        widths = {part.items.shape[1] for part in parts}
+        if len(widths) > 1:
+            raise DataError(f"vectors have different lengths in {', '.join(map(str, files))}")
+        items = np.vstack([part.items for part in parts])
+    return Objects(
+        items,
+        tuple(
+            f"{name} {label}" if is_numbered else label
+            for name, part in zip(files, parts, strict=True)
+            for label in part.labels
+        ),
+        ", ".join(part.source for part in parts),
+        np.repeat(np.array([*map(str, files)], dtype=object), [len(part) for part in parts]),
+        tuple(row for part in parts for row in part.rows or range(1, len(part) + 1)),
+        tuple(f"{part.source}: {note}" for part in parts for note in part.notes),
+        parts[0].columns,
+    )
 
 
 def parse_object(text: str, kind: Kind, *, n_columns: int = 2) -> Any:
@@ -180,7 +267,7 @@ def _parse_point(text: str, n_columns: int) -> npt.NDArray[np.float64]:
     return np.array(point)
 
 
-def _read_text(file: Path, kind: Kind) -> Objects:
+def _read_text(file: Path, kind: Kind, *, encoding: str) -> Objects:
     if kind == "graphs":
         graphs = read_smiles(file) if file.suffix in _SMILES else read_graphs(file)
         return Objects(graphs.graphs, tuple(graphs.names), str(file))
@@ -188,25 +275,32 @@ def _read_text(file: Path, kind: Kind) -> Objects:
         raise DataError(
             f"{file}: expected a table of {kind}, a file that ends in .csv, .csv.gz or .parquet"
         )
-    lines = read_lines(file)
-    return Objects([parse_object(line, kind) for line in lines], tuple(lines), str(file))
+    lines = read_lines(file, encoding=encoding)
+    return Objects(_parse_cells(lines, kind, source=str(file)), tuple(lines), str(file))
 
 
 def _read_table(
-    file: Path, kind: Kind, *, columns: Sequence[str], owner: str | None, label: str | None
+    file: Path,
+    kind: Kind,
+    *,
+    columns: Sequence[str],
+    owner: str | None,
+    label: str | None,
+    text_format: TextFormat | None,
 ) -> Objects:
     is_text = kind in ("strings", "sets", "graphs")
     if is_text and len(columns) != 1:
         raise DataError(f"{file} is a table; name its column of {kind} with columns")
     label_columns = [name for name in (owner, label) if name is not None]
-    table = read_columns(file, nominal=[*label_columns, *(columns if is_text else ())])
+    nominal, names = [*label_columns, *(columns if is_text else ())], tuple(columns)
+    table = read_columns(file, nominal=nominal, text_format=text_format)
     items: Sequence[Any] | npt.NDArray[np.float64]
     if is_text:
         cells = _text_cells(table, columns[0])
         items = _parse_cells(cells, kind, source=f"{file}, column {columns[0]!r}")
         labels = tuple(cells)
     else:
-        names = tuple(columns) or _default_columns(table, kind, exclude=label_columns)
+        names = names or _default_columns(table, kind, exclude=label_columns)
         if kind == "places" and len(names) != 2:
             raise DataError(f"expected two columns, longitude and latitude, got {list(names)}")
         items, labels = _build_matrix(table, names), _row_labels(table.n_rows)
@@ -215,28 +309,34 @@ def _read_table(
         labels if label is None else tuple(str(cell) for cell in table.columns[label]),
         str(file),
         None if owner is None else table.columns[owner],
+        columns=names,
     )
 
 
 def _read_vectors(
-    file: Path, schema: Schema, *, owner: str | None, label: str | None, complete: bool
+    file: Path,
+    schema: Schema,
+    *,
+    owner: str | None,
+    label: str | None,
+    complete: bool,
+    text_format: TextFormat | None,
 ) -> Objects:
     """Read the rows that a schema allows as vectors, each row by itself."""
     names = [name for name in (owner, label) if name is not None]
-    cells, n_unreadable = read_cells(file, [*schema.column_names, *names])
+    cells, n_unreadable = read_declared_cells(file, schema, names, text_format)
     encoded = replace(schema, label="", classes=()).encode(cells)
     if complete:
         schema.check_complete(replace(encoded, n_unreadable=n_unreadable))
     kept = np.flatnonzero(encoded.kept).tolist()
     rows = tuple(position + 1 for position in kept)
-    notes = schema.notes(encoded)
-    if n_unreadable:
-        notes = (*notes, f"{n_unreadable} rows have another number of cells and are dropped")
+    notes = schema.notes(replace(encoded, n_unreadable=n_unreadable))
+    owners = None if owner is None else [cell_text(cells[owner][position]) for position in kept]
     return Objects(
         encoded.x,
         tuple(f"row {row}" if label is None else str(cells[label][row - 1]) for row in rows),
         str(file),
-        None if owner is None else np.array([cells[owner][k] for k in kept], dtype=object),
+        None if owners is None else np.array(owners, dtype=object),
         rows,
         notes,
     )
@@ -289,13 +389,14 @@ def _text_cells(table: Table, column: str) -> list[str]:
 
 
 def _parse_cells(cells: Sequence[str], kind: Kind, *, source: str) -> list[Any]:
-    objects = []
+    parsed: dict[str, Any] = {}  # equal cells share an object: a set takes 200 bytes
     for row, cell in enumerate(cells, start=1):
         try:
-            objects.append(parse_object(cell, kind))
+            if cell not in parsed:
+                parsed[cell] = parse_object(cell, kind)
         except DataError as error:
             raise DataError(f"{source}, data row {row}: {error}") from None
-    return objects
+    return [parsed[cell] for cell in cells]
 
 
 def _row_labels(n: int) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors._lazy import optional_module
+from fedneighbors.datasets._arrays import is_arrays, read_arrays
 from fedneighbors.datasets._cells import parquet_batches, read_cells
 from fedneighbors.datasets._dataset import Dataset
 from fedneighbors.datasets._files import explain_errors
@@ -23,10 +24,9 @@ from fedneighbors.datasets._table import (
     missing_cells,
     word_column,
 )
+from fedneighbors.datasets._text_format import TextFormat, parse_number
 from fedneighbors.datasets._text_tables import is_arff, read_arff, read_delimited
 from fedneighbors.errors import DataError, MissingDataError
-
-MISSING_CELLS = ("", "?")
 
 _WHOLE_NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,17})(\.0*)?")  # 18 digits always fit int64
 
@@ -35,8 +35,7 @@ def read_columns(
     path: str | os.PathLike[str],
     *,
     nominal: Collection[str] = (),
-    delimiter: str = ",",
-    missing: Collection[str] = MISSING_CELLS,
+    text_format: TextFormat | None = None,
 ) -> Table:
     """Read the unchanged columns of a CSV, Parquet or ARFF file.
 
@@ -44,14 +43,13 @@ def read_columns(
     ----------
     path : str or path
         Parquet if the name ends in ``.parquet`` or ``.pq`` (needs the extra ``data``), ARFF if it
-        ends in ``.arff``, otherwise delimited UTF-8 text with a header row; ARFF and text are
-        gzipped if the name ends in ``.gz``.
+        ends in ``.arff``, otherwise delimited text with a header row; ARFF and text are gzipped if
+        the name ends in ``.gz``.
     nominal : collection of str, default=()
         Nominal columns whose cells are numbers.
-    delimiter : str, default=","
-        Separator of cells in delimited text.
-    missing : collection of str, default=("", "?")
-        Cells that count as missing; NaN among numbers and null in Parquet count as well.
+    text_format : TextFormat, optional
+        Separators and encoding of text, and marks of missing cells of every format.
+        NaN among numbers and null in Parquet are missing as well.
 
     Returns
     -------
@@ -62,19 +60,22 @@ def read_columns(
     MissingDataError
         If there is no such file.
     DataError
-        If the file is empty, damaged, not UTF-8, or ragged, repeats a column name, or lacks a
-        column of ``nominal``.
+        If the file is empty, damaged, in another encoding, or ragged, repeats a column name, or
+        lacks a column of ``nominal``.
     MissingExtraError
         If the file is Parquet and pyarrow is not installed.
     """
-    file = Path(path)
+    file, form = Path(path), text_format or TextFormat()
     if file.suffix in {".parquet", ".pq"}:
-        table = _read_parquet(file, words=nominal, missing=missing)
+        table = _read_parquet(file, words=nominal, missing=form.missing)
     elif is_arff(file):
-        table = read_arff(file, words=nominal, missing=missing)
+        table = read_arff(file, words=nominal, missing=form.missing, encoding=form.encoding)
     else:
-        table = read_delimited(file, words=nominal, delimiter=delimiter, missing=missing)
+        table = read_delimited(file, words=nominal, text_format=form)
     table.require(sorted(nominal))
+    for column in table.columns.values() if form.missing_numbers else ():
+        if column.dtype != np.object_:
+            column[np.isin(column, form.missing_numbers)] = np.nan
     return table
 
 
@@ -86,16 +87,16 @@ def read_table(
     drop: Collection[str] = (),
     nominal: Collection[str] = (),
     schema: Schema | None = None,
-    delimiter: str = ",",
-    missing: Collection[str] = MISSING_CELLS,
+    text_format: TextFormat | None = None,
     keep_missing: bool = False,
 ) -> Dataset:
-    """Read a labelled data set from a CSV, Parquet or ARFF file.
+    """Read a labelled data set from a CSV, Parquet, ARFF or NumPy file.
 
     Parameters
     ----------
     path : str or path
-        See `read_columns`.
+        See `read_columns`; or ``.npz`` with the arrays ``x``, ``y`` and, if known, ``parties``, for
+        which of the other arguments only ``keep_missing`` has an effect. Images are flattened.
     label : str, default="target"
         Label column: int64 if all labels are integers, otherwise str.
     party : str, optional
@@ -106,13 +107,11 @@ def read_table(
         Nominal columns whose cells are numbers.
     schema : Schema, optional
         Columns and labels, if declared. Each row is then read by itself, and rows that the schema
-        does not allow are dropped; of the other arguments only ``party``, ``delimiter`` and, for a
-        schema without a label, ``label`` have an effect. By default columns and the rules for
+        does not allow are dropped; of the other arguments only ``party``, ``text_format`` and, for
+        a schema without a label, ``label`` have an effect. By default columns and the rules for
         missing cells come from all rows of the file.
-    delimiter : str, default=","
-        Separator of cells in delimited text.
-    missing : collection of str, default=("", "?")
-        Cells that count as missing.
+    text_format : TextFormat, optional
+        Separators and encoding of text, and marks of missing cells of every format.
     keep_missing : bool, default=False
         Leave missing cells of numeric columns NaN.
 
@@ -130,10 +129,13 @@ def read_table(
         If the file is Parquet and pyarrow is not installed.
     """
     file_name = Path(path).name.split(".")[0]
+    if is_arrays(path):
+        return read_arrays(path, keep_missing=keep_missing)
+    form = text_format or TextFormat()
     if schema is not None:
-        return _read_declared(Path(path), schema, label, party=party, delimiter=delimiter)
+        return _read_declared(Path(path), schema, label, party=party, text_format=form)
     words = {*nominal, label, *([] if party is None else [party])}
-    table = read_columns(path, nominal=words, delimiter=delimiter, missing=missing)
+    table = read_columns(path, nominal=words, text_format=form)
     return dataset_from_table(
         table.without(drop) if drop else table,
         label,
@@ -181,11 +183,11 @@ def dataset_from_table(
     roles = [label] if party is None else [label, party]
     features = table.without(roles)
     schema = schema or Schema.draft(features, with_ranges=False, keep_missing=keep_missing)
-    owners = None if party is None else np.array(_text_cells(table, party), dtype=np.str_)
+    owners = None if party is None else np.array(complete_cells(table, party), dtype=np.str_)
     return Dataset(
         name=name,
         x=schema.encode_all(features),
-        y=_labels(_text_cells(table, label)),
+        y=parse_labels(complete_cells(table, label)),
         feature_names=schema.feature_names,
         source=table.source,
         parties=owners,
@@ -197,8 +199,7 @@ def read_features(
     path: str | os.PathLike[str],
     feature_names: Sequence[str],
     *,
-    delimiter: str = ",",
-    missing: Collection[str] = MISSING_CELLS,
+    text_format: TextFormat | None = None,
     keep_missing: bool = False,
 ) -> npt.NDArray[np.float64]:
     """Read numeric features from a file, without labels.
@@ -211,10 +212,8 @@ def read_features(
         See `read_columns`. Columns may be in any order; additional columns are ignored.
     feature_names : sequence of str
         Features of the training data, in order.
-    delimiter : str, default=","
-        Separator of cells in delimited text.
-    missing : collection of str, default=("", "?")
-        Cells that count as missing.
+    text_format : TextFormat, optional
+        Separators and encoding of text, and marks of missing cells of every format.
     keep_missing : bool, default=False
         Leave missing cells NaN; otherwise they raise an error.
 
@@ -232,7 +231,7 @@ def read_features(
     MissingExtraError
         If the file is Parquet and pyarrow is not installed.
     """
-    table = read_columns(path, delimiter=delimiter, missing=missing)
+    table = read_columns(path, text_format=text_format)
     table.require(feature_names)
     return np.column_stack(
         [_numbers(table, name, keep_missing=keep_missing) for name in feature_names]
@@ -240,7 +239,11 @@ def read_features(
 
 
 def read_rows(
-    path: str | os.PathLike[str], schema: Schema, *, labelled: bool = True, delimiter: str = ","
+    path: str | os.PathLike[str],
+    schema: Schema,
+    *,
+    labelled: bool = True,
+    text_format: TextFormat | None = None,
 ) -> EncodedRows:
     """Read a file's rows by a schema, each row by itself.
 
@@ -253,8 +256,9 @@ def read_rows(
         Declared columns and labels.
     labelled : bool, default=True
         Read the label column of the schema.
-    delimiter : str, default=","
-        Separator of cells in delimited text.
+    text_format : TextFormat, optional
+        Separators and encoding of text, and marks of missing labels and numbers. By default the
+        header decides the delimiter; rows have no influence.
 
     Returns
     -------
@@ -270,20 +274,45 @@ def read_rows(
         If the file is Parquet and pyarrow is not installed.
     """
     label = [schema.label] if labelled and schema.label else []
-    cells, n_unreadable = read_cells(
-        Path(path), [*schema.column_names, *label], delimiter=delimiter
-    )
+    cells, n_unreadable = read_declared_cells(Path(path), schema, label, text_format)
     return replace(schema.encode(cells), n_unreadable=n_unreadable)
 
 
+def read_declared_cells(
+    path: Path, schema: Schema, others: Sequence[str], text_format: TextFormat | None
+) -> tuple[dict[str, list[Any]], int]:
+    """Read the columns of a schema, and others, like `read_cells`.
+
+    Numbers with a decimal comma are converted and those that mark missing cells become None, if the
+    format says so.
+    """
+    form = text_format or TextFormat()
+    cells, n_unreadable = read_cells(path, [*schema.column_names, *others], form)
+    decimal, marks = form.decimal or ".", form.missing_numbers
+
+    def convert(cell: Any) -> Any:
+        number = parse_number(cell, decimal) if isinstance(cell, str) else cell
+        return None if number in marks else number
+
+    if marks or decimal == ",":
+        for name in set(schema.column_names) - set(schema.nominal_names):
+            cells[name] = [convert(cell) for cell in cells[name]]
+    return cells, n_unreadable
+
+
 def _read_declared(
-    path: Path, schema: Schema, label: str, *, party: str | None, delimiter: str
+    path: Path, schema: Schema, label: str, *, party: str | None, text_format: TextFormat
 ) -> Dataset:
     """Return the labelled rows that a schema allows."""
     label = schema.label or label
     others = [label] if party is None else [label, party]
-    cells, _ = read_cells(path, [*schema.column_names, *others], delimiter=delimiter)
-    rows = schema.encode(cells, cells[label])
+    cells, n_unreadable = read_declared_cells(path, schema, others, text_format)
+    rows = replace(schema.encode(cells, cells[label]), n_unreadable=n_unreadable)
+    if not len(rows.x):
+        raise DataError(
+            f"{path} has no row that the schema allows; see fedneighbors schema check, the "
+            "delimiter and the decimal separator"
+        )
     owners = None
     if party is not None:
         owners = np.array(cells[party], dtype=object)[rows.kept].astype(np.str_)
@@ -295,6 +324,7 @@ def _read_declared(
         source=str(path),
         parties=owners,
         schema=schema,
+        notes=tuple(f"{path}: {note}" for note in schema.notes(rows)),
     )
 
 
@@ -314,7 +344,8 @@ def _numbers(table: Table, name: str, *, keep_missing: bool) -> npt.NDArray[np.f
     return numbers
 
 
-def _text_cells(table: Table, name: str) -> list[str]:
+def complete_cells(table: Table, name: str) -> list[str]:
+    """Return the cells of a nominal column; raise if one is missing."""
     column = table.columns[name]
     gone = np.flatnonzero(missing_cells(column))
     if len(gone):
@@ -325,7 +356,7 @@ def _text_cells(table: Table, name: str) -> list[str]:
     return [str(cell) for cell in column.tolist()]
 
 
-def _labels(cells: Sequence[str]) -> npt.NDArray[Any]:
+def parse_labels(cells: Sequence[str]) -> npt.NDArray[Any]:
     """Convert labels to int64 if all are integers.
 
     For example 3 or 3.0; other labels are returned unchanged.
@@ -348,18 +379,17 @@ def _read_parquet(path: Path, *, words: Collection[str], missing: Collection[str
         raise MissingDataError(f"there is no file {path}; check the name")
     with explain_errors(path):  # texts may not be UTF-8
         try:
-            file = parquet.ParquetFile(path)
-            batches = list(parquet_batches(file, path, file.schema_arrow.names))
-            empty = file.schema_arrow.empty_table()
-            content = pyarrow.Table.from_batches(batches) if batches else empty
+            schema = parquet.read_schema(path)
+            names = [str(name) for name in schema.names]
+            check_names(names, source=str(path))
+            for name, kind in zip(names, schema.types, strict=True):
+                _check_parquet_type(kind, name=name, path=path)
+            batches = list(parquet_batches(path, names))
+            content = pyarrow.Table.from_batches(batches) if batches else schema.empty_table()
         except (pyarrow.ArrowException, OSError) as error:
             raise DataError(f"{path} cannot be read as Parquet: {error}") from error
-        names = [str(name) for name in content.column_names]
-        check_names(names, source=str(path))
         columns = {
-            name: _parquet_column(
-                column, name=name, path=path, as_words=name in words, missing=missing
-            )
+            name: _parquet_column(column, as_words=name in words, missing=missing)
             for name, column in zip(names, content.columns, strict=True)
         }
         table = Table(columns, str(path))
@@ -367,27 +397,39 @@ def _read_parquet(path: Path, *, words: Collection[str], missing: Collection[str
     return table
 
 
-def _parquet_column(
-    column: Any, *, name: str, path: Path, as_words: bool, missing: Collection[str]
-) -> Column:
+def _check_parquet_type(kind: Any, *, name: str, path: Path) -> None:
+    """Raise unless a column has numbers, booleans or text."""
+    from pyarrow import types
+
+    value = kind.value_type if types.is_dictionary(kind) else kind
+    if not any(
+        test(value)
+        for test in (
+            types.is_integer,
+            types.is_floating,
+            types.is_boolean,
+            types.is_string,
+            types.is_large_string,
+            types.is_null,
+        )
+    ):
+        raise DataError(
+            f"column {name!r} of {path} has type {kind}; expected numbers or text: "
+            "convert or drop it"
+        )
+
+
+def _parquet_column(column: Any, *, as_words: bool, missing: Collection[str]) -> Column:
     import pyarrow
 
     kind = pyarrow.types
-    if kind.is_dictionary(column.type):
+    if kind.is_dictionary(column.type):  # of a file without rows
         column = column.cast(column.type.value_type)
     number = kind.is_integer(column.type) or kind.is_floating(column.type)
     if (number or kind.is_boolean(column.type)) and not as_words:
         numbers: Column = column.cast(pyarrow.float64(), safe=False).to_numpy()
         return numbers
-    if number or any(
-        test(column.type)
-        for test in (kind.is_string, kind.is_large_string, kind.is_boolean, kind.is_null)
-    ):
-        return _parquet_words(column, missing=missing)
-    raise DataError(
-        f"column {name!r} of {path} has type {column.type}; expected numbers or text: "
-        "convert or drop it"
-    )
+    return _parquet_words(column, missing=missing)
 
 
 def _parquet_words(column: Any, *, missing: Collection[str]) -> Column:

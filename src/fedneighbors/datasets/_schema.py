@@ -276,6 +276,10 @@ class Schema:
                 )
             if clipped:
                 notes.append(f"column {column.name!r}: {clipped} cells are clipped to its range")
+        if rows.n_unlabelled:
+            notes.append(f"{rows.n_unlabelled} rows have no declared label and are dropped")
+        if (n_rows := rows.n_unreadable) > 0:
+            notes.append(f"{n_rows} rows have another number of cells than the header; dropped")
         return tuple(notes)
 
     def _encode_cells(self, cells: Mapping[str, Cells]) -> EncodedRows:

@@ -1,7 +1,8 @@
 """`Table`: named columns of numbers or text, before imputation and encoding."""
 
+import difflib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,14 +105,9 @@ class Table:
         Raises
         ------
         DataError
-            If a column is missing; the message lists the existing ones.
+            If a column is missing; the message lists the existing ones and similar names.
         """
-        missing = [name for name in names if name not in self.columns]
-        if missing:
-            raise DataError(
-                f"{self.source} has no column {join_names(missing)}; its columns are "
-                f"{join_names(self.names)}"
-            )
+        check_present(names, self.names, source=self.source)
 
     @classmethod
     def from_frame(cls, frame: Any, *, source: str = "the data frame") -> "Table":
@@ -174,6 +170,37 @@ def join_names(names: Iterable[str], *, most: int = 30) -> str:
     listed = list(names)
     more = f" and {len(listed) - most} more" if len(listed) > most else ""
     return ", ".join(repr(name) for name in listed[:most]) + more
+
+
+def check_present(names: Iterable[str], columns: Sequence[str], *, source: str) -> None:
+    """Raise if a name is not among the columns; suggest similar ones.
+
+    Parameters
+    ----------
+    names : iterable of str
+        Required names.
+    columns : sequence of str
+        Columns of the table.
+    source : str
+        Name of the table in messages.
+
+    Raises
+    ------
+    DataError
+        If a name is missing.
+    """
+    missing = [name for name in names if name not in columns]
+    if missing:
+        folded = {column.casefold(): column for column in columns}
+        similar = [
+            folded[match]
+            for name in missing
+            for match in difflib.get_close_matches(name.casefold(), folded, n=1)
+        ]
+        raise DataError(
+            f"{source} has no column {join_names(missing)}; its columns are {join_names(columns)}"
+            + (f"; did you mean {join_names(dict.fromkeys(similar))}?" if similar else "")
+        )
 
 
 def check_names(names: Iterable[str], *, source: str) -> None:

@@ -4,6 +4,7 @@ import csv
 import io
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,11 @@ from fedneighbors.datasets._table import (
     check_finite,
     check_names,
     word_column,
+)
+from fedneighbors.datasets._text_format import (
+    TextFormat,
+    convert_decimal_commas,
+    find_delimiter,
 )
 from fedneighbors.errors import DataError
 
@@ -36,9 +42,7 @@ _ESCAPED = re.compile(r"\\(.)")
 _MAX_INTEGER = 2.0**53  # float64 represents every integer up to this exactly
 
 
-def read_delimited(
-    path: Path, *, words: Collection[str], delimiter: str, missing: Collection[str]
-) -> Table:
+def read_delimited(path: Path, *, words: Collection[str], text_format: TextFormat) -> Table:
     """Read the columns of a delimited text file with a header.
 
     A column is numeric if each of its cells is a number or missing. The file is read a second time
@@ -47,13 +51,11 @@ def read_delimited(
     Parameters
     ----------
     path : Path
-        UTF-8 text; gzipped if the name ends in ``.gz``.
+        Text; gzipped if the name ends in ``.gz``.
     words : collection of str
         Nominal columns whose cells may look like numbers.
-    delimiter : str
-        One character.
-    missing : collection of str
-        Cells that count as missing, after stripping blanks.
+    text_format : TextFormat
+        Form of the file.
 
     Returns
     -------
@@ -64,17 +66,28 @@ def read_delimited(
     MissingDataError
         If there is no such file.
     DataError
-        If the file is empty, damaged, not UTF-8, or ragged, or repeats a column name.
+        If the file is empty, damaged, in another encoding, or ragged, or repeats a column name.
     """
     with explain_errors(path):
-        names = _read_header(path, delimiter)
+        text_format = replace(
+            text_format, delimiter=text_format.delimiter or _find_delimiter(path, text_format)
+        )
+        names = _read_header(path, text_format)
         nominal = {position for position, name in enumerate(names) if name in words}
         every = set(range(len(names)))
-        columns = _read_columns(path, delimiter, indices=every, nominal=nominal, missing=missing)
+        columns = _read_columns(path, text_format, indices=every, nominal=nominal)
         text = every - columns.keys()
         if text:
-            columns |= _read_columns(path, delimiter, indices=text, nominal=text, missing=missing)
-    table = Table({name: columns[position] for position, name in enumerate(names)}, str(path))
+            columns |= _read_columns(path, text_format, indices=text, nominal=text)
+    by_name = {name: columns[position] for position, name in enumerate(names)}
+    may_be_comma = text_format.decimal is None and text_format.delimiter != ","
+    if text and (text_format.decimal == "," or may_be_comma):
+        by_name |= convert_decimal_commas(
+            {names[position]: columns[position] for position in sorted(text)},
+            source=str(path),
+            is_declared=text_format.decimal is not None,
+        )
+    table = Table(by_name, str(path))
     check_finite(table)
     return table
 
@@ -84,7 +97,13 @@ def is_arff(path: Path) -> bool:
     return path.name.lower().removesuffix(".gz").endswith(".arff")
 
 
-def read_arff(path: Path, *, words: Collection[str] = (), missing: Collection[str] = ()) -> Table:
+def read_arff(
+    path: Path,
+    *,
+    words: Collection[str] = (),
+    missing: Collection[str] = (),
+    encoding: str = "utf-8",
+) -> Table:
     """Read the columns of a dense ARFF file.
 
     Numeric, real and integer attributes become numeric columns; nominal and string attributes
@@ -93,11 +112,13 @@ def read_arff(path: Path, *, words: Collection[str] = (), missing: Collection[st
     Parameters
     ----------
     path : Path
-        UTF-8 text; gzipped if the name ends in ``.gz``.
+        Text; gzipped if the name ends in ``.gz``.
     words : collection of str
         Nominal columns that are numeric in the file.
     missing : collection of str
         Cells that count as missing, in addition to the format's ``?``.
+    encoding : str
+        Encoding of the text.
 
     Returns
     -------
@@ -111,7 +132,7 @@ def read_arff(path: Path, *, words: Collection[str] = (), missing: Collection[st
         If the file is damaged, not UTF-8, sparse, or ragged, repeats a column name, has a date or
         relational column, or a cell of another type than its column.
     """
-    with explain_errors(path), open_text(path) as stream:
+    with explain_errors(path), open_text(path, encoding=encoding) as stream:
         lines = enumerate(stream, start=1)
         kinds = read_arff_header(lines, path)
         markers = {*missing, "?"}
@@ -176,12 +197,18 @@ def table_cells(table: Table) -> dict[str, list[Any]]:
     return {name: _python_values(column) for name, column in table.columns.items()}
 
 
-def _read_rows(path: Path, delimiter: str) -> Iterator[list[str]]:
+def _find_delimiter(path: Path, text_format: TextFormat) -> str:
+    with open_text(path, encoding=text_format.encoding) as stream:
+        return find_delimiter(next((line for line in stream if line.strip()), ""))
+
+
+def _read_rows(path: Path, text_format: TextFormat) -> Iterator[list[str]]:
     """Yield the header and the data rows, all of equal length.
 
     Blank lines are allowed only at the end of the file.
     """
-    with open_text(path, newline="") as stream:
+    delimiter = text_format.delimiter or ","
+    with open_text(path, newline="", encoding=text_format.encoding) as stream:
         reader = csv.reader(stream, delimiter=delimiter, skipinitialspace=True, strict=True)
         width, blank = 0, False
         for row in reader:
@@ -193,13 +220,13 @@ def _read_rows(path: Path, delimiter: str) -> Iterator[list[str]]:
                 problem = "follows a blank line" if blank else f"has {len(row)} cells"
                 raise DataError(
                     f"the row that ends at line {reader.line_num} of {path} {problem}; "
-                    f"every row needs the {width} cells of the header"
+                    f"every row needs the {width} cells of the header, separated by {delimiter!r}"
                 )
             yield row
 
 
-def _read_header(path: Path, delimiter: str) -> list[str]:
-    header = next(_read_rows(path, delimiter), None)
+def _read_header(path: Path, text_format: TextFormat) -> list[str]:
+    header = next(_read_rows(path, text_format), None)
     if header is None:
         raise DataError(f"{path} is empty; expected a header row and data below it")
     names = [name.strip() for name in header]
@@ -207,31 +234,26 @@ def _read_header(path: Path, delimiter: str) -> list[str]:
     return names
 
 
-def _read_blocks(path: Path, delimiter: str) -> Iterator[list[tuple[str, ...]]]:
+def _read_blocks(path: Path, text_format: TextFormat) -> Iterator[list[tuple[str, ...]]]:
     """Yield blocks of data rows, transposed to columns."""
-    rows = islice(_read_rows(path, delimiter), 1, None)
+    rows = islice(_read_rows(path, text_format), 1, None)
     while block := list(islice(rows, _BLOCK_ROWS)):
         yield list(zip(*block, strict=True))
 
 
 def _read_columns(
-    path: Path,
-    delimiter: str,
-    *,
-    indices: set[int],
-    nominal: set[int],
-    missing: Collection[str],
+    path: Path, text_format: TextFormat, *, indices: set[int], nominal: set[int]
 ) -> dict[int, Column]:
     """Read the columns with the given indices.
 
     A column is omitted if it is not in ``nominal`` and a cell is neither a number nor missing.
     """
     parts: dict[int, list[npt.NDArray[Any]]] = {position: [np.empty(0)] for position in indices}
-    for block in _read_blocks(path, delimiter):
+    for block in _read_blocks(path, text_format):
         for position in list(parts):
             parse = _parse_words if position in nominal else _parse_numbers
             try:
-                parts[position].append(parse(block[position], missing))
+                parts[position].append(parse(block[position], text_format.missing))
             except ValueError:
                 del parts[position]
     return {position: np.concatenate(part) for position, part in parts.items()}

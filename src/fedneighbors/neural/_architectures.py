@@ -9,6 +9,8 @@ from torch import Tensor, nn
 from fedneighbors.neural._blueprint import BodyAndHead, torch_seed
 from fedneighbors.neural._network import Network
 
+_CHANNELS = (1, 3, 4)  # gray, RGB, RGBA
+
 
 def image_sides(shape: tuple[int, ...], *, min_side: int) -> tuple[int, int, int]:
     """Return channels, height and width of an image.
@@ -31,6 +33,11 @@ def image_sides(shape: tuple[int, ...], *, min_side: int) -> tuple[int, int, int
             "reshape flat rows, for example x.reshape(-1, 28, 28)"
         )
     channels, height, width = (1, *shape) if len(shape) == 2 else shape
+    if width in _CHANNELS and channels not in _CHANNELS:
+        raise ValueError(
+            f"rows of shape {shape} look like (height, width, channels); expected channels first: "
+            "move the axis with x.transpose(0, 3, 1, 2)"
+        )
     if channels < 1 or min(height, width) < min_side:
         raise ValueError(
             f"expected images of {min_side} x {min_side} pixels or more, got rows of shape {shape}"

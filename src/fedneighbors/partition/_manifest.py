@@ -141,7 +141,7 @@ class Manifest:
             content = json.loads(text)
             version = content["format"]
             missing = {f.name for f in fields(cls) if f.default is MISSING} - content.keys()
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise DataError(
                 f"the text is not a partition manifest ({error!r}); write it with Manifest.to_json"
             ) from error

@@ -1,6 +1,5 @@
 """Party of a node with scratch files in place of its ledger and models, for audits."""
 
-import gzip
 import importlib
 import os
 import tomllib
@@ -15,7 +14,7 @@ import numpy as np
 
 from fedneighbors._lazy import optional_module
 from fedneighbors._typing import Integers
-from fedneighbors.datasets._files import explain_errors
+from fedneighbors.datasets._files import CheckedGzip, explain_errors
 from fedneighbors.errors import DataError, PartyRefused
 from fedneighbors.federation._inprocess import run
 from fedneighbors.federation._loop import Coordinator
@@ -72,7 +71,12 @@ class AuditedNode:
 
     def __init__(self, folder: Path, scratch: Path) -> None:
         config = _read_configuration(folder)
-        privacy = privacy_from(config)
+        try:
+            privacy = privacy_from(config)
+        except DataError:
+            raise
+        except (ValueError, TypeError) as error:
+            raise DataError(f"{folder / CONFIGURATION}: {error}") from error
         if privacy is None:
             raise DataError(f"{folder / CONFIGURATION} sets no epsilon: there is nothing to audit")
         schema = scratch / "schema.toml"  # where a node would copy it for every party
@@ -157,7 +161,7 @@ def _read_configuration(folder: Path) -> dict[str, Any]:
         text = path.read_text(encoding="utf-8")
     try:
         config = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{path} is not valid TOML: {error}") from error
     if config.get("schema"):
         config["schema"] = str(folder / str(config["schema"]))
@@ -186,8 +190,7 @@ def _rows(path: Path) -> Sequence[Any]:
         if path.suffix in {".parquet", ".pq"}:
             table = optional_module("pyarrow.parquet", "data").read_table(path)
             return [repr(row) for row in table.to_pylist()]
-        content = path.read_bytes()
-        content = gzip.decompress(content) if path.suffix == ".gz" else content
+        content = b"".join(CheckedGzip(path)) if path.suffix == ".gz" else path.read_bytes()
     return content.removesuffix(b"\n").split(b"\n")
 
 

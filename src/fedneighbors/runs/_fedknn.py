@@ -32,12 +32,15 @@ class SearchInput:
         Search queries.
     query_labels : sequence of str
         Label of each query.
+    rows : sequence of int, optional
+        Row of each object in its file, from 1; by default the position.
     """
 
     owners: npt.NDArray[np.str_]
     labels: Sequence[str]
     queries: Sequence[Any]
     query_labels: Sequence[str]
+    rows: Sequence[int] | None = None
 
 
 def search_and_record(
@@ -97,9 +100,9 @@ def search_and_record(
 def _neighbors(
     inputs: SearchInput, distances: Sequence[Any], indices: Sequence[Any]
 ) -> ResultTable:
-    owners = inputs.owners.tolist()
+    owners, places = inputs.owners.tolist(), inputs.rows or range(1, len(inputs.labels) + 1)
     rows = [
-        (name, rank, _shorten(inputs.labels[i]), i + 1, float(distance), owners[i])
+        (name, rank, _shorten(inputs.labels[i]), places[i], float(distance), owners[i])
         for name, lengths, objects in zip(
             _names(inputs.query_labels), distances, indices, strict=True
         )

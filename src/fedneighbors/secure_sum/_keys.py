@@ -10,7 +10,7 @@ from pathlib import Path
 from fedneighbors.errors import AggregationError, MissingExtraError
 
 try:
-    from cryptography.exceptions import InvalidSignature, InvalidTag
+    from cryptography.exceptions import InvalidSignature, InvalidTag, UnsupportedAlgorithm
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric.ed25519 import (
         Ed25519PrivateKey,
@@ -69,7 +69,7 @@ class Identity:
             raise ValueError(f"others can access the private key {path.name}; run chmod 600 on it")
         try:
             key = serialization.load_pem_private_key(path.read_bytes(), password=None)
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, UnsupportedAlgorithm):
             raise ValueError(f"{path.name} is not an unencrypted PEM private key") from None
         if not isinstance(key, Ed25519PrivateKey):
             raise ValueError(f"{path.name} is not an Ed25519 key; run `fedneighbors keys new`")
@@ -147,7 +147,7 @@ class Roster:
         try:
             content = json.loads(path.read_text("utf-8"))
             return cls({name: bytes.fromhex(key) for name, key in content.items()})
-        except (ValueError, TypeError, AttributeError) as error:
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
             raise ValueError(f"{path.name} is not a roster of public keys: {error}") from None
 
     def to_json(self) -> str:

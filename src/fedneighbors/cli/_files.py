@@ -1,0 +1,217 @@
+"""Command-line options of files: names of parties, separators, missing cells, columns."""
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperCommand, TyperOption
+
+if TYPE_CHECKING:
+    from fedneighbors.datasets._text_format import TextFormat
+
+_PANEL = "Files"
+_SPLIT_OPTIONS = ("partition", "parties", "alpha", "factor", "classes_per_party", "party_column")
+_TAB = {"tab": "\t", "\\t": "\t"}
+
+DropOption = Annotated[
+    list[str] | None,
+    typer.Option("--drop", help="Column to leave out; repeatable.", rich_help_panel=_PANEL),
+]
+IdOption = Annotated[
+    str | None,
+    typer.Option(
+        "--id",
+        help="Column that identifies a row, such as a patient: left out of the features.",
+        rich_help_panel=_PANEL,
+    ),
+]
+_TEXT_OPTIONS: Mapping[str, Any] = {
+    "missing": Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Text that marks a missing cell, in addition to NA, N/A, NULL, '.', '?' and the "
+            "empty cell; repeatable.",
+            rich_help_panel=_PANEL,
+        ),
+    ],
+    "delimiter": Annotated[
+        str | None,
+        typer.Option(
+            help="Separator of cells: one character or 'tab'; by default as in the header.",
+            rich_help_panel=_PANEL,
+        ),
+    ],
+    "decimal": Annotated[
+        str | None,
+        typer.Option(
+            help="Decimal separator, '.' or ','; found by default, except with --schema.",
+            rich_help_panel=_PANEL,
+        ),
+    ],
+    "encoding": Annotated[
+        str | None,
+        typer.Option(help="Encoding, such as cp1252; UTF-8 by default.", rich_help_panel=_PANEL),
+    ],
+}
+
+
+class StrictCommand(TyperCommand):
+    """Command that refuses options which would be ignored.
+
+    These are the first values of a repeated option, and a split of rows together with a file for
+    each party.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments; raise if an option would be ignored."""
+        order = self.make_parser(ctx).parse_args(args=list(args))[2]
+        for param in dict.fromkeys(order):
+            is_single = isinstance(param, TyperOption) and not param.multiple
+            if is_single and order.count(param) > 1:
+                raise typer.BadParameter(f"{param.opts[0]} is given twice and takes one value")
+        rest = super().parse_args(ctx, args)
+        data = ctx.params.get("data")
+        for option in _SPLIT_OPTIONS if isinstance(data, list) and len(data) > 1 else ():
+            source = ctx.get_parameter_source(option)
+            if source is not None and source.name == "COMMANDLINE":
+                raise typer.BadParameter(
+                    f"--{option.replace('_', '-')} and several --data exclude each other: each "
+                    "file is one party"
+                )
+        return rest
+
+
+def text_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of text files to a command.
+
+    The command gets them as its argument ``text_format``.
+    """
+    own = [
+        param
+        for name, param in inspect.signature(command).parameters.items()
+        if name != "text_format"
+    ]
+    added = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option)
+        for name, option in _TEXT_OPTIONS.items()
+    ]
+
+    @functools.wraps(command)
+    def run(**arguments: Any) -> None:
+        given = {name: arguments.pop(name) for name in _TEXT_OPTIONS}
+        command(**arguments, text_format=_text_format(**given))
+
+    params = [param.replace(kind=inspect.Parameter.KEYWORD_ONLY) for param in own] + added
+    run.__signature__ = inspect.Signature(params)  # type: ignore[attr-defined]
+    run.__annotations__ = {param.name: param.annotation for param in params}
+    return run
+
+
+def _text_format(
+    missing: list[str] | None, delimiter: str | None, decimal: Any, encoding: str | None
+) -> "TextFormat":
+    from fedneighbors.datasets._text_format import MISSING_CELLS, TextFormat
+
+    try:
+        return TextFormat(
+            _TAB.get(delimiter or "", delimiter),
+            decimal,
+            encoding or "utf-8",
+            (*MISSING_CELLS, *(missing or ())),
+        )
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+@dataclass(frozen=True)
+class Files:
+    """Sources of ``--data``, and the columns to leave out.
+
+    Parameters
+    ----------
+    sources : mapping of str to str
+        Path of each party's file; or one path or name of a data set, under the name "".
+    drop : tuple of str
+        Columns to leave out.
+    text_format : TextFormat, optional
+        Form of text.
+    """
+
+    sources: Mapping[str, str]
+    drop: tuple[str, ...] = ()
+    text_format: "TextFormat | None" = None
+
+    @property
+    def title(self) -> str:
+        """Return the names of the files."""
+        return ", ".join(Path(source).name for source in self.sources.values())
+
+    @property
+    def single(self) -> str | None:
+        """Return the source if there is only one."""
+        return self.sources.get("")
+
+
+def choose_files(
+    data: Sequence[str],
+    drop: Sequence[str] | None,
+    identifier: str | None,
+    text_format: "TextFormat",
+) -> Files:
+    """Return the files of ``--data``, without the columns of ``--drop`` and ``--id``."""
+    left_out = [*(drop or ()), *([] if identifier is None else [identifier])]
+    return Files(parse_sources(data), tuple(dict.fromkeys(left_out)), text_format)
+
+
+def is_file(source: str) -> bool:
+    """Return whether a source is a file rather than the name of a data set."""
+    path = Path(source)
+    return not source.startswith("openml:") and (
+        path.is_file() or bool(path.suffix) or len(path.parts) > 1
+    )
+
+
+def parse_sources(data: Sequence[str]) -> dict[str, str]:
+    """Return the file of each party from ``--data``; one without a name under "".
+
+    Raises
+    ------
+    typer.BadParameter
+        If one of several is not a file, a name repeats, or a single file has a name.
+    """
+    if len(data) == 1:
+        name, path = _split_name(data[0])
+        if name:
+            raise typer.BadParameter(
+                f"--data {data[0]} names the party of a single file; give a file for each party, "
+                f"or --data {path}, whose rows are split"
+            )
+        return {"": path}
+    sources: dict[str, str] = {}
+    for text in data:
+        name, path = _split_name(text)
+        if not is_file(path):
+            raise typer.BadParameter(
+                f"{path!r} is not a file; several --data are one file for each party"
+            )
+        name = name or Path(path).name.split(".")[0]
+        if name in sources:
+            raise typer.BadParameter(
+                f"two files are of party {name!r}; name the parties with --data NAME=FILE"
+            )
+        sources[name] = path
+    return sources
+
+
+def _split_name(text: str) -> tuple[str, str]:
+    """Return name and path of NAME=PATH; the name is empty without one."""
+    name, equals, path = text.partition("=")
+    if not equals or "/" in name or Path(text).is_file():
+        return "", text
+    if not name.strip() or not path:
+        raise typer.BadParameter(f"expected NAME=FILE, got {text!r}")
+    return name.strip(), path

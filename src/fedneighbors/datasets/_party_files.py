@@ -1,0 +1,355 @@
+"""One labelled data set from the files of several parties, checked against one another."""
+
+import os
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedneighbors.datasets._arrays import is_arrays
+from fedneighbors.datasets._dataset import Dataset
+from fedneighbors.datasets._reading import (
+    complete_cells,
+    dataset_from_table,
+    parse_labels,
+    read_columns,
+    read_table,
+)
+from fedneighbors.datasets._schema import Schema
+from fedneighbors.datasets._table import (
+    Column,
+    Table,
+    check_present,
+    join_names,
+    missing_cells,
+    word_column,
+)
+from fedneighbors.datasets._text_format import TextFormat, parse_number
+from fedneighbors.errors import DataError
+
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([T ].*)?|[0-9]{1,2}([./-])[0-9]{1,2}\2[0-9]{2,4}")
+_THOUSANDS = re.compile(r"[+-]?[0-9]{1,3}([., '][0-9]{3})+([.,][0-9]+)?")
+_MIN_ID_ROWS = 20  # in fewer rows, distinct whole numbers are often measurements
+_MIN_MEASURED = 20  # distinct numbers; scales of scores have fewer
+_MIN_CLASS_ROWS = 10
+
+
+def read_party_files(
+    files: Mapping[str, str | os.PathLike[str]],
+    label: str = "target",
+    *,
+    party: str | None = None,
+    drop: Collection[str] = (),
+    schema: Schema | None = None,
+    text_format: TextFormat | None = None,
+    keep_missing: bool = False,
+) -> Dataset:
+    r"""Read one file for each party as one labelled data set.
+
+    Columns are matched by name; their order may differ. Every problem of a file is reported before
+    anything is trained, with the file, the column and the row.
+
+    Parameters
+    ----------
+    files : mapping of str to path
+        Name of each party and its file, see `read_table`.
+    label : str, default="target"
+        Label column: int64 if all labels are integers, otherwise str.
+    party : str, optional
+        Column with the owner of each row, for a single file.
+    drop : collection of str, default=()
+        Columns to ignore, such as identifiers; each must be in a file.
+    schema : Schema, optional
+        Declared columns and labels, for each file as in `read_table`. By default the columns and
+        the rules for missing cells come from the rows of all files together.
+    text_format : TextFormat, optional
+        Separators and encoding of text, and marks of missing cells of every format.
+    keep_missing : bool, default=False
+        Leave missing cells of numeric columns NaN.
+
+    Returns
+    -------
+    Dataset
+        Rows in the order of the files. ``parties`` are the names of several files; ``notes`` name
+        columns that look constant or like identifiers.
+
+    Raises
+    ------
+    MissingDataError
+        If a file does not exist.
+    DataError
+        If a file is invalid, columns differ in name or type between files, a column has dates, or
+        most of its cells are numbers and some are not.
+    ValueError
+        If there is no file, or a party column for several.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> _ = (folder / "north.csv").write_text("age,ill\n40,no\n50,yes\n")
+    >>> _ = (folder / "south.csv").write_text("ill;age\nyes;61,5\n")
+    >>> files = {name: folder / f"{name}.csv" for name in ("north", "south")}
+    >>> data = read_party_files(files, "ill")
+    >>> data.x.ravel().tolist(), data.y.tolist(), data.parties.tolist()
+    ([40.0, 50.0, 61.5], ['no', 'yes', 'yes'], ['north', 'north', 'south'])
+    """
+    paths = {str(name): Path(path) for name, path in files.items()}
+    if not paths or (len(paths) > 1 and party is not None):
+        raise ValueError("expected a file for each party, or one file with a party column")
+    if schema is not None or any(map(is_arrays, paths.values())):
+        parts = [
+            read_table(
+                path,
+                label,
+                party=party,
+                schema=schema,
+                text_format=text_format,
+                keep_missing=keep_missing,
+            )
+            for path in paths.values()
+        ]
+        return parts[0] if len(parts) == 1 else _join_data_sets(parts, list(paths))
+    roles = [label] if party is None else [label, party]
+    tables = [read_columns(path, nominal=roles, text_format=text_format) for path in paths.values()]
+    tables = _drop_columns(tables, drop)
+    for table in tables:
+        for name in table.without(roles).names:
+            _check_words(table, name)
+    _check_labels(tables, label)
+    joined = join_tables(tables, nominal=roles)
+    data = dataset_from_table(
+        joined,
+        label,
+        name=", ".join(path.name.split(".")[0] for path in paths.values()),
+        party=party,
+        keep_missing=keep_missing,
+    )
+    notes = tuple(_describe_columns(tables, joined.without(roles)))
+    if len(paths) > 1:
+        sizes = [table.n_rows for table in tables]
+        data = replace(data, parties=np.repeat(np.array([*paths], np.str_), sizes))
+    return replace(data, notes=notes)
+
+
+def check_classes(data: Dataset, label: str) -> tuple[str, ...]:
+    """Return sentences about the classes of a data set.
+
+    Parameters
+    ----------
+    data : Dataset
+        Rows, and their parties if known.
+    label : str
+        Name of the label, for messages.
+
+    Raises
+    ------
+    DataError
+        If the labels look like measurements.
+    """
+    classes, counts = np.unique(data.y, return_counts=True)
+    numbers = [parse_number(str(value)) for value in classes.tolist()]
+    is_whole = data.y.dtype.kind in "iu"
+    if None not in numbers and not is_whole and len(classes) > _MIN_MEASURED:
+        raise DataError(
+            f"label {label!r} of {data.source} has {len(classes)} distinct numbers with decimals, "
+            "which look like a measurement: a classifier needs classes. Group them, or predict the "
+            "number with KNNPerRegressor or FederatedNeighborsRegressor in Python"
+        )
+    notes = []
+    if is_whole and len(classes) > _MIN_MEASURED and counts.mean() < _MIN_CLASS_ROWS:
+        notes.append(
+            f"label {label!r} has {len(classes)} distinct numbers in {data.n_rows} rows: if it is "
+            "a measurement, use a regressor instead of a classifier"
+        )
+    for party in () if data.parties is None else np.unique(data.parties).tolist():
+        own = np.unique(data.y[data.parties == party])
+        if len(own) == 1:
+            notes.append(
+                f"all rows of party {party!r} are of class {str(own[0])!r}: alone it cannot train "
+                "a classifier, and its messages show others the label of each of its rows"
+            )
+    return tuple(notes)
+
+
+def join_tables(tables: Sequence[Table], *, nominal: Collection[str] = ()) -> Table:
+    """Join the rows of tables with the same columns.
+
+    Parameters
+    ----------
+    tables : sequence of Table
+        Their columns may be in any order.
+    nominal : collection of str
+        Columns that are text in every table.
+
+    Returns
+    -------
+    Table
+        Columns in the order of the first table.
+
+    Raises
+    ------
+    DataError
+        If a column is missing, or has numbers in one table and text in another; the message names
+        both sources and the row of the first text.
+    """
+    first, *others = tables
+    for table in others:
+        _check_same_columns(table, first)
+        _check_same_columns(first, table)
+    columns: dict[str, Column] = {}
+    for name in first.names:
+        parts = [table.columns[name] for table in tables]
+        kinds = ["" if missing_cells(part).all() else part.dtype.kind for part in parts]
+        if {"f", "O"} <= set(kinds) and name not in nominal:
+            numeric, words = tables[kinds.index("f")], tables[kinds.index("O")]
+            raise DataError(
+                f"column {name!r} of {words.source}: {_describe_first_word(words.columns[name])}, "
+                f"but the column has numbers in {numeric.source}; correct the cell, list its text "
+                "as missing (--missing), or declare the column as a category in a schema"
+            )
+        if "O" in kinds:
+            parts = [
+                part if part.dtype.kind == "O" else word_column([None] * len(part))
+                for part in parts
+            ]
+        elif "f" in kinds:
+            parts = [
+                part if part.dtype.kind == "f" else np.full(len(part), np.nan) for part in parts
+            ]
+        columns[name] = np.concatenate(parts)
+    return Table(columns, ", ".join(table.source for table in tables))
+
+
+def _join_data_sets(parts: Sequence[Dataset], names: Sequence[str]) -> Dataset:
+    first = parts[0]
+    for part in parts[1:]:
+        if part.feature_names != first.feature_names:
+            raise DataError(
+                f"{part.source} has {part.n_features} features and {first.source} has "
+                f"{first.n_features}; expected the same in every file"
+            )
+    if len({part.y.dtype.kind for part in parts}) > 1:
+        raise DataError(
+            f"labels are whole numbers in some of {join_names(part.source for part in parts)} and "
+            "text in others"
+        )
+    return Dataset(
+        ", ".join(part.name for part in parts),
+        np.vstack([part.x for part in parts]),
+        np.concatenate([part.y for part in parts]),
+        first.feature_names,
+        ", ".join(part.source for part in parts),
+        parties=np.repeat(np.array(names, np.str_), [part.n_rows for part in parts]),
+        schema=first.schema,
+        notes=tuple(note for part in parts for note in part.notes),
+    )
+
+
+def _drop_columns(tables: Sequence[Table], names: Collection[str]) -> list[Table]:
+    """Return the tables without columns, each of which must be in one."""
+    every = list(dict.fromkeys(name for table in tables for name in table.names))
+    check_present(names, every, source=", ".join(table.source for table in tables))
+    return [
+        table.without([name for name in names if name in table.columns]) if names else table
+        for table in tables
+    ]
+
+
+def _check_same_columns(table: Table, other: Table) -> None:
+    try:
+        check_present(other.names, table.names, source=table.source)
+    except DataError as error:
+        raise DataError(
+            f"{error} {other.source} has it; rename the column, or leave it out (--drop)"
+        ) from None
+
+
+def _check_words(table: Table, name: str) -> None:
+    """Raise if a column of text has dates, or mostly numbers."""
+    column = table.columns[name]
+    if column.dtype.kind != "O":
+        return
+    counts = Counter(cell for cell in column if cell is not None)
+    if counts and all(map(_DATE.fullmatch, counts)):
+        raise DataError(
+            f"column {name!r} of {table.source} has dates, which are not numbers or categories; "
+            f"replace them by a number such as an age in days, or leave them out (--drop {name})"
+        )
+    numbers = sum(count for cell, count in counts.items() if _looks_numeric(cell))
+    if _first_word(column) is not None and 2 * numbers > counts.total():
+        raise DataError(
+            f"column {name!r} of {table.source}: most cells are numbers, but "
+            f"{_describe_first_word(column)}; correct the cell, list its text as missing "
+            "(--missing), or declare the column as a category in a schema (--schema)"
+        )
+
+
+def _looks_numeric(cell: str) -> bool:
+    return any(parse_number(cell, decimal) is not None for decimal in ".,") or bool(
+        _THOUSANDS.fullmatch(cell)
+    )
+
+
+def _first_word(column: npt.NDArray[Any]) -> int | None:
+    """Return the first data row, from 1, with a cell that is no number."""
+    rows = enumerate(column, start=1)
+    return next(
+        (row for row, cell in rows if cell is not None and parse_number(cell) is None), None
+    )
+
+
+def _describe_first_word(column: npt.NDArray[Any]) -> str:
+    row = _first_word(column)
+    return "it has text" if row is None else f"the cell in data row {row} is no number"
+
+
+def _check_labels(tables: Sequence[Table], label: str) -> None:
+    """Raise if a label is missing, or is a whole number in one file and text in another."""
+    whole = {}
+    for table in tables:
+        labels = parse_labels(complete_cells(table, label))
+        whole.setdefault(labels.dtype.kind == "i", table.source)
+    if len(whole) > 1:
+        raise DataError(
+            f"label {label!r} has whole numbers in {whole[True]}, but not in {whole[False]}; use "
+            "the same labels in every file"
+        )
+
+
+def _describe_columns(tables: Sequence[Table], joined: Table) -> Iterator[str]:
+    """Yield sentences about columns that are constant, empty or like identifiers."""
+    for name, column in joined.columns.items():
+        is_missing = missing_cells(column)
+        present = column[~is_missing]
+        if not is_missing.any() and len(column) > 1 and (present == present[0]).all():
+            yield (
+                f"column {name!r} has the same value in every row and does not help: leave it out "
+                f"(--drop {name})"
+            )
+        elif all(_looks_like_id(table.columns[name]) for table in tables):
+            yield (
+                f"column {name!r} is different in every row, like an identifier, from which "
+                f"nothing can be learned: leave it out (--id {name})"
+            )
+        for table in tables:
+            if len(tables) > 1 and missing_cells(table.columns[name]).all():
+                yield (
+                    f"column {name!r} of {table.source} is empty; its cells are filled like other "
+                    "missing cells"
+                )
+
+
+def _looks_like_id(column: Column) -> bool:
+    """Return whether a column has distinct texts or distinct whole numbers."""
+    if len(column) < _MIN_ID_ROWS or missing_cells(column).any():
+        return False
+    is_numeric = column.dtype.kind == "f"
+    return len(set(column.tolist())) == len(column) and (
+        not is_numeric or bool((np.rint(column.astype(np.float64)) == column).all())
+    )

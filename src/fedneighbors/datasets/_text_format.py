@@ -1,0 +1,135 @@
+"""`TextFormat`: separators, encoding and marks of missing cells of a delimited text file."""
+
+import codecs
+import csv
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from fedneighbors.datasets._table import Column
+from fedneighbors.errors import DataError
+
+MISSING_CELLS = ("", "?", "NA", "N/A", "NULL", ".")
+_DELIMITERS = ",;\t|"
+_THOUSANDS_OR_DECIMALS = re.compile(r"[+-]?[1-9][0-9]{0,2},[0-9]{3}")
+
+
+@dataclass(frozen=True)
+class TextFormat:
+    """Form of a delimited text file.
+
+    Parameters
+    ----------
+    delimiter : str, optional
+        Separator of cells: one character. By default the one among comma, semicolon, tab and
+        vertical bar that splits the header into the most cells; rows have no influence.
+    decimal : {".", ","}, optional
+        Decimal separator. By default a point, or a comma in columns of a file with another
+        delimiter, if all of their cells are then numbers. With a schema, a point by default.
+    encoding : str, default="utf-8"
+        Encoding; a byte order mark of UTF-8 is skipped.
+    missing : sequence of str, default=("", "?", "NA", "N/A", "NULL", ".")
+        Cells that count as missing, after stripping blanks; a number such as ``"-999"`` also in
+        another notation.
+
+    Raises
+    ------
+    ValueError
+        If a value is none of these.
+    """
+
+    delimiter: str | None = None
+    decimal: Literal[".", ","] | None = None
+    encoding: str = "utf-8"
+    missing: Sequence[str] = MISSING_CELLS
+
+    def __post_init__(self) -> None:
+        if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '"\r\n'):
+            raise ValueError(f"expected delimiter as one character, got {self.delimiter!r}")
+        if self.decimal not in (None, ".", ","):
+            raise ValueError(f"expected decimal as '.' or ',', got {self.decimal!r}")
+        if self.decimal is not None and self.decimal == self.delimiter:
+            raise ValueError(f"delimiter and decimal are both {self.decimal!r}; they must differ")
+        if isinstance(self.missing, str):
+            raise ValueError(f"expected missing as a list of texts, got {self.missing!r}")
+        try:
+            codecs.lookup(self.encoding)
+        except LookupError:
+            raise ValueError(
+                f"there is no encoding {self.encoding!r}; expected a name such as cp1252 or utf-16"
+            ) from None
+
+    @property
+    def missing_numbers(self) -> list[float]:
+        """Return the marks of missing cells that are numbers."""
+        return [number for mark in self.missing if (number := parse_number(mark)) is not None]
+
+
+def parse_number(cell: str, decimal: str = ".") -> float | None:
+    """Return a cell as a number, None if it is none."""
+    if "_" in cell or (decimal == "," and "." in cell):  # float() would parse 1_2 as twelve
+        return None
+    try:
+        number = float(cell.replace(decimal, "."))
+    except ValueError:
+        return None
+    return None if number != number else number
+
+
+def find_delimiter(header: str) -> str:
+    """Return the separator that splits a header into the most cells.
+
+    ``csv.Sniffer`` is not used: it reads rows, which must not decide how a file is read, and takes
+    a decimal comma for a separator.
+    """
+    return max(_DELIMITERS, key=lambda delimiter: _count_cells(header, delimiter))
+
+
+def _count_cells(header: str, delimiter: str) -> int:
+    try:
+        return len(next(csv.reader([header], delimiter=delimiter, skipinitialspace=True), []))
+    except csv.Error:  # a cell of more than 128 KiB, which another separator splits
+        return 0
+
+
+def convert_decimal_commas(
+    columns: Mapping[str, Column], *, source: str, is_declared: bool
+) -> dict[str, Column]:
+    """Return the word columns whose cells are numbers with a decimal comma.
+
+    Parameters
+    ----------
+    columns : mapping of str to object array
+        Words.
+    source : str
+        Name of the file in messages.
+    is_declared : bool
+        The decimal separator was given.
+
+    Raises
+    ------
+    DataError
+        If it was not given, and every comma may also separate thousands.
+    """
+    converted, unclear = {}, ""
+    is_clear = is_declared
+    for name, cells in columns.items():
+        numbers = [np.nan if cell is None else parse_number(cell, ",") for cell in cells]
+        if None in numbers:
+            continue
+        converted[name] = np.array(numbers, np.float64)
+        with_comma = [cell for cell in cells if cell and "," in cell]
+        if all(map(_THOUSANDS_OR_DECIMALS.fullmatch, with_comma)):
+            unclear = unclear or name
+        else:
+            is_clear = True
+    if unclear and not is_clear:
+        row = next(row for row, cell in enumerate(columns[unclear], 1) if cell and "," in cell)
+        raise DataError(
+            f"column {unclear!r} of {source}: the comma in data row {row} may separate decimals or "
+            "thousands; declare the decimal separator (--decimal), or write a point"
+        )
+    return converted
