@@ -20,7 +20,6 @@ MIN_REPEATS = 3
 
 _MIN_LIMIT_S = 0.1
 _FIRST_SPLIT = 0.6  # largest fraction of the time for the first split
-_FAIR_SHARES = 2.0  # a candidate may take twice its fair share of the first split's time
 
 Result = dict[str, Any]
 Progress = Callable[[int, int, str], None]
@@ -171,7 +170,7 @@ class Schedule:
         budget = self.deadline - started
         for position, name in enumerate(self.names):
             left = started + _FIRST_SPLIT * budget - time.monotonic()
-            share = _FAIR_SHARES * left / (len(self.names) - position)
+            share = 2 * left / (len(self.names) - position + 1)  # up to twice a fair share
             self._train(worker, name, 0, share, total=len(self.names))
         names = [name for name in self.names if "scores" in self.file.results[name, 0]]
         n_repeats = self._plan(names)
