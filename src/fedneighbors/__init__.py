@@ -21,6 +21,7 @@ _HOMES = {
     "ProbabilisticNeuralNetwork": "fedneighbors.methods.fedpnn",
     "SimHashBloomClassifier": "fedneighbors.baselines",
     "TabularSynthesizer": "fedneighbors.methods.fedpnn",
+    "compare": "fedneighbors.comparison",
 }
 
 __all__ = ["__version__", *_HOMES]

@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from fedneighbors._version import __version__
+from fedneighbors.cli._compare import compare
 from fedneighbors.cli._data import data
 from fedneighbors.cli._demo import demo
 from fedneighbors.cli._explain import explain
@@ -119,6 +120,10 @@ def _example(text: str) -> str:
 
 app.command(cls=StrictCommand, epilog=_example("demo --out results"))(demo)
 app.add_typer(run, name="run")
+app.command(
+    cls=StrictCommand,
+    epilog=_example("compare --data north.csv --data south.csv --label outcome --minutes 3"),
+)(compare)
 app.command(
     cls=StrictCommand, epilog=_example("explain --data titles.txt --metric edit --query graph")
 )(explain)

@@ -1,0 +1,103 @@
+"""``fedneighbors compare``: recommend a method for a user's tables."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fedneighbors.cli._files import DropOption, IdOption, choose_files, text_options
+from fedneighbors.cli._splits import (
+    AlphaOption,
+    ClassesOption,
+    DataOption,
+    FactorOption,
+    LabelOption,
+    PartiesOption,
+    PartitionOption,
+    PartyColumnOption,
+    SeedOption,
+    Split,
+    SplitKind,
+    read_and_split,
+)
+
+
+class TaskName(StrEnum):
+    """Kinds of targets."""
+
+    CLASSIFICATION = "classification"
+    REGRESSION = "regression"
+
+
+@text_options
+def compare(
+    data: DataOption,
+    label: LabelOption = "target",
+    task: Annotated[TaskName, typer.Option(help="Kind of the label.")] = TaskName.CLASSIFICATION,
+    minutes: Annotated[
+        float,
+        typer.Option(
+            min=0.1,
+            help="Time budget; with less time there are fewer splits, then fewer methods.",
+        ),
+    ] = 10.0,
+    candidate: Annotated[
+        list[str] | None,
+        typer.Option(help="Method to compare; repeatable; by default all."),
+    ] = None,
+    partition: PartitionOption = SplitKind.IID,
+    parties: PartiesOption = 10,
+    alpha: AlphaOption = 0.5,
+    factor: FactorOption = 1.0,
+    classes_per_party: ClassesOption = 2,
+    party_column: PartyColumnOption = None,
+    drop: DropOption = None,
+    identifier: IdOption = None,
+    seed: SeedOption = 0,
+    out: Annotated[
+        Path, typer.Option(help="Output directory; an interrupted comparison resumes from it.")
+    ] = Path("comparison"),
+    *,
+    text_format: Any,
+) -> None:
+    """Compare all methods on your tables, and recommend one.
+
+    Each file is a party; the rows of a single one are split over simulated
+    parties. Every method is trained on three quarters of each party's rows and
+    scored on the others, in up to ten splits. Needs all files on this machine:
+    take a sample that may be shared, or public data like yours.
+    """
+    from fedneighbors.cli._console import echo, print_warning, progress_bar
+    from fedneighbors.cli._results import print_tables, write_results
+    from fedneighbors.comparison import compare as compare_methods
+    from fedneighbors.records._storage import lock_folder
+
+    data_split = read_and_split(
+        choose_files(data, drop, identifier, text_format),
+        label=label,
+        party_column=party_column,
+        split=Split(partition, parties, alpha, factor, classes_per_party, seed),
+        keep_missing=True,
+    )
+    table = data_split.table
+    with lock_folder(out):
+        try:
+            with progress_bar() as progress:
+                result = compare_methods(
+                    table.x,
+                    table.y,
+                    parties=data_split.owners,
+                    task=task.value,
+                    minutes=minutes,
+                    candidates=candidate,
+                    seed=seed,
+                    path=out / "results.jsonl",
+                    progress=progress,
+                )
+        except KeyboardInterrupt:
+            print_warning(f"finished trainings are in {out}; the same command resumes")
+            raise
+        print_tables(result.record, [table.name for table in result.record.tables][:2])
+        write_results(result.record, out, name="comparison", figures=False)
+        echo(result.reason, "bold")

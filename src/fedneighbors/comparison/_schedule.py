@@ -1,0 +1,222 @@
+"""Order and time limits of the trainings."""
+
+import json
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from fedneighbors.comparison._table import PartyRows, Task
+from fedneighbors.errors import DataError
+
+MAX_REPEATS = 10
+MIN_REPEATS = 3
+"""Splits below which candidates are dropped instead; an interval of two has a t value of 12.7."""
+
+_MIN_LIMIT_S = 0.1
+_FIRST_SPLIT = 0.6  # largest fraction of the time for the first split
+
+Result = dict[str, Any]
+Progress = Callable[[int, int, str], None]
+
+
+class Worker:
+    """Child process that trains candidates; it is started again after a time-out.
+
+    Parameters
+    ----------
+    rows : PartyRows
+        All rows.
+    """
+
+    def __init__(self, rows: PartyRows) -> None:
+        self._rows = rows.to_bytes()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop()
+
+    def run(self, task: Mapping[str, Any], limit_s: float) -> Result:
+        """Return the result of a task, or a failure after ``limit_s`` seconds."""
+        if limit_s < _MIN_LIMIT_S:
+            return {"failure": "no time left"}
+        process = self._process or self._start()
+        assert process.stdin
+        assert process.stdout
+        process.stdin.write(json.dumps(task).encode() + b"\n")
+        process.stdin.flush()
+        ready, _, _ = select.select([process.stdout], [], [], limit_s)
+        line = process.stdout.readline() if ready else b""
+        if line.endswith(b"\n"):
+            return dict(json.loads(line))
+        self._stop()
+        if ready:
+            return {"failure": f"its process ended with status {process.returncode}"}
+        return {"failure": f"stopped after {limit_s:.0f} s", "seconds": limit_s}
+
+    def _start(self) -> "subprocess.Popen[bytes]":
+        self._process = process = subprocess.Popen(  # its own session: Ctrl-C reaches it through us
+            [sys.executable, "-m", "fedneighbors.comparison._worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+        assert process.stdin
+        assert process.stdout
+        process.stdin.write(b"%d\n" % len(self._rows) + self._rows)
+        process.stdin.flush()
+        process.stdout.readline()  # it is ready
+        return process
+
+    def _stop(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+            self._process = None
+
+
+@dataclass
+class ResultFile:
+    """Results of finished trainings, one JSON line each, so that a comparison can resume.
+
+    Parameters
+    ----------
+    path : path or None
+        The file; None keeps the results in memory only.
+    digest : str
+        Digest of rows and settings. A file of another digest raises DataError.
+    """
+
+    path: Path | None
+    digest: str
+    results: dict[tuple[str, int], Result] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.path is None:
+            return
+        if not self.path.exists():
+            self.path.write_text(json.dumps({"digest": self.digest}) + "\n", encoding="utf-8")
+            return
+        lines = self.path.read_text(encoding="utf-8").splitlines()
+        with suppress(ValueError, KeyError, TypeError):
+            if json.loads(lines[0])["digest"] == self.digest:
+                self._read(lines[1:])
+                return
+        raise DataError(
+            f"{self.path} has results of other rows or settings; delete it, or choose another file"
+        )
+
+    def _read(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            with suppress(json.JSONDecodeError):  # the last line of an interrupted run
+                entry = json.loads(line)
+                self.results[entry["candidate"], entry["repeat"]] = entry["result"]
+
+    def add(self, candidate: str, repeat: int, result: Result) -> None:
+        """Store a result; failures are not written, so that another run tries again."""
+        self.results[candidate, repeat] = result
+        if self.path is not None and "scores" in result:
+            entry = {"candidate": candidate, "repeat": repeat, "result": result}
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write("\n" + json.dumps(entry) + "\n")
+
+
+@dataclass
+class Schedule:
+    """Trains candidates on repeated splits within a time budget.
+
+    The first split trains every candidate, each within twice its fair share of the time. Then as
+    many splits follow as the time allows, up to ten; if fewer than three fit, the candidates with
+    the lowest scores are dropped.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Candidates, from the fastest to the slowest.
+    kept : frozenset of str
+        Candidates that are never dropped.
+    settings : mapping
+        Fields of every task.
+    metric : str
+        Name of the score that decides.
+    deadline : float
+        End of the time budget, as of ``time.monotonic``.
+    file : ResultFile
+        Finished results.
+    progress : callable
+        Called with the finished trainings, their expected number, and the current step.
+    """
+
+    names: tuple[str, ...]
+    kept: frozenset[str]
+    settings: Mapping[str, Any]
+    metric: str
+    deadline: float
+    file: ResultFile
+    progress: Progress
+    notes: list[str] = field(default_factory=list)
+
+    def run(self, worker: Worker) -> None:
+        """Train until the splits or the time are used up."""
+        started = time.monotonic()
+        budget = self.deadline - started
+        for position, name in enumerate(self.names):
+            left = started + _FIRST_SPLIT * budget - time.monotonic()
+            share = 2 * left / (len(self.names) - position + 1)  # up to twice a fair share
+            self._train(worker, name, 0, share, total=len(self.names))
+        names = [name for name in self.names if "scores" in self.file.results[name, 0]]
+        n_repeats = self._plan(names)
+        total = len(self.names) + len(names) * (n_repeats - 1)
+        for repeat in range(1, n_repeats):
+            for name in names:
+                self._train(worker, name, repeat, self.deadline - time.monotonic(), total=total)
+            if any("scores" not in self.file.results[name, repeat] for name in names):
+                self.notes.append(f"Split {repeat + 1} was not finished, and is left out.")
+                break
+
+    def _train(self, worker: Worker, name: str, repeat: int, limit_s: float, *, total: int) -> None:
+        self.progress(len(self.file.results), total, f"split {repeat + 1}: {name}")
+        if (name, repeat) not in self.file.results:
+            task = {**self.settings, "candidate": name, "repeat": repeat}
+            self.file.add(name, repeat, worker.run(task, limit_s))
+
+    def _plan(self, names: list[str]) -> int:
+        """Return the number of splits; drop candidates from ``names`` if there is little time."""
+        seconds = {name: self.file.results[name, 0]["seconds"] for name in names}
+        scores = {name: self.file.results[name, 0]["scores"][self.metric] or 0.0 for name in names}
+        remaining = self.deadline - time.monotonic()
+        dropped = []
+        while len(names) > 2:
+            n_more = int(remaining / max(sum(seconds[name] for name in names), 1e-9))
+            candidates = [name for name in names if name not in self.kept]
+            best = max(candidates, key=lambda name: scores[name], default=None)
+            others = [name for name in candidates if name != best]
+            if n_more + 1 >= MIN_REPEATS or not others:
+                break
+            dropped.append(min(others, key=lambda name: scores[name]))
+            names.remove(dropped[-1])
+        n_more = int(remaining / max(sum(seconds[name] for name in names), 1e-9))
+        n_repeats = max(1, min(MAX_REPEATS, 1 + n_more))
+        if dropped:
+            self.notes.append(
+                f"For lack of time, only the first split was used for {', '.join(dropped)}."
+            )
+        if n_repeats < MAX_REPEATS:
+            self.notes.append(
+                f"The time allowed {n_repeats} of {MAX_REPEATS} splits; more minutes give narrower "
+                "intervals."
+            )
+        return n_repeats
+
+
+def task_settings(task: Task, n_classes: int, seed: int) -> dict[str, Any]:
+    """Return the fields that all tasks of a comparison share."""
+    return {"task": task, "n_classes": n_classes, "seed": seed}

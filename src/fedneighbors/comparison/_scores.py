@@ -1,0 +1,119 @@
+"""Scores of predictions, and paired comparisons over repeated splits."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+from sklearn.metrics import (
+    accuracy_score,
+    log_loss,
+    mean_absolute_error,
+    r2_score,
+    recall_score,
+    roc_auc_score,
+    root_mean_squared_error,
+)
+
+from fedneighbors._typing import Floats, Integers
+from fedneighbors.comparison._table import TEST_FRACTION, Task
+from fedneighbors.metrics import reliability
+
+PARTY_METRIC = {"classification": "accuracy", "regression": "mean absolute error"}
+
+
+def primary_metric(task: Task, n_classes: int) -> str:
+    """Return the name of the score that decides; higher is better."""
+    if task == "regression":
+        return "R²"
+    return "ROC-AUC" if n_classes == 2 else "accuracy"
+
+
+def primary_score(y: npt.NDArray[np.generic], values: Floats, task: Task) -> float:
+    """Return the score that decides; accuracy if the rows have a single class."""
+    n_classes = 0 if task == "regression" else values.shape[1]
+    score = score_predictions(y, values, task)[primary_metric(task, n_classes)]
+    return accuracy_score(y, values.argmax(axis=1)) if score is None else score
+
+
+def score_predictions(
+    y: npt.NDArray[np.generic], values: Floats, task: Task
+) -> dict[str, float | None]:
+    """Return the scores of predictions by name.
+
+    Parameters
+    ----------
+    y : array of shape (n_rows,)
+        Class codes, or numbers.
+    values : float64 array
+        Probabilities of shape (n_rows, n_classes), or numbers of shape (n_rows,).
+    task : {"classification", "regression"}
+        Kind of the targets.
+
+    Returns
+    -------
+    dict
+        A score is None if the rows do not define it: ROC-AUC without a row of each class, R² with
+        equal targets.
+    """
+    if task == "regression":
+        r2 = None if np.ptp(y) == 0 else float(r2_score(y, values))
+        return {
+            "R²": r2,
+            "root mean squared error": float(root_mean_squared_error(y, values)),
+            "mean absolute error": float(mean_absolute_error(y, values)),
+        }
+    n_classes, codes = values.shape[1], np.arange(values.shape[1])
+    predicted, present = values.argmax(axis=1), np.unique(y)
+    auc = None
+    if len(present) == n_classes:
+        auc = (
+            roc_auc_score(y, values[:, 1])
+            if n_classes == 2
+            else roc_auc_score(y, values, multi_class="ovr", labels=codes)
+        )
+    recalls = recall_score(y, predicted, labels=present, average="macro", zero_division=0)
+    clipped = np.clip(values, 1e-6, None)
+    clipped /= clipped.sum(axis=1, keepdims=True)
+    return {
+        "accuracy": float(accuracy_score(y, predicted)),
+        "balanced accuracy": float(recalls),
+        "ROC-AUC": None if auc is None else float(auc),
+        "log loss": float(log_loss(y, clipped, labels=codes)),
+        "calibration error": float(reliability(clipped, y, codes).expected_calibration_error),
+    }
+
+
+def score_parties(
+    y: npt.NDArray[np.generic], values: Floats, parties: Integers, task: Task
+) -> dict[int, float]:
+    """Return the accuracy, or the mean absolute error, on each party's rows."""
+    name = PARTY_METRIC[task]
+    scores = {}
+    for party in np.unique(parties).tolist():
+        rows = parties == party
+        score = score_predictions(y[rows], values[rows], task)[name]
+        assert score is not None
+        scores[party] = score
+    return scores
+
+
+def difference_interval(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
+    """Return the 95 % interval of the mean difference of paired scores.
+
+    The variance is corrected for training rows that repeated splits share [1]_. It is infinite for
+    fewer than two pairs.
+
+    References
+    ----------
+    .. [1] Nadeau and Bengio, "Inference for the Generalization Error", Machine Learning 52, 2003.
+    """
+    differences = np.subtract(first, second)
+    n, mean = len(differences), float(np.mean(differences))
+    if n < 2:
+        return -math.inf, math.inf
+    ratio = TEST_FRACTION / (1 - TEST_FRACTION)
+    error = math.sqrt(float(np.var(differences, ddof=1)) * (1 / n + ratio))
+    half = float(stats.t.ppf(0.975, n - 1)) * error
+    return mean - half, mean + half

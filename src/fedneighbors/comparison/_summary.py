@@ -1,0 +1,245 @@
+"""Recommendation and run record of a comparison."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedneighbors.comparison._candidates import Candidate
+from fedneighbors.comparison._schedule import Result
+from fedneighbors.comparison._scores import PARTY_METRIC, difference_interval
+from fedneighbors.comparison._table import Task
+from fedneighbors.records import Figure, ResultTable
+
+_SCORES = {
+    "classification": (
+        "accuracy",
+        "balanced accuracy",
+        "ROC-AUC",
+        "log loss",
+        "calibration error",
+    ),
+    "regression": ("R²", "root mean squared error", "mean absolute error"),
+}
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Scores of all candidates, and the recommended one.
+
+    Parameters
+    ----------
+    candidates : sequence of Candidate
+        The candidates.
+    results : mapping of (str, int) to dict
+        Result of each training, by candidate and split.
+    task : {"classification", "regression"}
+        Kind of the targets.
+    metric : str
+        Name of the score that decides.
+    parties : sequence of str
+        Names of the parties, by code.
+    n_rows : sequence of int
+        Number of rows of each party.
+    """
+
+    candidates: Sequence[Candidate]
+    results: Mapping[tuple[str, int], Result]
+    task: Task
+    metric: str
+    parties: Sequence[str]
+    n_rows: Sequence[int]
+
+    def splits(self, name: str) -> list[int]:
+        """Return the splits of which a candidate has the deciding score."""
+        return sorted(
+            repeat
+            for (candidate, repeat), result in self.results.items()
+            if candidate == name and result.get("scores", {}).get(self.metric) is not None
+        )
+
+    def mean(self, name: str, score: str | None = None) -> float | None:
+        """Return the mean of a score over a candidate's splits."""
+        values = [
+            self.results[name, repeat]["scores"][score or self.metric]
+            for repeat in self.splits(name)
+        ]
+        present = [value for value in values if value is not None]
+        return float(np.mean(present)) if present else None
+
+    def compare(self, first: str, second: str) -> tuple[float, float, float]:
+        """Return the mean difference of two candidates on common splits, and its 95 % interval."""
+        common = sorted(set(self.splits(first)) & set(self.splits(second)))
+        a, b = (
+            [self.results[name, repeat]["scores"][self.metric] for repeat in common]
+            for name in (first, second)
+        )
+        return float(np.mean(np.subtract(a, b))), *difference_interval(a, b)
+
+    @property
+    def ranking(self) -> list[Candidate]:
+        """Return the candidates with scores that do not pool rows, the best first.
+
+        Those with more splits come before those that were dropped after the first.
+        """
+        able = [c for c in self.candidates if c.kind != "pooled" and self.splits(c.name)]
+        most = max((len(self.splits(c.name)) for c in able), default=0)
+        able = [c for c in able if len(self.splits(c.name)) == most]
+        return sorted(able, key=lambda c: -(self.mean(c.name) or 0.0))
+
+    @property
+    def recommended(self) -> Candidate:
+        """Return the candidate with the best mean score."""
+        return self.ranking[0]
+
+    @property
+    def sentence(self) -> str:
+        """Return the recommendation and its reason."""
+        ranking = self.ranking
+        best = ranking[0]
+        text = f"Recommended: {best.name}, {self.metric} {self._format(self.mean(best.name))}"
+        text += f" over {len(self.splits(best.name))} splits"
+        others = {c.name: c for c in self.candidates if self.splits(c.name)}
+        if best.kind == "alone":
+            text += "; no method that joins the parties was better"
+        elif "alone" in others:
+            gain, low, high = self.compare(best.name, "alone")
+            text += f"; joining gains {gain:+.3f} over each party alone{_interval(low, high)}"
+        if "pooled rows" in others:
+            text += f"; pooled rows would give {self._format(self.mean('pooled rows'))}"
+        if len(ranking) > 1:
+            lead, low, high = self.compare(best.name, ranking[1].name)
+            text += f"; next is {ranking[1].name}, {lead:.3f} below{_interval(low, high)}"
+            if low <= 0:
+                text += ", a difference within chance"
+        return text + "."
+
+    def _format(self, score: float | None) -> str:
+        return "unknown" if score is None else f"{score:.3f}"
+
+    def tables(self) -> tuple[ResultTable, ...]:
+        """Return the tables of scores, parties and disclosures."""
+        tables = (self._scores(), self._by_party(), self._disclosures())
+        return tables if not self._failures().rows else (*tables, self._failures())
+
+    def _scores(self) -> ResultTable:
+        best = self.recommended.name
+        scored = [c for c in self.candidates if self.splits(c.name)]
+        rows = []
+        for candidate in sorted(scored, key=lambda c: -(self.mean(c.name) or 0.0)):
+            name = candidate.name
+            difference, low, high = self.compare(name, best)
+            finite = np.isfinite(low) and name != best
+            first = self.results[name, 0]
+            rows.append(
+                (
+                    name,
+                    *(self.mean(name, score) for score in _SCORES[self.task]),
+                    self._worst_decile(name),
+                    difference if name != best else None,
+                    (high - low) / 2 if finite else None,
+                    len(self.splits(name)),
+                    first["exchanges"],
+                    first["bytes"],
+                    first["seconds"],
+                )
+            )
+        return ResultTable(
+            name="scores",
+            title="Scores on held-out rows",
+            columns=(
+                "method",
+                *_SCORES[self.task],
+                f"{PARTY_METRIC[self.task]}, worst decile of parties",
+                f"{self.metric} minus recommended",
+                "half-width of its 95 % interval",
+                "splits",
+                "exchanges",
+                "bytes",
+                "seconds",
+            ),
+            rows=tuple(rows),
+            caption="Means over splits. Exchanges and bytes of one training are empty for methods "
+            "that were computed without messages.",
+        )
+
+    def _worst_decile(self, name: str) -> float:
+        """Return the score that nine tenths of the parties reach, averaged over splits."""
+        level = 0.1 if self.task == "classification" else 0.9
+        values = [
+            np.quantile(list(self.results[name, repeat]["parties"].values()), level)
+            for repeat in self.splits(name)
+        ]
+        return float(np.mean(values))
+
+    def party_means(self, name: str) -> dict[int, float]:
+        """Return a candidate's mean score on each party's test rows, by party code."""
+        values: dict[int, list[float]] = {}
+        for repeat in self.splits(name):
+            for party, score in self.results[name, repeat]["parties"].items():
+                values.setdefault(int(party), []).append(score)
+        return {party: float(np.mean(scores)) for party, scores in values.items()}
+
+    def _by_party(self) -> ResultTable:
+        joined = [c for c in self.ranking if c.kind == "federated"][:1]
+        names = [name for name in ("alone", *(c.name for c in joined)) if self.splits(name)]
+        means = {name: self.party_means(name) for name in names}
+        rows = []
+        for party, title in enumerate(self.parties):
+            scores = [means[name].get(party) for name in names]
+            rows.append((title, int(self.n_rows[party]), *scores, _pays(scores, self.task)))
+        return ResultTable(
+            name="parties",
+            title=f"{PARTY_METRIC[self.task].capitalize()} on each party's own held-out rows",
+            columns=("party", "rows", *names, "joining pays"),
+            rows=tuple(rows),
+            caption="Joining pays for a party if the best federated method is better on its rows.",
+        )
+
+    def _disclosures(self) -> ResultTable:
+        return ResultTable(
+            name="disclosures",
+            title="Data that leave a party",
+            columns=("method", "data", "a privacy budget covers"),
+            rows=tuple(
+                (c.name, c.leaves, c.budget or ("-" if c.kind != "federated" else "nothing"))
+                for c in self.candidates
+            ),
+            caption="Scores above are without a privacy budget.",
+        )
+
+    def _failures(self) -> ResultTable:
+        failed = [
+            (name, result["failure"])
+            for (name, repeat), result in self.results.items()
+            if repeat == 0 and "failure" in result
+        ]
+        return ResultTable(
+            "failures", "Methods without scores", ("method", "reason"), tuple(failed)
+        )
+
+    def figures(self) -> tuple[Figure, ...]:
+        """Return the figures of scores."""
+        return (
+            Figure(
+                name="scores",
+                kind="bar",
+                title=f"{self.metric} on held-out rows",
+                table="scores",
+                x="method",
+                y=self.metric,
+                caption="Mean over splits.",
+            ),
+        )
+
+
+def _interval(low: float, high: float) -> str:
+    return f" (95 % interval {low:+.3f} to {high:+.3f})" if np.isfinite(low) else ""
+
+
+def _pays(scores: Sequence[float | None], task: Task) -> str | None:
+    """Return "yes" or "no", or None if a score is missing."""
+    if len(scores) < 2 or scores[0] is None or scores[1] is None:
+        return None
+    better = scores[1] > scores[0] if task == "classification" else scores[1] < scores[0]
+    return "yes" if better else "no"

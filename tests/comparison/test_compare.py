@@ -1,0 +1,316 @@
+"""Comparison of methods on a table: splits, choices, recommendation, time budget, resuming."""
+
+import json
+
+import numpy as np
+import pytest
+from sklearn.datasets import make_classification
+from sklearn.linear_model import LogisticRegression
+
+import fedneighbors
+from fedneighbors.comparison import _schedule
+from fedneighbors.comparison._candidates import CANDIDATES, Predictions, Training, choose
+from fedneighbors.comparison._scores import (
+    difference_interval,
+    score_parties,
+    score_predictions,
+)
+from fedneighbors.comparison._table import PartyRows, split
+from fedneighbors.comparison._worker import run_task
+from fedneighbors.errors import DataError
+
+FAST = ["alone", "averaged linear models"]
+X, Y = make_classification(200, 6, n_informative=4, random_state=0)
+PARTIES = np.array(["north", "south", "west"])[np.arange(200) % 3]
+
+
+def rows_of(y, parties, x=None):
+    y, parties = np.asarray(y), np.asarray(parties)
+    return PartyRows(np.arange(len(y))[:, None] * 1.0 if x is None else x, y, parties)
+
+
+def task(name, kind="classification", n_classes=2, repeat=0):
+    return {"candidate": name, "task": kind, "n_classes": n_classes, "seed": 0, "repeat": repeat}
+
+
+def small_table(n_classes=2, n=120, seed=0):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, n_classes, n)
+    x = rng.normal(size=(n, 4)) + 2 * np.eye(n_classes, 4)[y]
+    x[rng.random(x.shape) < 0.05] = np.nan
+    return PartyRows(x, y, rng.integers(0, 3, n))
+
+
+# -- splits
+
+
+def test_a_split_takes_a_quarter_of_each_class_of_a_party():
+    rows = rows_of(np.repeat([0, 1], 40), np.tile([0, 1], 40))
+
+    train, test = split(rows, "classification", np.random.default_rng(0))
+
+    assert sorted([*train.x[:, 0], *test.x[:, 0]]) == list(range(80))
+    for party in (0, 1):
+        for label in (0, 1):
+            assert ((test.parties == party) & (test.y == label)).sum() == 5
+
+
+def test_the_only_row_of_a_class_is_a_training_row():
+    rows = rows_of([0] * 30 + [1], [0] * 31)
+
+    for seed in range(50):
+        train, test = split(rows, "classification", np.random.default_rng(seed))
+        assert 1 in train.y
+        assert len(test) >= 1
+
+
+def test_a_split_of_numbers_takes_a_quarter_of_each_party():
+    rows = rows_of(np.linspace(0, 1, 48), np.repeat([0, 1], [40, 8]))
+
+    _, test = split(rows, "regression", np.random.default_rng(0))
+
+    assert np.bincount(test.parties).tolist() == [10, 2]
+
+
+# -- candidates
+
+
+@pytest.mark.parametrize("candidate", CANDIDATES, ids=lambda candidate: candidate.name)
+def test_each_candidate_beats_a_coin(candidate):
+    result = run_task(small_table(), task(candidate.name))
+
+    assert "failure" not in result
+    assert result["scores"]["ROC-AUC"] > 0.6
+    assert set(result["parties"]) == {0, 1, 2}
+
+
+@pytest.mark.parametrize(
+    "candidate", [c for c in CANDIDATES if "regression" in c.fits], ids=lambda c: c.name
+)
+def test_each_regression_candidate_beats_the_mean(candidate):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(150, 3))
+    rows = PartyRows(x, 3 * x[:, 0] - x[:, 1], rng.integers(0, 3, 150))
+
+    result = run_task(rows, task(candidate.name, "regression", 0))
+
+    assert "failure" not in result
+    assert result["scores"]["R²"] > 0.3
+
+
+def test_a_party_of_one_class_predicts_it_alone():
+    x = np.random.default_rng(0).normal(size=(60, 2))
+    rows = PartyRows(x, np.r_[np.zeros(30, int), np.arange(30) % 2], np.repeat([0, 1], 30))
+
+    result = run_task(rows, task("alone"))
+
+    assert result["parties"][0] == 1.0
+
+
+def test_a_choice_does_not_read_the_test_rows():
+    train, test = split(small_table(), "classification", np.random.default_rng(0))
+    training = Training(train, test, "classification", 2, 0)
+    seen = []
+
+    def fit(given):
+        seen.extend([given.train, given.test])
+        return Predictions(np.full((len(given.test), 2), 0.5))
+
+    choose([fit, fit], training)
+
+    held_out = {row.tobytes() for row in test.x}
+    assert len(seen) == 4
+    assert not held_out & {row.tobytes() for rows in seen for row in rows.x}
+
+
+def test_the_better_candidate_of_a_grid_is_chosen():
+    train, test = split(small_table(), "classification", np.random.default_rng(0))
+
+    def blind(given):
+        return Predictions(np.full((len(given.test), 2), 0.5))
+
+    def seeing(given):
+        x, fill = given.train.x, 0.0
+        model = LogisticRegression().fit(np.nan_to_num(x, nan=fill), given.train.y)
+        return Predictions(model.predict_proba(np.nan_to_num(given.test.x, nan=fill)))
+
+    assert choose([blind, seeing], Training(train, test, "classification", 2, 0)) is seeing
+
+
+# -- scores
+
+
+def test_scores_of_known_predictions():
+    values = np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4], [0.3, 0.7]])
+
+    scores = score_predictions(np.array([0, 1, 1, 1]), values, "classification")
+
+    assert scores["accuracy"] == 0.75
+    assert scores["balanced accuracy"] == pytest.approx((1 + 2 / 3) / 2)
+    assert scores["ROC-AUC"] == 1.0
+    assert scores["log loss"] == pytest.approx(-np.log([0.9, 0.8, 0.4, 0.7]).mean())
+
+
+def test_roc_auc_of_one_class_is_undefined():
+    scores = score_predictions(np.zeros(3, int), np.full((3, 2), 0.5), "classification")
+
+    assert scores["ROC-AUC"] is None
+
+
+def test_scores_by_party_use_the_rows_of_the_party():
+    values, parties = np.array([[0.9, 0.1], [0.9, 0.1], [0.1, 0.9]]), np.array([0, 0, 1])
+
+    scores = score_parties(np.array([0, 1, 1]), values, parties, "classification")
+
+    assert scores == {0: 0.5, 1: 1.0}
+
+
+def test_the_interval_is_wider_than_that_of_independent_pairs():
+    low, high = difference_interval([0.9, 0.8, 0.85], [0.8, 0.8, 0.8])
+
+    assert low + high == pytest.approx(2 * 0.05)
+    error = np.std([0.1, 0.0, 0.05], ddof=1) * np.sqrt(1 / 3 + 1 / 3)
+    assert high - low == pytest.approx(2 * 4.302653 * error, rel=1e-6)
+    assert difference_interval([0.5], [0.4]) == (-np.inf, np.inf)
+
+
+# -- the whole
+
+
+def test_compare_recommends_the_best_mean_score(tmp_path):
+    result = fedneighbors.compare(X, Y, parties=PARTIES, minutes=2, candidates=FAST)
+
+    scores = next(table for table in result.record.tables if table.name == "scores")
+    means = {row[0]: row[scores.columns.index("ROC-AUC")] for row in scores.rows}
+    assert set(means) == set(FAST)
+    assert result.recommended == max(means, key=means.get)
+    assert result.reason.startswith(f"Recommended: {result.recommended}, ROC-AUC ")
+    assert result.record.notes[0] == result.reason == str(result)
+
+
+def test_an_interrupted_comparison_resumes(tmp_path):
+    path, steps = tmp_path / "results.jsonl", []
+
+    def interrupt(done, total, message):
+        if done == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fedneighbors.compare(
+            X, Y, parties=PARTIES, minutes=2, candidates=FAST, path=path, progress=interrupt
+        )
+    stored = path.read_text().splitlines()
+    path.write_text(path.read_text() + '{"candidate": "alo')
+    fedneighbors.compare(
+        X,
+        Y,
+        parties=PARTIES,
+        minutes=2,
+        candidates=FAST,
+        path=path,
+        progress=lambda done, total, message: steps.append(done),
+    )
+
+    entries = [json.loads(line) for line in stored if line]
+    assert [entry.get("candidate") for entry in entries] == [None, "alone", FAST[1], "alone"]
+    assert steps[0] == 3
+    with pytest.raises(DataError, match="has results of other rows or settings"):
+        fedneighbors.compare(X, Y, parties=PARTIES, minutes=2, candidates=FAST, path=path, seed=1)
+
+
+class SlowWorker:
+    """Worker on which every training takes its time of a table, on a clock of its own."""
+
+    def __init__(self, clock, seconds, scores):
+        self.clock, self.seconds, self.scores = clock, seconds, scores
+
+    def run(self, task, limit_s):
+        name = task["candidate"]
+        if self.seconds[name] > limit_s:
+            self.clock[0] += max(limit_s, 0)
+            return {"failure": f"stopped after {limit_s:.0f} s", "seconds": limit_s}
+        self.clock[0] += self.seconds[name]
+        return {"seconds": self.seconds[name], "scores": {"accuracy": self.scores[name]}}
+
+
+def run_schedule(monkeypatch, seconds, budget, *, scores=None):
+    clock = [0.0]
+    monkeypatch.setattr(_schedule.time, "monotonic", lambda: clock[0])
+    schedule = _schedule.Schedule(
+        tuple(seconds),
+        frozenset({"alone"}),
+        {},
+        "accuracy",
+        budget,
+        _schedule.ResultFile(None, ""),
+        lambda *_: None,
+    )
+    schedule.run(SlowWorker(clock, seconds, scores or dict.fromkeys(seconds, 0.5)))
+    return schedule, clock[0]
+
+
+def test_much_time_gives_all_splits(monkeypatch):
+    schedule, spent = run_schedule(monkeypatch, {"alone": 1, "a": 2}, 100)
+
+    assert len(schedule.file.results) == 20
+    assert spent == 30
+    assert schedule.notes == []
+
+
+def test_less_time_gives_fewer_splits(monkeypatch):
+    schedule, spent = run_schedule(monkeypatch, {"alone": 1, "a": 2}, 14)
+
+    assert sorted({repeat for _, repeat in schedule.file.results}) == [0, 1, 2, 3]
+    assert spent <= 14
+    assert "4 of 10 splits" in schedule.notes[0]
+
+
+def test_little_time_drops_the_worst_candidates(monkeypatch):
+    seconds = {"alone": 1, "a": 4, "b": 4, "c": 4}
+    scores = {"alone": 0.5, "a": 0.9, "b": 0.6, "c": 0.7}
+    schedule, spent = run_schedule(monkeypatch, seconds, 28, scores=scores)
+
+    assert {name for name, repeat in schedule.file.results if repeat == 2} == {"alone", "a"}
+    assert "only the first split was used for b, c" in schedule.notes[0]
+    assert spent <= 28
+
+
+def test_a_slow_candidate_is_stopped(monkeypatch):
+    schedule, spent = run_schedule(monkeypatch, {"alone": 1, "slow": 1000, "a": 1}, 60)
+
+    assert "failure" in schedule.file.results["slow", 0]
+    assert ("a", 2) in schedule.file.results
+    assert spent <= 60
+
+
+def test_a_worker_is_replaced_after_a_time_out():
+    rows = PartyRows(X, Y.astype(np.int64), np.arange(200) % 3)
+
+    with _schedule.Worker(rows) as worker:
+        stopped = worker.run(task("pooled rows"), 0.11)
+        result = worker.run(task("averaged linear models"), 600)
+        late = worker.run(task("alone"), 0.0)
+
+    assert stopped["failure"].startswith("stopped after")
+    assert result["scores"]["accuracy"] > 0.6
+    assert late == {"failure": "no time left"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"X": X[:, 0]}, "expected X of shape"),
+        ({"y": Y[:5]}, "expected X of shape"),
+        ({"X": X[:10], "y": Y[:10], "parties": PARTIES[:10]}, "at least 20 rows, got 10"),
+        ({"X": np.where(X > 1, np.inf, X)}, "infinite cells"),
+        ({"parties": ["one"] * 200}, "at least two parties"),
+        ({"y": np.zeros(200)}, "at least two classes"),
+        ({"y": np.where(Y, np.nan, 0.0)}, "a label is missing"),
+        ({"y": np.where(Y, np.nan, 0.0), "task": "regression"}, "a target is missing"),
+        ({"task": "ranking"}, "expected the task"),
+        ({"candidates": ["oracle"]}, "expected candidates among alone, .*; got oracle"),
+    ],
+)
+def test_invalid_arguments_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        fedneighbors.compare(**{"X": X, "y": Y, "parties": PARTIES, **arguments})
