@@ -307,11 +307,30 @@ def _search(training: Training) -> Predictions:
     )
 
 
-def _knnper(training: Training, *, combine: Literal["paper", "pool"]) -> Predictions:
+def _knnper(training: Training, **settings: str) -> Predictions:
     from fedneighbors.methods.knnper import KNNPerClassifier, KNNPerRegressor
 
     make = KNNPerRegressor if training.task == "regression" else KNNPerClassifier
-    return _fit_estimator(make(combine=combine), _complete(training), personal=True)
+    return _fit_estimator(make(**settings), _complete(training), personal=True)
+
+
+def _boosting(training: Training) -> Predictions:
+    from fedneighbors.baselines import FederatedBoostingClassifier, FederatedBoostingRegressor
+
+    is_regression = training.task == "regression"
+    make = FederatedBoostingRegressor if is_regression else FederatedBoostingClassifier
+    return _fit_estimator(make(), training)
+
+
+def _discriminant(training: Training) -> Predictions:
+    from fedneighbors.baselines import FederatedDiscriminantClassifier
+
+    grid = [
+        FederatedDiscriminantClassifier(),
+        FederatedDiscriminantClassifier(quadratic=True),
+        FederatedDiscriminantClassifier(n_features=500),
+    ]
+    return _tuned(*(partial(_fit_estimator, each) for each in grid))(_complete(training))
 
 
 def _network(training: Training, *, name: str) -> Predictions:
@@ -319,12 +338,6 @@ def _network(training: Training, *, name: str) -> Predictions:
 
     estimator = getattr(baselines, name)()
     return _fit_estimator(estimator, _complete(training), personal=True)
-
-
-def _scaled_baseline(training: Training, *, name: str) -> Predictions:
-    from fedneighbors.baselines._tabular import BASELINES
-
-    return _fit_estimator(BASELINES[name](), training, balanced=True)
 
 
 def _both(fit: Fit) -> dict[str, Fit]:
@@ -349,10 +362,16 @@ CANDIDATES = (
         "a model of own rows",
     ),
     Candidate(
-        "federated LDA",
+        "discriminant analysis",
         "federated",
-        {"classification": partial(_scaled_baseline, name="federated LDA")},
-        "group means of columns, sums and products of each class",
+        {"classification": _discriminant},
+        "sums and products of columns, for each class",
+    ),
+    Candidate(
+        "kNN-Per, discriminants",
+        "federated",
+        {"classification": partial(_knnper, representation="discriminants")},
+        "sums and products of columns, for each class",
     ),
     Candidate(
         "FlyNN",
@@ -374,6 +393,12 @@ CANDIDATES = (
         _both(_search),
         "distances and labels of the nearest rows",
         "counts",
+    ),
+    Candidate(
+        "federated boosting",
+        "federated",
+        _both(_boosting),
+        "counts of values; sums of gradients by bin, for each node of each tree",
     ),
     Candidate(
         "FedAvg",
