@@ -79,6 +79,7 @@ def compare(
         party_column=party_column,
         split=Split(partition, parties, alpha, factor, classes_per_party, seed),
         keep_missing=True,
+        has_classes=task is TaskName.CLASSIFICATION,
     )
     table = data_split.table
     with lock_folder(out):

@@ -94,6 +94,7 @@ def read_data(
     party_column: str | None,
     schema: Path | None = None,
     keep_missing: bool = False,
+    has_classes: bool = True,
 ) -> "Dataset":
     """Read a data set, named or from files; print notes about it.
 
@@ -107,6 +108,8 @@ def read_data(
         Schema of the files; its label and its rules for missing cells replace the other arguments.
     keep_missing : bool
         Leave missing cells of numeric columns NaN; OpenML sets are always filled.
+    has_classes : bool
+        The label is a class, not a number to predict.
 
     Raises
     ------
@@ -137,7 +140,7 @@ def read_data(
             keep_missing=keep_missing,
         )
         label = (declared and declared.label) or label
-        for note in (*data.notes, *check_classes(data, label)):
+        for note in (*data.notes, *(check_classes(data, label) if has_classes else ())):
             print_warning(note)
         return data
     _check_columns(files, label, party_column, schema)
@@ -184,12 +187,13 @@ def read_and_split(
     split: Split,
     schema: Path | None = None,
     keep_missing: bool = False,
+    has_classes: bool = True,
 ) -> SplitData:
     """Read a data set and split its rows over parties.
 
     Parameters
     ----------
-    files, label, party_column, schema, keep_missing
+    files, label, party_column, schema, keep_missing, has_classes
         As in :func:`read_data`. With a party column the parties are its values.
     split : Split
         Split of the rows; ignored if there is a party column or several files.
@@ -207,7 +211,12 @@ def read_and_split(
     if party_column or files.single is None:
         split = replace(split, kind=SplitKind.NATURAL)
     table = read_data(
-        files, label=label, party_column=party_column, schema=schema, keep_missing=keep_missing
+        files,
+        label=label,
+        party_column=party_column,
+        schema=schema,
+        keep_missing=keep_missing,
+        has_classes=has_classes,
     )
     owners, manifest = split_data(table, split)
     parties_by = party_column or (split.kind.value if files.single else "file")
