@@ -77,7 +77,7 @@ def test_a_split_of_numbers_takes_a_quarter_of_each_party():
 
 @pytest.mark.parametrize("candidate", CANDIDATES, ids=lambda candidate: candidate.name)
 def test_each_candidate_beats_a_coin(candidate):
-    result = run_task(small_table(), task(candidate.name))
+    result = run_task(small_table(n=300), task(candidate.name))
 
     assert "failure" not in result
     assert result["scores"]["ROC-AUC"] > 0.6
