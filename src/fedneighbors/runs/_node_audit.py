@@ -37,7 +37,7 @@ from fedneighbors.runs._audited_node import (
     order_cells,
 )
 
-_N_COMPARISONS = 2  # of the outputs of each reply: with each other, and their differences
+_N_COMPARISONS = 2  # per reply: outputs, and differences of outputs
 
 _Runs = tuple[list[NodeReply], list[NodeReply]]  # replies to one request, on either file
 
@@ -262,7 +262,7 @@ def _compare(
     *,
     confidence: float,
 ) -> NodeAudit:
-    """Compare the runs; certify a loss of each charged reply and of all of them together."""
+    """Compare the runs; certify losses of charged replies, singly and together."""
     differences, omissions, replies, tables = [], [], [], []
     if not node.is_complete:
         last = type(node.requests[-1]).__name__
@@ -343,14 +343,14 @@ def _stack(rows: list[Any]) -> Any:
 
 
 def _choose_columns(first: Any, second: Any) -> tuple[Integers, Integers]:
-    """Choose the cells of sparse values by the means of the first half, which does not certify."""
+    """Choose cells by the means of the first half, which does not certify."""
     means = [np.ravel(side[: side.shape[0] // 2].mean(axis=0)) for side in (first, second)]
     cells = order_cells(means[0] - means[1])
     return first[:, cells].toarray(), second[:, cells].toarray()
 
 
 def _digest(reply: NodeReply) -> int:
-    """Return 48 bits that tell forms apart; they depend on this reply only."""
+    """Return 48 bits of a digest, which depend on this reply only."""
     return int.from_bytes(hashlib.sha256(repr(_form(reply)).encode()).digest()[:6], "big")
 
 
@@ -383,7 +383,7 @@ def _uncharged_part(reply: NodeReply) -> tuple[Any, ...]:
 def _describe_difference(
     request: Any, sides: _Runs, part: Callable[[NodeReply], tuple[Any, ...]]
 ) -> str:
-    """Return a description of a part of replies that is not equal in all runs, else ""."""
+    """Describe a part of replies that is not equal in all runs."""
     counts = [Counter(map(part, side)) for side in sides]
     if len(counts[0] | counts[1]) == 1:
         return ""
