@@ -192,7 +192,7 @@ def check_neighbors(first: Path, second: Path, neighbors: Neighbors) -> None:
 
 
 def _read_rows(path: Path) -> tuple[list[Any], list[Any]]:
-    """Return the header and rows of a file, as a node reads them."""
+    """Return header and rows of a file, as a node reads them."""
     kind = path.name.lower().removesuffix(".gz").rpartition(".")[2]
     with explain_errors(path):
         if kind in ("parquet", "pq"):

@@ -313,11 +313,12 @@ def _tabulate(sides: _Runs, measurement: Measurement) -> _Table:
     """Return the values of all runs, one row per run.
 
     If runs differ in the form of the reply, the last column is a digest of the form, and the values
-    of every form but the most frequent one are 0.
+    of every form but the most frequent one are 0. The half that certifies does not choose it.
     """
-    forms = Counter(map(_form, (*sides[0], *sides[1])))
+    choosing = [reply for side in sides for reply in side[: len(side) // 2]]
+    forms = Counter(map(_form, choosing))
     usual = max(
-        (reply for side in sides for reply in side if reply.values is not None),
+        (reply for reply in choosing if reply.values is not None),
         key=lambda reply: forms[_form(reply)],
         default=None,
     )
@@ -332,7 +333,7 @@ def _tabulate(sides: _Runs, measurement: Measurement) -> _Table:
         )
     if issparse(first):
         first, second = _choose_columns(first, second)
-    if len(forms) == 1:
+    if len({_form(reply) for side in sides for reply in side}) == 1:
         return _Table(first, second, measurement.known)
     digests = [np.array([_digest(reply) for reply in side])[:, None] for side in sides]
     return _Table(np.hstack([first, digests[0]]), np.hstack([second, digests[1]]), None)
@@ -343,7 +344,7 @@ def _stack(rows: list[Any]) -> Any:
 
 
 def _choose_columns(first: Any, second: Any) -> tuple[Integers, Integers]:
-    """Choose cells by the means of the first half, which does not certify."""
+    """Choose cells by means of the half that does not certify."""
     means = [np.ravel(side[: side.shape[0] // 2].mean(axis=0)) for side in (first, second)]
     cells = order_cells(means[0] - means[1])
     return first[:, cells].toarray(), second[:, cells].toarray()
