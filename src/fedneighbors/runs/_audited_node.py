@@ -174,7 +174,7 @@ def _read_configuration(folder: Path) -> dict[str, Any]:
 
 
 def check_neighbors(first: Path, second: Path, neighbors: Neighbors) -> None:
-    """Raise ValueError unless two files differ by one row and have the same header."""
+    """Raise ValueError unless two files differ by one row only."""
     (header, a), (other_header, b) = _read_rows(first), _read_rows(second)
     if header != other_header:
         raise ValueError(
@@ -195,7 +195,7 @@ def check_neighbors(first: Path, second: Path, neighbors: Neighbors) -> None:
 
 
 def _read_rows(path: Path) -> tuple[list[Any], list[Any]]:
-    """Return the header and the rows of a file, lines as a node reads them."""
+    """Return header and rows of a file, as a node reads them."""
     kind = path.name.lower().removesuffix(".gz").rpartition(".")[2]
     with explain_errors(path):
         if kind in ("parquet", "pq"):
@@ -227,7 +227,7 @@ REFUSED = "refuses seeded noise"
 """Reasons for an unknown difference: the noise selects cells; it depends on the noise, although the
 noise is added; the reply is refused if the audit replaces the source of randomness."""
 
-_MAX_CELLS = 128  # of a reply that are compared
+_MAX_CELLS = 128  # that are compared in each reply
 
 
 class Measurement(NamedTuple):
@@ -240,7 +240,7 @@ class Measurement(NamedTuple):
 
 
 def measure_replies(node: AuditedNode, paths: Sequence[Path]) -> dict[int, Measurement]:
-    """Measure the charged replies to both files, by the number of the request.
+    """Measure the charged replies to both files, by request.
 
     Noise from zero bits is zero. With noise from other bits, the same for both files, the
     difference between the files must be the same.

@@ -37,7 +37,7 @@ from fedneighbors.runs._audited_node import (
     order_cells,
 )
 
-_N_COMPARISONS = 2  # of the outputs of each reply: with each other, and their differences
+_N_COMPARISONS = 2  # per reply: outputs, and differences of outputs
 
 _Runs = tuple[list[NodeReply], list[NodeReply]]  # replies to one request, on either file
 
@@ -262,7 +262,7 @@ def _compare(
     *,
     confidence: float,
 ) -> NodeAudit:
-    """Compare the runs; certify a loss of each charged reply and of all of them together."""
+    """Compare the runs; certify losses of charged replies, singly and together."""
     differences, omissions, replies, tables = [], [], [], []
     if not node.is_complete:
         last = type(node.requests[-1]).__name__
@@ -313,11 +313,12 @@ def _tabulate(sides: _Runs, measurement: Measurement) -> _Table:
     """Return the values of all runs, one row per run.
 
     If runs differ in the form of the reply, the last column is a digest of the form, and the values
-    of every form but the most frequent one are 0.
+    of every form but the most frequent one are 0. The half that certifies does not choose it.
     """
-    forms = Counter(map(_form, (*sides[0], *sides[1])))
+    choosing = [reply for side in sides for reply in side[: len(side) // 2]]
+    forms = Counter(map(_form, choosing))
     usual = max(
-        (reply for side in sides for reply in side if reply.values is not None),
+        (reply for reply in choosing if reply.values is not None),
         key=lambda reply: forms[_form(reply)],
         default=None,
     )
@@ -332,7 +333,7 @@ def _tabulate(sides: _Runs, measurement: Measurement) -> _Table:
         )
     if issparse(first):
         first, second = _choose_columns(first, second)
-    if len(forms) == 1:
+    if len({_form(reply) for side in sides for reply in side}) == 1:
         return _Table(first, second, measurement.known)
     digests = [np.array([_digest(reply) for reply in side])[:, None] for side in sides]
     return _Table(np.hstack([first, digests[0]]), np.hstack([second, digests[1]]), None)
@@ -343,14 +344,14 @@ def _stack(rows: list[Any]) -> Any:
 
 
 def _choose_columns(first: Any, second: Any) -> tuple[Integers, Integers]:
-    """Choose the cells of sparse values by the means of the first half, which does not certify."""
+    """Choose cells by means of the half that does not certify."""
     means = [np.ravel(side[: side.shape[0] // 2].mean(axis=0)) for side in (first, second)]
     cells = order_cells(means[0] - means[1])
     return first[:, cells].toarray(), second[:, cells].toarray()
 
 
 def _digest(reply: NodeReply) -> int:
-    """Return 48 bits that tell forms apart; they depend on this reply only."""
+    """Return 48 bits of a digest, which depend on this reply only."""
     return int.from_bytes(hashlib.sha256(repr(_form(reply)).encode()).digest()[:6], "big")
 
 
@@ -383,7 +384,7 @@ def _uncharged_part(reply: NodeReply) -> tuple[Any, ...]:
 def _describe_difference(
     request: Any, sides: _Runs, part: Callable[[NodeReply], tuple[Any, ...]]
 ) -> str:
-    """Return a description of a part of replies that is not equal in all runs, else ""."""
+    """Describe a part of replies that is not equal in all runs."""
     counts = [Counter(map(part, side)) for side in sides]
     if len(counts[0] | counts[1]) == 1:
         return ""

@@ -45,23 +45,25 @@ open ``ledger`` and the name ``dataset``, and optionally ``user`` and ``bits``."
 
 
 class BuildParty(Protocol):
-    """Function that builds a party from its node's configuration.
+    """Function that builds a party from its node's configuration."""
 
-    Parameters
-    ----------
-    node : mapping
-        The node's configuration.
-    account : AccountOf
-        :func:`party_account` by default, the ledger of the node. An audit passes a ledger in memory
-        instead. Nodes without ``epsilon`` do not use it.
+    def __call__(self, node: Config, account: AccountOf = ...) -> Party:
+        """Build the party.
 
-    Raises
-    ------
-    Refused
-        If a key is missing, or a file or the ledger cannot be used.
-    """
+        Parameters
+        ----------
+        node : mapping
+            The node's configuration.
+        account : AccountOf
+            :func:`party_account` by default, the ledger of the node; an audit passes a ledger in
+            memory. Only nodes with ``epsilon`` use it.
 
-    def __call__(self, node: Config, account: AccountOf = ...) -> Party: ...
+        Raises
+        ------
+        Refused
+            If a key is missing, or a file or the ledger cannot be used.
+        """
+        ...
 
 
 def save_model(outcome: Outcome[_Savable], config: Mapping[str, Any]) -> None:

@@ -182,7 +182,7 @@ def certified_rho(
 
 
 def largest_loss(n_outputs: int, claim: Guarantee, *, confidence: float) -> float:
-    """Return the largest loss that a number of outputs per input can certify.
+    """Return the largest loss that n outputs per input can certify.
 
     It is that of an event in all outputs of one input and in none of the other.
     """
@@ -199,7 +199,7 @@ def check_confidence(confidence: float) -> None:
 
 
 def check_outputs(outputs: npt.ArrayLike) -> npt.NDArray[np.int64]:
-    """Return outputs as int64, one per row; raise ValueError if that is impossible."""
+    """Return outputs as int64, one per row; raise for other outputs."""
     array = np.asarray(outputs)
     if array.ndim == 1:
         array = array[:, None]
