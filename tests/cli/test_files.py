@@ -260,6 +260,24 @@ def test_a_label_that_is_a_measurement_is_refused(folder, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def test_a_schema_and_a_budget_cover_every_file(files, tmp_path):
+    columns = [f'[columns.{name}]\nkind = "number"\nlow = 0\nhigh = 8\n' for name in "abcd"]
+    classes = ", ".join(f'"{name}"' for name in IRIS.target_names)
+    schema = f'label = "kind"\nclasses = [{classes}]\n' + "".join(columns)
+    (tmp_path / "s.toml").write_text(schema)
+    options = ["--schema", tmp_path / "s.toml", "--epsilon", 5, "--n-units", 100]
+
+    result = call("run", "flynn", *files, *options, "--out", tmp_path / "out")
+
+    assert result.exit_code == 0, result.stderr
+    record = read_record(tmp_path / "out" / "record.jsonl")
+    assert record.privacy["epsilon"] == 5
+    assert set(record.rounds[0].upload_bytes) == {"north", "south", "west"}
+    assert "clipped" not in result.stderr  # decimal commas were read
+    message = call_wrong("run", "flynn", *files, *options, "--drop", "a")
+    assert "name columns that" in message
+
+
 def test_predictions_have_ids_and_scores(model, folder, tmp_path):
     out = tmp_path / "p.csv"
 

@@ -20,8 +20,10 @@ from fedneighbors.datasets._schema_columns import read_labels
 from fedneighbors.errors import DataError, MissingDataError
 
 ReadArray = Callable[[str], npt.NDArray[Any]]
-_DAMAGED = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, KeyError, ValueError, TypeError)
-_DAMAGED += (OSError, EOFError, RuntimeError, SyntaxError, MemoryError)  # from zipfile and numpy
+_DAMAGED: tuple[type[Exception], ...] = (  # from zipfile and numpy
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, KeyError, ValueError, TypeError),
+    *(OSError, EOFError, RuntimeError, SyntaxError, MemoryError),
+)
 
 
 def is_arrays(path: str | os.PathLike[str]) -> bool:
