@@ -141,9 +141,14 @@ ROUND = encode(
 )
 
 
+def make_client(name, x, y, **others):
+    """Return a private kNN-Per client."""
+    return PrivateKNNPerParty(name, x, y, NETWORK, **others)
+
+
 def round_reply(rows):
     """Return a function for the reply to one round of private training."""
-    party = PrivateKNNPerParty("north", *rows, NETWORK, privacy=DPSGD, ledger=NoLedger())
+    party = make_client("north", *rows, privacy=DPSGD, ledger=NoLedger())
     party.answer(CLASS_COUNTS)
     party._noised_n_rows = N_ROWS  # the same noise for both tables: the same steps
     party.answer(STEPS)
@@ -170,14 +175,15 @@ def search_reply(rows):
 
 KINDS = {
     "FlyNN counts": (table_reply(PrivateFlyNNParty, PRIVACY, COUNTS), [*ROWS, "added"]),
-    "FlyNN constants": (table_reply(PrivateFlyNNParty, PRIVACY, CONSTANTS), ["subnormal"]),
-    "FlyNN picks": (table_reply(PrivateFlyNNParty, PAPER, PICKS), ["constant"]),
+    "FlyNN constants": (table_reply(PrivateFlyNNParty, PRIVACY, CONSTANTS), ["subnormal", "added"]),
+    "FlyNN picks": (table_reply(PrivateFlyNNParty, PAPER, PICKS), ["constant", "added"]),
     "FedPNN class sums": (
         table_reply(PrivateFedPNNParty, PRIVACY, SUMS),
         ["huge cell", "subnormal", "rare label", "added"],
     ),
-    "FedPNN cells": (table_reply(PrivateFedPNNParty, PRIVACY, CELLS), ["huge cell"]),
-    "kNN-Per round": (round_reply, ["huge cell", "subnormal", "added"]),
+    "FedPNN cells": (table_reply(PrivateFedPNNParty, PRIVACY, CELLS), ["huge cell", "added"]),
+    "kNN-Per counts": (table_reply(make_client, DPSGD, CLASS_COUNTS), ["rare label", "added"]),
+    "kNN-Per round": (round_reply, ["huge cell", "subnormal", "not finite", "rare label", "added"]),
     "FedKNN search": (search_reply, ["constant", "huge cell", "added"]),
 }
 

@@ -51,11 +51,11 @@ ROWS = [
 ]
 SMALL = FlyNNSettings(n_units=30, n_inputs=2, n_active=4)
 TERMS = {
-    "laplace": {"epsilon": "1"},
-    "gaussian": {"epsilon": "1", "delta": "1e-6"},
-    "replace": {"epsilon": "1", "neighbors": "replace_one"},
-    "paper": {"epsilon": "1", "mechanism": "paper"},
-    "central": {"epsilon": "1", "delta": "1e-6", "mechanism": "central"},
+    "laplace": {},
+    "gaussian": {"delta": "1e-6"},
+    "replace": {"neighbors": "replace_one"},
+    "paper": {"mechanism": "paper"},
+    "central": {"delta": "1e-6", "mechanism": "central"},
 }
 NETWORK = perceptron(len(SCHEMA.feature_names), 2, hidden=(4,), seed=1)
 
@@ -105,9 +105,14 @@ class Node:
         Method of the training.
     terms : str
         Key of ``TERMS``.
+    epsilon : str
+        Privacy budget.
     """
 
-    def __init__(self, folder, method, terms):
+    bits = staticmethod(lambda: np.random.default_rng(7).bytes)
+    training_noise = staticmethod(fixed_training_noise)
+
+    def __init__(self, folder, method, terms, *, epsilon="1"):
         self.folder, self.method = folder, method
         (folder / "schema.toml").write_text(SCHEMA.to_toml(), "utf-8")
         self.config = {
@@ -116,6 +121,7 @@ class Node:
             "schema": str(folder / "schema.toml"),
             "model-folder": str(folder),
             **TERMS[terms],
+            "epsilon": epsilon,
         }
         self.privacy = privacy_from(self.config)
         members = [Recorder(self._party(ROWS, name)) for name in ("north", "south", "west")]
@@ -131,7 +137,7 @@ class Node:
         if rows is ROWS and self.of_rows is not None:
             return self.of_rows
         party = self._party(rows)
-        with fixed_training_noise():
+        with self.training_noise():
             replies = [
                 party.answer(request) if masked is None else party.contribute(request, masked)
                 for request, masked in self.requests
@@ -179,7 +185,7 @@ class Node:
         (self.folder / "rows.csv").write_bytes(b"\n".join([HEADER, *rows]) + b"\n")
         ledger = Ledger(":memory:", party=name)
         ledger.set_budget("stays", self.privacy.total)
-        account = {"ledger": ledger, "dataset": "stays", "bits": np.random.default_rng(7).bytes}
+        account = {"ledger": ledger, "dataset": "stays", "bits": self.bits()}
         table = {**party_table(self.config, self.method.lower()), "name": name}
         if self.method == "kNN-Per":
             x, y = table.pop("x"), table.pop("y")
@@ -222,21 +228,20 @@ def check_neighbors(node, rows, others):
     return is_same_table
 
 
-@pytest.fixture(
-    scope="module",
-    params=[
-        ("FlyNN", "laplace"),
-        ("FlyNN", "replace"),
-        ("FedPNN", "laplace"),
-        ("FedPNN", "gaussian"),
-        ("FedPNN", "replace"),
-        ("FlyNN", "paper"),
-        ("FlyNN", "central"),
-        ("FedPNN", "central"),
-        ("kNN-Per", "gaussian"),
-    ],
-    ids=" ".join,
-)
+NODES = [
+    ("FlyNN", "laplace"),
+    ("FlyNN", "replace"),
+    ("FedPNN", "laplace"),
+    ("FedPNN", "gaussian"),
+    ("FedPNN", "replace"),
+    ("FlyNN", "paper"),
+    ("FlyNN", "central"),
+    ("FedPNN", "central"),
+    ("kNN-Per", "gaussian"),
+]
+
+
+@pytest.fixture(scope="module", params=NODES, ids=" ".join)
 def node(request, tmp_path_factory):
     return Node(tmp_path_factory.mktemp("node"), *request.param)
 

@@ -17,7 +17,7 @@ from fedneighbors.errors import DataError, MissingDataError
 _BATCH_ROWS = 1 << 16
 _CELL_BYTES = 8  # a number, or a reference to a Python object, even for a cell stored in a bit
 _TEXT_BYTES = 16  # in addition to its characters: two references
-_MIN_PARQUET_LIMIT = 8 << 20  # a table of a million cells of a few values takes some kilobytes
+_MIN_PARQUET_LIMIT = 6 << 20  # some kilobytes may have 700,000 cells of a few values
 _MAX_LINE = 1 << 20  # bytes; a longer line is unreadable, so that no row takes much memory
 
 
@@ -236,7 +236,8 @@ def _text_bytes(column: Any) -> int:
         lengths = compute.binary_length(column.dictionary if is_dictionary else column)
     except pyarrow.ArrowNotImplementedError:  # no texts
         return 0
-    return compute.sum(lengths.take(column.indices) if is_dictionary else lengths).as_py() or 0
+    lengths = lengths.take(column.indices) if is_dictionary else lengths
+    return int(compute.sum(lengths).as_py() or 0)
 
 
 def _parquet_cells(column: Any) -> list[Any]:
