@@ -259,7 +259,9 @@ def _parse_query(text: str, *, source: Source, objects: "Objects") -> tuple[Any,
         raise typer.BadParameter(f"{text} may be of any file; name the party: row:NAME:{row[2]}")
     position = objects.find_row(int(row[2]), row[1])
     if position is None:
-        raise typer.BadParameter(f"expected a row of the {len(objects)} objects, got {text}")
+        last = objects.rows[-1] if objects.rows else len(objects)
+        dropped = "; a dropped row is no query" if objects.rows else ""
+        raise typer.BadParameter(f"expected a row from 1 to {last}, got {text}{dropped}")
     return objects.items[position], objects.labels[position]
 
 
