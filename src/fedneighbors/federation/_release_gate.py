@@ -59,9 +59,9 @@ class ReleaseGate:
             Request with the name of the training run in ``run``. Repeated within the same run, it
             gets the stored reply.
         attempt : str
-            Id of the masked sum that the reply is part of; each masked sum is a separate release.
-            Empty if the reply is not part of a masked sum. A reply to a masked sum has one share of
-            the noise only, so the ledger stores a random token in its place.
+            Id of the masked sum that the reply is part of, or empty; each masked sum is a separate
+            release. A masked reply has only a share of the noise, so the ledger stores a random
+            token in its place, and the sum cannot be repeated.
         cost : Guarantee
             Cost of the reply.
         draw : callable

@@ -186,10 +186,12 @@ def lock_folder(folder: Path) -> Iterator[None]:
     ------
     FolderInUse
         If another process holds the lock.
+    NotADirectoryError
+        If there is a file of that name.
     """
     is_new = not folder.exists()
     descriptor = _open_locked(folder) if os.name == "posix" else None
-    folder.mkdir(parents=True, exist_ok=True)
+    _create(folder)
     try:
         yield
     finally:
@@ -203,7 +205,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
 def _open_locked(folder: Path) -> int:
     """Open and lock a folder, which is created if missing."""
     while True:
-        folder.mkdir(parents=True, exist_ok=True)
+        _create(folder)
         descriptor = os.open(folder, os.O_RDONLY)
         if not _try_lock(descriptor):
             os.close(descriptor)
@@ -212,6 +214,14 @@ def _open_locked(folder: Path) -> int:
             if os.path.samestat(os.fstat(descriptor), os.stat(folder)):
                 return descriptor
         os.close(descriptor)  # another process deleted it before it was locked
+
+
+def _create(folder: Path) -> None:
+    """Create a folder if missing."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:
+        raise NotADirectoryError(f"expected an output folder, got the file {folder}") from error
 
 
 def check_folder(path: Path | str, name: str) -> None:

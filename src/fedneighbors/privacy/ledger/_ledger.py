@@ -275,7 +275,7 @@ class Ledger:
         digest = self._tables.data_digest(dataset, content)
         found = self._tables.find_epoch(digest)
         if found is None:
-            with self._transaction():
+            with self._file.transaction():  # adds no entry, so the head stays
                 self._tables.add_epoch(digest, secrets.token_hex(16))
                 found = self._tables.find_epoch(digest)  # that of another process, if it was first
         return str(found)

@@ -26,8 +26,8 @@ Columns = tuple[str, str, str]
 
 _NOTIONS: dict[str, type[Guarantee]] = {"pure": PureDP, "approx": ApproxDP, "zcdp": ZCDP}
 
-# Characters. Longer texts are mistakes: an id of this package is a method, a run and a digest of 64
-# characters, an e-mail address has at most 254, and 2,000 are half a page.
+# Characters. Longer texts are mistakes: an id of this package is a method, a run, a digest of 64
+# characters and an epoch of 32; an e-mail address has at most 254, and 2,000 are half a page.
 MAX_NAME_LENGTH = 500
 _MAX_NOTE_LENGTH = 2000
 _MAX_DIGITS = 1000  # below 4300, Python's limit for converting integers to text
