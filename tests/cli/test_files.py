@@ -136,7 +136,6 @@ def test_strings_of_several_files_keep_their_party(tmp_path):
         (["--party-column", "kind"], "--party-column and several --data exclude each other"),
         (["--partition", "iid"], "--partition and several --data exclude each other"),
         (["--parties", 3], "--parties and several --data exclude each other"),
-        (["--label", "kind", "--label", "a"], "--label is given twice and takes one value"),
         (["--delimiter", ";;"], "expected delimiter as one character"),
         (["--encoding", "latin-77"], "there is no encoding 'latin-77'"),
         (["--data", "iris"], "'iris' is not a file; several --data are one file for each party"),
@@ -159,7 +158,7 @@ def test_a_search_of_several_files_names_the_row_and_no_split(files, tmp_path):
     assert "--partition and several" in call_wrong(
         *search, "--query", "row:west:3", "--partition", "uniform"
     )
-    assert "expected a row of the 150 objects" in call_wrong(*search, "--query", "row:east:3")
+    assert "expected a row from 1 to 50" in call_wrong(*search, "--query", "row:east:3")
 
 
 def test_the_name_of_a_single_file_is_refused(folder):
@@ -258,6 +257,24 @@ def test_a_label_that_is_a_measurement_is_refused(folder, tmp_path):
     assert result.exit_code == 1
     assert "which look like a measurement: a classifier needs classes" in result.stderr
     assert not (tmp_path / "out").exists()
+
+
+def test_a_schema_and_a_budget_cover_every_file(files, tmp_path):
+    columns = [f'[columns.{name}]\nkind = "number"\nlow = 0\nhigh = 8\n' for name in "abcd"]
+    classes = ", ".join(f'"{name}"' for name in IRIS.target_names)
+    schema = f'label = "kind"\nclasses = [{classes}]\n' + "".join(columns)
+    (tmp_path / "s.toml").write_text(schema)
+    options = ["--schema", tmp_path / "s.toml", "--epsilon", 5, "--n-units", 100]
+
+    result = call("run", "flynn", *files, *options, "--out", tmp_path / "out")
+
+    assert result.exit_code == 0, result.stderr
+    record = read_record(tmp_path / "out" / "record.jsonl")
+    assert record.privacy["epsilon"] == 5
+    assert set(record.rounds[0].upload_bytes) == {"north", "south", "west"}
+    assert "clipped" not in result.stderr  # decimal commas were read
+    message = call_wrong("run", "flynn", *files, *options, "--drop", "a")
+    assert "name columns that" in message
 
 
 def test_predictions_have_ids_and_scores(model, folder, tmp_path):

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from fedneighbors.cli._main import app
 from fedneighbors.datasets import read_columns
 from fedneighbors.methods.knnper import KNNPerRegressor
+from fedneighbors.records import read_record
 
 X, Y = load_diabetes(return_X_y=True)
 X, Y = X[:90], Y[:90]
@@ -52,6 +53,22 @@ def test_each_row_gets_its_clinics_prediction(patients, tmp_path):
     assert list(columns) == ["prediction"]
     assert columns["prediction"].tolist() == expected.tolist()
     assert f"90 rows: prediction from {expected.min():.6g}" in " ".join(result.output.split())
+
+
+def test_numbers_have_ids_and_scores(patients, tmp_path):
+    model = train_and_save(tmp_path, Y)
+
+    result = predict(tmp_path, patients, "--party", "north", "--id", "clinic", "--label", "c2")
+
+    assert result.exit_code == 0, result.output
+    columns = read_columns(tmp_path / "p.csv").columns
+    scores = dict(read_record(tmp_path / "p.jsonl").tables[0].rows)
+    assert list(columns) == ["clinic", "prediction"]
+    assert columns["clinic"].tolist() == CLINIC.tolist()
+    with pytest.warns(UserWarning, match="valid feature names"):
+        errors = model.predict(X, ["north"] * len(X)) - X[:, 2]
+    assert scores["mean absolute error"] == pytest.approx(np.abs(errors).mean())
+    assert scores["root mean squared error"] == pytest.approx((errors**2).mean() ** 0.5)
 
 
 def test_each_output_has_a_column(patients, tmp_path):

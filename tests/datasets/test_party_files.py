@@ -270,6 +270,15 @@ def test_parquet_and_text_files_are_joined(tmp_path, read):
     assert data.x[:, 0].tolist() == [40, 50, 40, 7]
 
 
+def test_a_number_marks_missing_cells_of_parquet_files(tmp_path):
+    parquet.write_table(pyarrow.table({"a": [1.5, -999.0], "n": [-999, 2]}), tmp_path / "t.parquet")
+
+    table = read_columns(tmp_path / "t.parquet", text_format=TextFormat(missing=["-999"]))
+
+    np.testing.assert_array_equal(table.columns["a"], [1.5, np.nan])
+    np.testing.assert_array_equal(table.columns["n"], [np.nan, 2])
+
+
 @pytest.mark.parametrize(
     "options",
     [

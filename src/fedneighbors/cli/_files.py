@@ -60,19 +60,22 @@ _TEXT_OPTIONS: Mapping[str, Any] = {
 
 
 class StrictCommand(TyperCommand):
-    """Command that refuses options which would be ignored.
+    """Command that refuses data or a split of rows which would be ignored.
 
-    These are the first values of a repeated option, and a split of rows together with a file for
-    each party.
+    These are the first value of a repeated ``--data`` of one value, and a split together with a
+    file for each party.
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments; raise if an option would be ignored."""
+        """Parse the arguments; raise if data or a split would be ignored."""
         order = self.make_parser(ctx).parse_args(args=list(args))[2]
-        for param in dict.fromkeys(order):
-            is_single = isinstance(param, TyperOption) and not param.multiple
-            if is_single and order.count(param) > 1:
-                raise typer.BadParameter(f"{param.opts[0]} is given twice and takes one value")
+        single = [
+            param
+            for param in order
+            if isinstance(param, TyperOption) and param.name == "data" and not param.multiple
+        ]
+        if len(single) > 1:
+            raise typer.BadParameter("--data is given twice and takes one value")
         rest = super().parse_args(ctx, args)
         data = ctx.params.get("data")
         for option in _SPLIT_OPTIONS if isinstance(data, list | tuple) and len(data) > 1 else ():

@@ -95,6 +95,7 @@ def predict(
     scores = () if label is None else score_predictions(estimator, others[label], columns)
     if not proba:
         columns = {name: cells for name, cells in columns.items() if name.startswith("prediction")}
+    summary = [*_summarize(estimator, columns)]
     if identifier in columns:
         raise typer.BadParameter(f"{identifier!r} is a column of the predictions: rename --id")
     if identifier is not None:
@@ -104,7 +105,7 @@ def predict(
     if label is not None:
         parameters = {"model": model.name, "data": data.name, "label": label}
         record = RunRecord("predict", parameters, tables=scores, environment=environment())
-    for sentence in _summarize(estimator, columns):
+    for sentence in summary:
         echo(sentence)
     with delay_interrupt():
         replace_file(out, serialize_csv(columns))

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedneighbors.cli._files import is_file
+
 if TYPE_CHECKING:
     from fedneighbors.datasets._table import Table
     from fedneighbors.records import RunRecord
@@ -145,9 +147,8 @@ def _read_table(data: str, label: str | None) -> "Table":
     from fedneighbors.datasets._catalog import load_columns
     from fedneighbors.datasets._reading import read_columns
 
-    path = Path(data)
-    if path.is_file() or path.suffix or len(path.parts) > 1:
-        return read_columns(path, nominal=[] if label is None else [label])
+    if is_file(data):
+        return read_columns(data, nominal=[] if label is None else [label])
     return load_columns(data)
 
 

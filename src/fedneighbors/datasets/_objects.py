@@ -15,7 +15,6 @@ from fedneighbors.datasets._files import read_lines
 from fedneighbors.datasets._graphs import graph_from_smiles, read_graphs, read_smiles
 from fedneighbors.datasets._reading import read_columns, read_declared_cells
 from fedneighbors.datasets._schema import Schema
-from fedneighbors.datasets._schema_columns import cell_text
 from fedneighbors.datasets._table import Table, check_present
 from fedneighbors.datasets._text_format import TextFormat
 from fedneighbors.errors import DataError
@@ -72,7 +71,7 @@ class Objects:
         return None if self.owners is None else self.owners[position]
 
     def find_row(self, row: int, owner: str | None = None) -> int | None:
-        """Return the position of the object in a row, or None.
+        """Return the position of a source row's object, or None.
 
         In the files of several parties, each owner has its own rows.
         """
@@ -331,7 +330,7 @@ def _read_vectors(
     kept = np.flatnonzero(encoded.kept).tolist()
     rows = tuple(position + 1 for position in kept)
     notes = schema.notes(replace(encoded, n_unreadable=n_unreadable))
-    owners = None if owner is None else [cell_text(cells[owner][position]) for position in kept]
+    owners = None if owner is None else [cells[owner][position] for position in kept]
     return Objects(
         encoded.x,
         tuple(f"row {row}" if label is None else str(cells[label][row - 1]) for row in rows),

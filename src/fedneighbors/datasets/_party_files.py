@@ -312,7 +312,7 @@ def _describe_first_word(column: npt.NDArray[Any]) -> str:
 
 def _check_labels(tables: Sequence[Table], label: str) -> None:
     """Raise if labels are missing or differ in type between files."""
-    whole = {}
+    whole: dict[bool, str] = {}
     for table in tables:
         labels = parse_labels(complete_cells(table, label))
         whole.setdefault(labels.dtype.kind == "i", table.source)

@@ -73,10 +73,18 @@ def read_columns(
     else:
         table = read_delimited(file, words=nominal, text_format=form)
     table.require(sorted(nominal))
-    for column in table.columns.values() if form.missing_numbers else ():
-        if column.dtype != np.object_:
-            column[np.isin(column, form.missing_numbers)] = np.nan
-    return table
+    return table if not form.missing_numbers else _without_marks(table, form.missing_numbers)
+
+
+def _without_marks(table: Table, marks: Sequence[float]) -> Table:
+    """Return a table with NaN for numbers that mark missing cells."""
+    columns: dict[str, Column] = {
+        name: column
+        if column.dtype == np.object_
+        else np.where(np.isin(column, marks), np.nan, column)
+        for name, column in table.columns.items()
+    }
+    return Table(columns, table.source)
 
 
 def read_table(

@@ -116,7 +116,8 @@ def convert_decimal_commas(
     DataError
         If it is not sure, and every comma may also separate thousands.
     """
-    converted, unclear = {}, ""
+    converted: dict[str, Column] = {}
+    unclear = ""
     is_clear = is_sure
     for name, cells in columns.items():
         numbers = [np.nan if cell is None else parse_number(cell, ",") for cell in cells]
