@@ -7,8 +7,8 @@ from tests.naive.boosting.splits import find_split
 def grow(bins, starts, gradients, hessians, *, max_leaves, max_depth, **limits):
     """Return the splits, and the rows of the leaves.
 
-    Both are mappings by place. Place 1 is the root, places 2 p and 2 p + 1 are the children of p. A split is (column, bin,
-    missing left).
+    Both are mappings by place: place 1 is the root, places 2 p and 2 p + 1 are the children of p. A
+    split is (column, bin, missing left).
     """
     leaves, splits = {1: list(range(len(gradients)))}, {}
     while len(leaves) < max_leaves:

@@ -128,5 +128,5 @@ class BoostingModel(ModelFile):
 
 
 def count_scores(classes: Sequence[Label]) -> int:
-    """Return the number of scores of a row: one for up to two classes."""
+    """Return the number of scores, one for up to two classes."""
     return len(classes) if len(classes) > 2 else 1

@@ -47,8 +47,8 @@ def _differentiate(
 
 
 @njit(cache=True, nogil=True)
-def _sum_losses(scores: Any, labels: Any, weights: Any, factor: float) -> int:
-    total = 0
+def _sum_losses(scores: Any, labels: Any, weights: Any, factor: float) -> Any:
+    total: Any = 0
     for i in range(len(scores)):
         row = scores[i]
         if row.size == 1:

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import numpy.typing as npt
 from numba import njit
 
 from fedneighbors._typing import Floats
@@ -53,12 +52,14 @@ def add_values(x: Floats, trees: Any, *, first: int, scores: Floats) -> None:
     scores : float64 array of shape (n_rows, n_scores)
         Changed in place.
     """
-    arrays: tuple[npt.NDArray[Any], ...] = (
+    _add(
+        x,
         trees.features,
         trees.thresholds,
         trees.missing_left,
         trees.children,
         trees.values,
         trees.roots[first:],
+        first,
+        scores,
     )
-    _add(x, *arrays, first, scores)
