@@ -148,13 +148,14 @@ def test_compressed_arrays_are_read(tmp_path):
     assert read_images(tmp_path / "file").x.shape == (4, 784)
 
 
+SIZE = 3000
+
+
 def largest(head, line, compress):
-    """Return the compressed file of the most equal lines that is not refused."""
-    raw = compress(head + line)
-    for _ in range(4):  # its size hardly depends on the number of lines
-        limit = MIN_LIMIT + MAX_RATIO * len(raw)
-        raw = compress(head + line * ((limit - len(head)) // len(line)))
-    return raw
+    """Return a compressed file of 3 kB with the most equal lines that is not refused."""
+    n_lines = (MIN_LIMIT + MAX_RATIO * SIZE - len(head)) // len(line)
+    raw, empty = compress(head + line * n_lines), compress(b"")
+    return raw + empty * max(0, -(-(SIZE - len(raw)) // len(empty)))  # pad with empty streams
 
 
 COMPRESS = {"gz": gzip.compress, "xz": lzma.compress, "bz2": bz2.compress}
