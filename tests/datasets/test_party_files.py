@@ -188,6 +188,16 @@ def test_an_empty_column_takes_the_type_of_other_files(read):
     assert any("'sex' of" in note and "is empty" in note for note in data.notes)
 
 
+def test_a_column_that_is_empty_in_every_file_is_refused(read, tmp_path):
+    table = pyarrow.table({"age": [3], "sex": pyarrow.array([None], "str"), "ill": ["no"]})
+    parquet.write_table(table, tmp_path / "south.parquet")
+    (tmp_path / "north.csv").write_text("age,sex,ill\n1,,no\n")
+    files = {"north": tmp_path / "north.csv", "south": tmp_path / "south.parquet"}
+
+    with pytest.raises(DataError, match="has missing cells only in column 'sex'"):
+        read_party_files(files, "ill")
+
+
 def test_constant_and_identifying_columns_are_noted(read):
     rows = "".join(f"p{n},{n},ward 3,{n % 4},no\n" for n in range(20))
 

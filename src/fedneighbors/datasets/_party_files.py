@@ -213,17 +213,17 @@ def join_tables(tables: Sequence[Table], *, nominal: Collection[str] = ()) -> Ta
                 f"but the column has numbers in {numeric.source}; correct the cell, list its text "
                 "as missing (--missing), or declare the column as a category in a schema"
             )
-        if "O" in kinds:
-            parts = [
-                part if part.dtype.kind == "O" else word_column([None] * len(part))
-                for part in parts
-            ]
-        elif "f" in kinds:
-            parts = [
-                part if part.dtype.kind == "f" else np.full(len(part), np.nan) for part in parts
-            ]
-        columns[name] = np.concatenate(parts)
+        kind = "O" if "O" in kinds else "f"  # an empty column takes the type of the others
+        joined: npt.NDArray[Any] = np.concatenate(
+            [part if part.dtype.kind == kind else _empty(kind, len(part)) for part in parts]
+        )
+        columns[name] = joined
     return Table(columns, ", ".join(table.source for table in tables))
+
+
+def _empty(kind: str, n_rows: int) -> Column:
+    """Return a column of missing cells."""
+    return word_column([None] * n_rows) if kind == "O" else np.full(n_rows, np.nan)
 
 
 def _join_data_sets(parts: Sequence[Dataset], names: Sequence[str]) -> Dataset:
