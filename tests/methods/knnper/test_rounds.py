@@ -53,7 +53,7 @@ def test_the_schedule_of_an_estimator_is_used():
     for model in (steps, constant):
         model.fit(x, x[:, 0] > 0)
 
-    # of two rounds, the second is after 60 % and before 85 %: index 1 is below 1.2
+    # index 1 is below 60 % of two rounds
     assert steps.weights_.tobytes() == constant.weights_.tobytes()
     steps.set_params(n_rounds=5).fit(x, x[:, 0] > 0)
     constant.set_params(n_rounds=5).fit(x, x[:, 0] > 0)

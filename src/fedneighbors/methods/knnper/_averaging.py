@@ -168,7 +168,7 @@ class Averaging:
 
 
 def _compare_loss(stage: Stage) -> Generator[Ask, Replies, Stage]:
-    """Return the stage with the best weights so far, by the loss of all held-out rows."""
+    """Return the stage, with its weights as the best if the loss fell."""
     replies = yield total(LossRequest(stage.weights))
     reply = replies.summed("the loss of held-out rows")
     loss = float(np.ldexp(float(reply.loss), -FIXED_POINT)) / max(reply.n_rows, 1)

@@ -91,11 +91,11 @@ def flat_rows(x: "Tensor | Floats") -> Floats:
 def model_inputs(
     x: npt.NDArray[Any], center: Floats, scale: Floats, model: "Network | FrozenModel"
 ) -> "Tensor | Floats":
-    """Return rows as inputs of a shared model; parameters as in :func:`~._inputs.as_tensor`."""
+    """Return rows as inputs of a shared model; parameters as in :func:`~fedneighbors.neural._blueprint.as_tensor`."""
     if isinstance(model, FrozenModel):
         table = model.table(x)
         return (table - center) / scale if len(center) else table
-    from fedneighbors.methods.knnper._inputs import as_tensor
+    from fedneighbors.neural._blueprint import as_tensor
 
     return as_tensor(x, center, scale, model)
 
@@ -199,7 +199,7 @@ class KNNPerParty(TableParty):
 
             torch_device(device)
         if self.network.n_tokens is not None:
-            from fedneighbors.methods.knnper._inputs import check_tokens
+            from fedneighbors.neural._blueprint import check_tokens
 
             self._x = check_tokens(self._x, self.network.n_tokens)
         self._labels: npt.NDArray[Any] = np.empty(0, np.int64)

@@ -129,9 +129,10 @@ class _Task(ABC):
     def predict_each_k(
         self, memory: Memory, keys: Floats, n_outputs: int, candidates: Sequence[MemorySettings]
     ) -> list[Floats | None]:
-        """Predict rows by a memory (Eq 6) with settings that differ in k and sigma.
+        """Predict rows by a memory (Eq 6) with each candidate.
 
-        A memory with a key for each row is searched once, for the largest k.
+        Candidates differ in k and sigma. A memory with a key for each row is searched once, for the
+        largest k.
         """
         if len(candidates) == 1 or not isinstance(memory, Datastore):
             return [self.predict(memory, keys, n_outputs, each) for each in candidates]

@@ -152,7 +152,7 @@ def train_federated(
     reserved: tuple[Label, ...],
     task: Task,
 ) -> TrainingResult:
-    """Train over the owners of a table; return outcome, shared model and clients.
+    """Train over a table's owners; return outcome, model and clients.
 
     Parameters
     ----------
@@ -179,7 +179,7 @@ def train_federated(
         raise ValueError(
             "with masked sums, clients train one after another; use trainer='auto' or 'reuse'"
         )
-    from fedneighbors.methods.knnper._inputs import check_network
+    from fedneighbors.neural._blueprint import check_network
 
     x = holdings.x
     n_outputs = task.n_outputs(holdings.y, reserved)
@@ -275,7 +275,7 @@ def _checkpoint(
         bool(estimator.standardize),
         arrays=(network.initial, x, *owned.values()),
     )
-    from fedneighbors.methods.knnper._inputs import probe_outputs
+    from fedneighbors.neural._blueprint import probe_outputs
 
     probe = probe_outputs(network, x.shape[1:], dtype_kind=x.dtype.kind)
     return Checkpoint(estimator.checkpoint, fingerprint, probe)

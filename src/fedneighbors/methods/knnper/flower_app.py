@@ -353,7 +353,7 @@ def _train(
     blueprint = replace(draft, shape=shape, n_outputs=len(agreed.classes))
     if blueprint.model in FROZEN:
         return (yield from _train_frozen(config, blueprint, settings, custom))
-    from fedneighbors.methods.knnper._inputs import check_network, probe_outputs
+    from fedneighbors.neural._blueprint import check_network, probe_outputs
 
     network = blueprint.network(custom, seed=rounds.seed)
     check_network(network, shape, len(agreed.classes))
