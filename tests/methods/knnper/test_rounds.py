@@ -9,10 +9,10 @@ import pytest
 from fedneighbors.baselines import FedAvgClassifier
 from fedneighbors.federation._loop import run_rounds
 from fedneighbors.methods.knnper import KNNPerClassifier, KNNPerRegressor
-from fedneighbors.methods.knnper._averaging import LossRequest
 from fedneighbors.methods.knnper._client import shared_outputs
 from fedneighbors.methods.knnper._settings import RoundSettings
 from fedneighbors.methods.knnper._training import Cohort
+from fedneighbors.methods.knnper.protocol import LossRequest
 from fedneighbors.neural._schedule import Regime
 from fedneighbors.privacy import Privacy
 from tests.methods.knnper.federations import build_coordinator, make_members

@@ -13,13 +13,6 @@ from fedneighbors._limits import MAX_CELLS
 from fedneighbors._typing import Floats
 from fedneighbors.federation._messages import Message
 from fedneighbors.federation._roles import Refused
-from fedneighbors.methods.knnper._averaging import (
-    FIXED_POINT,
-    LossReply,
-    LossRequest,
-    TrainRequest,
-    UpdateReply,
-)
 from fedneighbors.methods.knnper._frozen import ClassMomentsRequest, FrozenModel
 from fedneighbors.methods.knnper._settings import MemorySettings
 from fedneighbors.methods.knnper._task import CLASSIFICATION, Task
@@ -33,19 +26,23 @@ from fedneighbors.methods.knnper.personal._client_state import (
 from fedneighbors.methods.knnper.personal._discriminants import (
     Discriminants,
     Scatter,
+    ScatterReply,
+    ScatterRequest,
     upper_triangle,
 )
+from fedneighbors.methods.knnper.personal._pool import PoolReply, PoolRequest
 from fedneighbors.methods.knnper.protocol import (
+    FIXED_POINT,
     ClientMomentsRequest,
     ClientSchemaRequest,
     CountsRequest,
-    PoolReply,
-    PoolRequest,
+    LossReply,
+    LossRequest,
     ReleaseRequest,
-    ScatterReply,
-    ScatterRequest,
     TargetsRequest,
+    TrainRequest,
     UnitsRequest,
+    UpdateReply,
 )
 from fedneighbors.tabular._ownership import TableParty, one_blas_thread
 from fedneighbors.tabular._schema import Receipt, column_moments
@@ -91,7 +88,10 @@ def flat_rows(x: "Tensor | Floats") -> Floats:
 def model_inputs(
     x: npt.NDArray[Any], center: Floats, scale: Floats, model: "Network | FrozenModel"
 ) -> "Tensor | Floats":
-    """Return rows as inputs of a shared model; parameters as in :func:`~fedneighbors.neural._blueprint.as_tensor`."""
+    """Return rows as inputs of a shared model.
+
+    Parameters are as in :func:`~fedneighbors.neural._blueprint.as_tensor`.
+    """
     if isinstance(model, FrozenModel):
         table = model.table(x)
         return (table - center) / scale if len(center) else table

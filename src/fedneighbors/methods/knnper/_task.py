@@ -27,6 +27,7 @@ from fedneighbors.methods.knnper.algorithm import (
 )
 from fedneighbors.methods.knnper.memory._compressed import Memory
 from fedneighbors.methods.knnper.memory._datastore import Datastore, Strategy
+from fedneighbors.methods.knnper.personal._discriminants import ScatterRequest
 from fedneighbors.methods.knnper.personal._heads import HEADS
 from fedneighbors.methods.knnper.personal._pool import (
     PoolTerms,
@@ -39,7 +40,6 @@ from fedneighbors.methods.knnper.personal._pool import (
 from fedneighbors.methods.knnper.protocol import (
     CountsReply,
     CountsRequest,
-    ScatterRequest,
     TargetsRequest,
     UnitsRequest,
 )

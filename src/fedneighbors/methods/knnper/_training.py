@@ -10,13 +10,12 @@ from fedneighbors.federation._inprocess import run
 from fedneighbors.federation._loop import Delivery, Outcome, Replies, run_rounds, sum_replies
 from fedneighbors.federation._messages import Message, encode
 from fedneighbors.federation._roles import Refused
-from fedneighbors.methods.knnper._averaging import LossRequest, TrainRequest
 from fedneighbors.methods.knnper._checkpoint import Checkpoint, compute_fingerprint
 from fedneighbors.methods.knnper._client import KNNPerParty
 from fedneighbors.methods.knnper._frozen import FrozenModel, coordinate_frozen
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
 from fedneighbors.methods.knnper._task import Task
-from fedneighbors.methods.knnper.protocol import Shared, coordinate
+from fedneighbors.methods.knnper.protocol import LossRequest, Shared, TrainRequest, coordinate
 from fedneighbors.neural._blueprint import build_network
 from fedneighbors.tabular._ownership import Holdings, one_blas_thread, one_thread
 from fedneighbors.tabular._schema import Label
