@@ -271,7 +271,7 @@ class FrozenModel:
 
 
 def shrink(covariance: Floats, amount: float) -> Floats:
-    """Shrink a covariance towards a multiple of the identity.
+    """Compute a covariance shrunk towards a multiple of the identity.
 
     The multiple is the mean variance, as in Ledoit and Wolf (2004).
 

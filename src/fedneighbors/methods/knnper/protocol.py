@@ -425,7 +425,7 @@ class Averaging:
 
 
 def _compare_loss(stage: Stage) -> Generator[Ask, Replies, Stage]:
-    """Return the stage, with its weights as the best if the loss fell."""
+    """Return the stage, with its new best weights if any."""
     replies = yield total(LossRequest(stage.weights))
     reply = replies.summed("the loss of held-out rows")
     loss = float(np.ldexp(float(reply.loss), -FIXED_POINT)) / max(reply.n_rows, 1)
