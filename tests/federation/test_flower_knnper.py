@@ -78,8 +78,16 @@ def has_equal_predictions(model, name, expected, x):
         ),
         ({"memory": "8-bit", "strategy": "fifo"}, {"memory": "8-bit", "strategy": "fifo"}),
         ({"memory": "centers"}, {"memory": "centers"}),
+        (
+            {"representation": "discriminants", "sigma": "auto"},
+            {"representation": "discriminants", "sigma": "auto"},
+        ),
+        (
+            {"n_rounds": "plateau", "max_rounds": 2, "patience": 1},
+            {"n-rounds": "plateau", "max-rounds": 2, "patience": 1},
+        ),
     ],
-    ids=["paper", "pool", "choices", "8-bit", "centers"],
+    ids=["paper", "pool", "choices", "8-bit", "centers", "discriminants", "plateau"],
 )
 def test_nodes_equal_the_clients_of_one_process(folder, parameters, config):
     expected, x, _ = train_in_one_process(folder, **parameters)

@@ -44,7 +44,6 @@ from fedneighbors.methods.flynn.private.protocol import (
     PicksRequest,
 )
 from fedneighbors.methods.flynn.protocol import CountRequest, FlyNNParty
-from fedneighbors.methods.knnper._averaging import MAX_EPOCHS, TrainRequest
 from fedneighbors.methods.knnper._client import KNNPerParty
 from fedneighbors.methods.knnper._frozen import ClassMomentsRequest
 from fedneighbors.methods.knnper._settings import MemorySettings
@@ -59,8 +58,10 @@ from fedneighbors.methods.knnper.private.protocol import (
     PrivateTrainRequest,
 )
 from fedneighbors.methods.knnper.protocol import (
+    MAX_EPOCHS,
     CountsRequest,
     ScatterRequest,
+    TrainRequest,
     UnitsRequest,
 )
 from fedneighbors.neural._blueprint import MAX_LAYERS, Blueprint, perceptron

@@ -9,9 +9,9 @@ from torch import nn
 
 from fedneighbors.federation._inprocess import run
 from fedneighbors.federation._loop import run_rounds
-from fedneighbors.methods.knnper._averaging import TrainRequest
 from fedneighbors.methods.knnper._settings import RoundSettings
 from fedneighbors.methods.knnper._training import Cohort
+from fedneighbors.methods.knnper.protocol import TrainRequest
 from fedneighbors.neural._architectures import cnn, lstm, mobilenet
 from fedneighbors.neural._network import Network, state_of
 from fedneighbors.neural._schedule import Regime, batch_plan, row_order

@@ -17,11 +17,10 @@ from fedneighbors.errors import PartyRefused
 from fedneighbors.federation._roles import Refused
 from fedneighbors.methods.knnper._base import ClientClassifier
 from fedneighbors.methods.knnper._client import shared_outputs
-from fedneighbors.methods.knnper._inputs import as_tensor, check_network
 from fedneighbors.methods.knnper._settings import RoundSettings
 from fedneighbors.methods.knnper.algorithm import average_changes, binary_places, weighted_change
 from fedneighbors.methods.knnper.protocol import Shared
-from fedneighbors.neural._blueprint import Blueprint, build_network
+from fedneighbors.neural._blueprint import Blueprint, as_tensor, build_network, check_network
 from fedneighbors.neural._network import Device, Network, State
 from fedneighbors.neural._schedule import Regime
 from fedneighbors.neural._trainer import MAX_STACKED, LocalTask, Objective, Trainer, cross_entropy

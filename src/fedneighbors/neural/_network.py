@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from fedneighbors.errors import MissingDeviceError
-from fedneighbors.neural._locks import model_lock
+from fedneighbors.tabular._ownership import model_lock
 
 Device = Literal["auto", "cpu", "cuda"]
 """Values of an estimator's ``device`` parameter."""

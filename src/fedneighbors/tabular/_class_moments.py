@@ -40,7 +40,7 @@ class PointMomentsReply:
 
 
 def class_moments(points: Floats, labels: Integers, n_classes: int) -> PointMomentsReply:
-    """Return counts and sums of points by class, and products over all classes."""
+    """Return counts and sums by class, and products over all classes."""
     n_coordinates = points.shape[1]
     sums = np.zeros((n_classes, n_coordinates), np.int64)
     products = np.zeros((n_coordinates, n_coordinates), np.int64)

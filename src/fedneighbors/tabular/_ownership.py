@@ -1,14 +1,16 @@
-"""Owners and names of rows, public seeds, and limits on threads."""
+"""Owners and names of rows, public seeds, limits on threads, and locks."""
 
 import hashlib
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from glob import escape
 from itertools import count, islice
 from pathlib import Path
+from threading import RLock
 from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -408,3 +410,16 @@ def one_thread() -> Iterator[None]:
             yield
     finally:
         torch.set_num_threads(before)
+
+
+_LOCKS: WeakKeyDictionary[object, AbstractContextManager[Any]] = WeakKeyDictionary()
+_LOCKS_GUARD = RLock()
+
+
+def model_lock(model: object) -> AbstractContextManager[Any]:
+    """Return a reentrant lock for a model.
+
+    The lock is not an attribute of the model, because locks can be neither copied nor pickled.
+    """
+    with _LOCKS_GUARD:
+        return _LOCKS.setdefault(model, RLock())

@@ -15,9 +15,9 @@ from torch import nn
 from fedneighbors.errors import ModelFileError
 from fedneighbors.federation._loop import run_rounds
 from fedneighbors.methods.knnper import KNNPerClassifier
-from fedneighbors.methods.knnper._averaging import Stage
 from fedneighbors.methods.knnper._checkpoint import Checkpoint, compute_fingerprint
 from fedneighbors.methods.knnper._training import Cohort
+from fedneighbors.methods.knnper.protocol import Stage
 from tests.methods.knnper.federations import build_coordinator, make_members
 
 KILLED = """

@@ -8,11 +8,10 @@ import pytest
 from fedneighbors.errors import PartyRefused
 from fedneighbors.federation._inprocess import run
 from fedneighbors.federation._loop import run_rounds
-from fedneighbors.methods.knnper._averaging import TrainRequest
 from fedneighbors.methods.knnper._client import KNNPerParty
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
 from fedneighbors.methods.knnper._training import Cohort
-from fedneighbors.methods.knnper.protocol import ClientSchemaRequest
+from fedneighbors.methods.knnper.protocol import ClientSchemaRequest, TrainRequest
 from fedneighbors.neural._blueprint import perceptron
 from fedneighbors.neural._schedule import Regime
 from tests.methods.knnper.federations import (

@@ -9,10 +9,10 @@ import pytest
 from fedneighbors.baselines import FedAvgClassifier
 from fedneighbors.federation._loop import run_rounds
 from fedneighbors.methods.knnper import KNNPerClassifier, KNNPerRegressor
-from fedneighbors.methods.knnper._averaging import LossRequest
 from fedneighbors.methods.knnper._client import shared_outputs
 from fedneighbors.methods.knnper._settings import RoundSettings
 from fedneighbors.methods.knnper._training import Cohort
+from fedneighbors.methods.knnper.protocol import LossRequest
 from fedneighbors.neural._schedule import Regime
 from fedneighbors.privacy import Privacy
 from tests.methods.knnper.federations import build_coordinator, make_members
@@ -53,7 +53,7 @@ def test_the_schedule_of_an_estimator_is_used():
     for model in (steps, constant):
         model.fit(x, x[:, 0] > 0)
 
-    # of two rounds, the second is after 60 % and before 85 %: index 1 is below 1.2
+    # index 1 is below 60 % of two rounds
     assert steps.weights_.tobytes() == constant.weights_.tobytes()
     steps.set_params(n_rounds=5).fit(x, x[:, 0] > 0)
     constant.set_params(n_rounds=5).fit(x, x[:, 0] > 0)

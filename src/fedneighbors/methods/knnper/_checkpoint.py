@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from fedneighbors.errors import ModelFileError
 from fedneighbors.federation._messages import encode, message
-from fedneighbors.methods.knnper._averaging import Stage
+from fedneighbors.methods.knnper.protocol import Stage
 from fedneighbors.records._storage import check_folder, replace_file
 from fedneighbors.tabular._model_file import decode_model, encode_model, read_model_file
 

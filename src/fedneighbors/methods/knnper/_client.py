@@ -13,13 +13,6 @@ from fedneighbors._limits import MAX_CELLS
 from fedneighbors._typing import Floats
 from fedneighbors.federation._messages import Message
 from fedneighbors.federation._roles import Refused
-from fedneighbors.methods.knnper._averaging import (
-    FIXED_POINT,
-    LossReply,
-    LossRequest,
-    TrainRequest,
-    UpdateReply,
-)
 from fedneighbors.methods.knnper._frozen import ClassMomentsRequest, FrozenModel
 from fedneighbors.methods.knnper._settings import MemorySettings
 from fedneighbors.methods.knnper._task import CLASSIFICATION, Task
@@ -33,19 +26,23 @@ from fedneighbors.methods.knnper.personal._client_state import (
 from fedneighbors.methods.knnper.personal._discriminants import (
     Discriminants,
     Scatter,
+    ScatterReply,
+    ScatterRequest,
     upper_triangle,
 )
+from fedneighbors.methods.knnper.personal._pool import PoolReply, PoolRequest
 from fedneighbors.methods.knnper.protocol import (
+    FIXED_POINT,
     ClientMomentsRequest,
     ClientSchemaRequest,
     CountsRequest,
-    PoolReply,
-    PoolRequest,
+    LossReply,
+    LossRequest,
     ReleaseRequest,
-    ScatterReply,
-    ScatterRequest,
     TargetsRequest,
+    TrainRequest,
     UnitsRequest,
+    UpdateReply,
 )
 from fedneighbors.tabular._ownership import TableParty, one_blas_thread
 from fedneighbors.tabular._schema import Receipt, column_moments
@@ -91,11 +88,14 @@ def flat_rows(x: "Tensor | Floats") -> Floats:
 def model_inputs(
     x: npt.NDArray[Any], center: Floats, scale: Floats, model: "Network | FrozenModel"
 ) -> "Tensor | Floats":
-    """Return rows as inputs of a shared model; parameters as in :func:`~._inputs.as_tensor`."""
+    """Return rows as inputs of a shared model.
+
+    Parameters are as in :func:`~fedneighbors.neural._blueprint.as_tensor`.
+    """
     if isinstance(model, FrozenModel):
         table = model.table(x)
         return (table - center) / scale if len(center) else table
-    from fedneighbors.methods.knnper._inputs import as_tensor
+    from fedneighbors.neural._blueprint import as_tensor
 
     return as_tensor(x, center, scale, model)
 
@@ -199,7 +199,7 @@ class KNNPerParty(TableParty):
 
             torch_device(device)
         if self.network.n_tokens is not None:
-            from fedneighbors.methods.knnper._inputs import check_tokens
+            from fedneighbors.neural._blueprint import check_tokens
 
             self._x = check_tokens(self._x, self.network.n_tokens)
         self._labels: npt.NDArray[Any] = np.empty(0, np.int64)

@@ -43,12 +43,12 @@ from fedneighbors.methods.knnper.protocol import (
     scatter_discriminants,
 )
 from fedneighbors.neural._blueprint import FROZEN
-from fedneighbors.neural._locks import model_lock
 from fedneighbors.tabular._class_moments import (
     PointMomentsReply,
     class_moments,
     covariance_within,
 )
+from fedneighbors.tabular._ownership import model_lock
 from fedneighbors.tabular._schema import Label
 
 SHRINKAGE = RIDGE / (1 + RIDGE)
@@ -178,7 +178,7 @@ class FrozenModel:
         return model_lock(self)
 
     def table(self, x: npt.NDArray[Any]) -> Floats:
-        """Return the rows, or the outputs of the user's embedding, as a table.
+        """Return the rows, or their outputs, as a table.
 
         Raises
         ------
@@ -205,7 +205,9 @@ class FrozenModel:
     def outputs(
         self, weights: npt.NDArray[Any], x: Floats, discriminants: Discriminants | None
     ) -> tuple[Floats, Floats]:
-        """Return keys and scores of rows; each row is rounded independently of the others.
+        """Return keys and scores of rows.
+
+        Each row is rounded independently of the others.
 
         Parameters
         ----------
@@ -269,7 +271,7 @@ class FrozenModel:
 
 
 def shrink(covariance: Floats, amount: float) -> Floats:
-    """Return a convex combination of a covariance and a multiple of the identity.
+    """Compute a covariance shrunk towards a multiple of the identity.
 
     The multiple is the mean variance, as in Ledoit and Wolf (2004).
 
@@ -378,7 +380,7 @@ def ridge_head(moments: PointMomentsReply, n_outputs: int, *, shrinkage: float) 
 
 
 def in_units(head: Floats, center: Floats, scale: Floats) -> Floats:
-    """Return a head for columns without units, from one for columns in units."""
+    """Convert a head for columns in units to one for columns without."""
     coefficients = head[:-1] / scale[:, None]
     return np.vstack([coefficients, head[-1] - center @ coefficients])
 
@@ -392,7 +394,9 @@ def coordinate_frozen(
     reserved: tuple[Label, ...] = (),
     opening: Message | None = None,
 ) -> Coordinator[Shared]:
-    """Compute a shared head on a frozen embedding, choose mixtures, and use all rows.
+    """Compute a head on a frozen embedding, and choose mixtures.
+
+    Mixtures are chosen on held-out rows; the final head and memories use all rows.
 
     Parameters
     ----------
@@ -466,7 +470,10 @@ def _discriminant_head(
 def _column_head(
     task: Task, units: tuple[Floats, Floats], overall: Floats, *, held_out: bool
 ) -> Generator[Ask, Replies, Floats]:
-    """Return the head on columns; ``units`` are empty if columns are in units."""
+    """Return the head on columns.
+
+    ``units`` are empty if the columns are in units.
+    """
     moments = yield from ask_moments(ClassMomentsRequest(held_out, *units))
     if task is REGRESSION:
         head = ridge_head(moments, overall.shape[1], shrinkage=SHRINKAGE)

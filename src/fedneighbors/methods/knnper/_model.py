@@ -153,7 +153,7 @@ def representation_parameters(blueprint: Blueprint, custom: Any) -> dict[str, An
 
 
 def restore_network(stored: KNNPerModel, custom: Any, *, source: str) -> "Network | FrozenModel":
-    """Build the shared model of a file; raise unless weights and memories match.
+    """Build the shared model of a file; raise for inconsistent content.
 
     Parameters
     ----------

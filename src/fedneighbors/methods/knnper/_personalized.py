@@ -54,10 +54,10 @@ class PersonalizedEstimator(ClientEstimator):
     local_epochs: int = 1
     batch_size: int = 32
     learning_rate: float = 0.02
-    learning_rate_schedule: Literal["steps", "constant", "cosine"] = "steps"
-    learning_rate_factor: float = 0.3
     momentum: float = 0.9
     weight_decay: float = 5e-4
+    learning_rate_schedule: Literal["steps", "constant", "cosine"] = "steps"
+    learning_rate_factor: float = 0.3
     validation: float = 0.2
     standardize: bool = True
     trainer: Literal["auto", "stacked", "reuse"] = "auto"

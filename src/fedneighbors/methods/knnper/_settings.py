@@ -225,12 +225,12 @@ class MemorySettings:
 
     @property
     def scale(self) -> float:
-        """Return sigma as a number, which a client has chosen instead of "auto"."""
+        """Return sigma as the number that a client has chosen."""
         assert not isinstance(self.sigma, str)
         return self.sigma
 
     def for_each_k(self, memory: Memory, queries: Floats) -> "list[MemorySettings]":
-        """Return the settings with each candidate k, and with sigma as a number.
+        """Return the settings for each k, with sigma as a number.
 
         Parameters
         ----------

@@ -27,6 +27,7 @@ from fedneighbors.methods.knnper.algorithm import (
 )
 from fedneighbors.methods.knnper.memory._compressed import Memory
 from fedneighbors.methods.knnper.memory._datastore import Datastore, Strategy
+from fedneighbors.methods.knnper.personal._discriminants import ScatterRequest
 from fedneighbors.methods.knnper.personal._heads import HEADS
 from fedneighbors.methods.knnper.personal._pool import (
     PoolTerms,
@@ -39,7 +40,6 @@ from fedneighbors.methods.knnper.personal._pool import (
 from fedneighbors.methods.knnper.protocol import (
     CountsReply,
     CountsRequest,
-    ScatterRequest,
     TargetsRequest,
     UnitsRequest,
 )
@@ -129,9 +129,10 @@ class _Task(ABC):
     def predict_each_k(
         self, memory: Memory, keys: Floats, n_outputs: int, candidates: Sequence[MemorySettings]
     ) -> list[Floats | None]:
-        """Predict rows by a memory (Eq 6) with settings that differ in k and sigma.
+        """Predict rows by a memory (Eq 6) with each candidate.
 
-        A memory with a key for each row is searched once, for the largest k.
+        Candidates differ in k and sigma. A memory with a key for each row is searched once, for the
+        largest k.
         """
         if len(candidates) == 1 or not isinstance(memory, Datastore):
             return [self.predict(memory, keys, n_outputs, each) for each in candidates]

@@ -10,13 +10,12 @@ from fedneighbors.federation._inprocess import run
 from fedneighbors.federation._loop import Delivery, Outcome, Replies, run_rounds, sum_replies
 from fedneighbors.federation._messages import Message, encode
 from fedneighbors.federation._roles import Refused
-from fedneighbors.methods.knnper._averaging import LossRequest, TrainRequest
 from fedneighbors.methods.knnper._checkpoint import Checkpoint, compute_fingerprint
 from fedneighbors.methods.knnper._client import KNNPerParty
 from fedneighbors.methods.knnper._frozen import FrozenModel, coordinate_frozen
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
 from fedneighbors.methods.knnper._task import Task
-from fedneighbors.methods.knnper.protocol import Shared, coordinate
+from fedneighbors.methods.knnper.protocol import LossRequest, Shared, TrainRequest, coordinate
 from fedneighbors.neural._blueprint import build_network
 from fedneighbors.tabular._ownership import Holdings, one_blas_thread, one_thread
 from fedneighbors.tabular._schema import Label
@@ -152,7 +151,7 @@ def train_federated(
     reserved: tuple[Label, ...],
     task: Task,
 ) -> TrainingResult:
-    """Train over the owners of a table; return outcome, shared model and clients.
+    """Train over a table's owners; return outcome, model and clients.
 
     Parameters
     ----------
@@ -179,7 +178,7 @@ def train_federated(
         raise ValueError(
             "with masked sums, clients train one after another; use trainer='auto' or 'reuse'"
         )
-    from fedneighbors.methods.knnper._inputs import check_network
+    from fedneighbors.neural._blueprint import check_network
 
     x = holdings.x
     n_outputs = task.n_outputs(holdings.y, reserved)
@@ -275,7 +274,7 @@ def _checkpoint(
         bool(estimator.standardize),
         arrays=(network.initial, x, *owned.values()),
     )
-    from fedneighbors.methods.knnper._inputs import probe_outputs
+    from fedneighbors.neural._blueprint import probe_outputs
 
     probe = probe_outputs(network, x.shape[1:], dtype_kind=x.dtype.kind)
     return Checkpoint(estimator.checkpoint, fingerprint, probe)

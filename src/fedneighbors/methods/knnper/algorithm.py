@@ -178,7 +178,7 @@ def kernel_weights(distances: Floats, *, kernel: Kernel = "paper", sigma: float 
 
 
 def median_distance(distances: Floats, k: int) -> float:
-    """Return the median distance of the k-th nearest key, as a scale of distances.
+    """Return the median distance of the k-th nearest key.
 
     Parameters
     ----------

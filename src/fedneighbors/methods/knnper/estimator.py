@@ -278,7 +278,7 @@ class KNNPerRegressor(
         Storage of keys: exact or as codes. Targets stay exact. Centers need classes.
     n_rounds, patience, max_rounds, participation, local_epochs, batch_size
         As in :class:`KNNPerClassifier`.
-    learning_rate, learning_rate_schedule, learning_rate_factor, momentum, weight_decay
+    learning_rate, momentum, weight_decay, learning_rate_schedule, learning_rate_factor
         As in :class:`KNNPerClassifier`.
     validation, standardize, trainer, device, sums
         As in :class:`KNNPerClassifier`. Targets are always standardized.

@@ -26,7 +26,6 @@ from fedneighbors.federation._flower import Config
 from fedneighbors.federation._loop import Coordinator, Outcome, gather
 from fedneighbors.federation._messages import Message, message
 from fedneighbors.federation._roles import Refused
-from fedneighbors.methods.knnper._averaging import LossRequest, TrainRequest
 from fedneighbors.methods.knnper._checkpoint import Checkpoint, compute_fingerprint
 from fedneighbors.methods.knnper._client import KNNPerParty
 from fedneighbors.methods.knnper._frozen import (
@@ -38,14 +37,16 @@ from fedneighbors.methods.knnper._model import KNNPerModel, frozen_model
 from fedneighbors.methods.knnper._records import ClientRecord
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
 from fedneighbors.methods.knnper._task import CLASSIFICATION
+from fedneighbors.methods.knnper.personal._discriminants import ScatterRequest
+from fedneighbors.methods.knnper.personal._pool import PoolRequest
 from fedneighbors.methods.knnper.protocol import (
     ClientMomentsRequest,
     ClientSchemaRequest,
     CountsRequest,
-    PoolRequest,
+    LossRequest,
     ReleaseRequest,
-    ScatterRequest,
     Shared,
+    TrainRequest,
     coordinate,
 )
 from fedneighbors.neural._blueprint import CUSTOM, FROZEN, Blueprint, Model
@@ -353,7 +354,7 @@ def _train(
     blueprint = replace(draft, shape=shape, n_outputs=len(agreed.classes))
     if blueprint.model in FROZEN:
         return (yield from _train_frozen(config, blueprint, settings, custom))
-    from fedneighbors.methods.knnper._inputs import check_network, probe_outputs
+    from fedneighbors.neural._blueprint import check_network, probe_outputs
 
     network = blueprint.network(custom, seed=rounds.seed)
     check_network(network, shape, len(agreed.classes))

@@ -14,14 +14,13 @@ from torch import nn
 
 from fedneighbors.errors import PartyRefused
 from fedneighbors.federation._roles import Refused
-from fedneighbors.methods.knnper._averaging import TrainRequest
 from fedneighbors.methods.knnper.private.protocol import (
     BeginRequest,
     NoisedCountsRequest,
     PrivateTrainRequest,
     PublicClientSchemaRequest,
 )
-from fedneighbors.methods.knnper.protocol import ClientSchemaRequest
+from fedneighbors.methods.knnper.protocol import ClientSchemaRequest, TrainRequest
 from fedneighbors.neural._dp_sgd import ORDERS, new_accountant
 from fedneighbors.neural._network import Network
 from fedneighbors.neural._schedule import Regime

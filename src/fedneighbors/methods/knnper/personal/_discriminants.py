@@ -7,13 +7,14 @@ over clients. The sums give directions that separate the classes of each client.
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 from scipy.linalg import eigh
 from scipy.special import ndtri
 
 from fedneighbors._typing import Floats, Integers
+from fedneighbors.federation._messages import message
 from fedneighbors.neural._schedule import derive_seed
 
 MAX_FEATURES = 1024
@@ -206,3 +207,28 @@ class Discriminants:
         columns = (self.features.transform(rows[i : i + _BLOCK_ROWS]) for i in starts)
         projected = np.concatenate([multiply(block, self.directions) for block in columns])
         return projected.astype(np.float32).astype(np.float64)
+
+
+@message
+class ScatterReply:
+    """Scatter of random features within classes and between them.
+
+    Upper triangles of the matrices, row by row, in units of 2 to the power of -32.
+    """
+
+    within: Integers
+    between: Integers
+
+
+@message
+class ScatterRequest:
+    """Request for the scatter of random features; ``held_out`` as in :class:`CountsRequest`."""
+
+    held_out: bool
+    features: RandomFeatures
+
+    reply: ClassVar[type] = ScatterReply
+
+    def __post_init__(self) -> None:
+        if self.features.n_features > MAX_FEATURES:
+            raise ValueError(f"expected at most {MAX_FEATURES} random features")

@@ -8,12 +8,14 @@ A linear pool, for regression, is a weighted sum of the experts; its weights hav
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from scipy.linalg import solve
 from scipy.special import logsumexp
 
 from fedneighbors._typing import Floats, Integers
+from fedneighbors.federation._messages import message
 
 PRIOR_PRECISION = 1.0
 """Precision of the normal prior around the initial weights; it has an effect for few rows."""
@@ -174,3 +176,25 @@ def linear_pool_steps(start: Sequence[float]) -> Generator[Floats, PoolTerms, Fl
     terms = yield first
     hessian = terms.hessian + PRIOR_PRECISION * np.eye(len(first))
     return np.asarray(first - solve(hessian, terms.gradient, assume_a="pos"))
+
+
+@message
+class PoolReply:
+    """Loss, gradient and Hessian of the pool on ``n_rows`` held-out rows.
+
+    The three are in units of 2 to the power of -32.
+    """
+
+    n_rows: int
+    loss: int
+    gradient: Integers
+    hessian: Integers
+
+
+@message
+class PoolRequest:
+    """Request for the pool's terms on held-out rows, under the first released model."""
+
+    weights: Floats
+
+    reply: ClassVar[type] = PoolReply

@@ -12,9 +12,7 @@ import numpy.typing as npt
 
 from fedneighbors.federation._messages import Message, decode, encode
 from fedneighbors.federation._roles import Refused
-from fedneighbors.methods.knnper._averaging import UpdateReply
 from fedneighbors.methods.knnper._client import KNNPerParty
-from fedneighbors.methods.knnper._inputs import as_tensor
 from fedneighbors.methods.knnper.algorithm import weighted_change
 from fedneighbors.methods.knnper.private.protocol import (
     BeginRequest,
@@ -23,7 +21,8 @@ from fedneighbors.methods.knnper.private.protocol import (
     PrivateTrainRequest,
     PublicClientSchemaRequest,
 )
-from fedneighbors.methods.knnper.protocol import ReleaseRequest
+from fedneighbors.methods.knnper.protocol import ReleaseRequest, UpdateReply
+from fedneighbors.neural._blueprint import as_tensor
 from fedneighbors.neural._dp_sgd import Budget, StepPlan, check_private, plan_steps, train_private
 from fedneighbors.neural._network import Network
 from fedneighbors.privacy._accounting import fits

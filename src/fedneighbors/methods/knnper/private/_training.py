@@ -11,7 +11,6 @@ import torch
 from fedneighbors._lazy import optional_module
 from fedneighbors.federation._inprocess import run
 from fedneighbors.federation._loop import Outcome
-from fedneighbors.methods.knnper._inputs import check_network
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
 from fedneighbors.methods.knnper.private._party import PrivateKNNPerParty
 from fedneighbors.methods.knnper.private.protocol import (
@@ -20,7 +19,7 @@ from fedneighbors.methods.knnper.private.protocol import (
     scaling_of,
 )
 from fedneighbors.methods.knnper.protocol import Shared
-from fedneighbors.neural._blueprint import build_network
+from fedneighbors.neural._blueprint import build_network, check_network
 from fedneighbors.neural._dp_sgd import check_private
 from fedneighbors.neural._network import Network
 from fedneighbors.privacy._policy import Privacy

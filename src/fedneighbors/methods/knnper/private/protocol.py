@@ -17,12 +17,13 @@ import numpy.typing as npt
 from fedneighbors._typing import Floats
 from fedneighbors.federation._loop import Ask, Coordinator, Replies, gather, total
 from fedneighbors.federation._messages import message
-from fedneighbors.methods.knnper._averaging import UpdateReply, check_round
 from fedneighbors.methods.knnper._settings import RoundSettings
 from fedneighbors.methods.knnper.algorithm import average_changes, binary_places
 from fedneighbors.methods.knnper.protocol import (
     ReleaseRequest,
     Shared,
+    UpdateReply,
+    check_round,
     check_units,
 )
 from fedneighbors.neural._network import Network
