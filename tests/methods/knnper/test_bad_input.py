@@ -244,7 +244,7 @@ class NaNEmbedding(Body):
 
 
 def test_infinite_embeddings_name_the_client():
-    with pytest.raises(PartyRefused, match="'north' refused: embeddings are not finite"):
+    with pytest.raises(PartyRefused, match="'north' refused: embeddings or scores are not finite"):
         KNNPerClassifier(NaNEmbedding(), n_rounds=1).fit(X, Y, parties=PARTIES)
 
 

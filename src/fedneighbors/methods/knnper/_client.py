@@ -1,6 +1,7 @@
 """A client of a kNN-Per federation: its network inputs, training, memory and mixture."""
 
 import math
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -42,10 +43,13 @@ from fedneighbors.methods.knnper.protocol import (
     UnitsRequest,
     UpdateReply,
 )
-from fedneighbors.neural._network import Device, Network, torch_device
+from fedneighbors.neural._network import Device, Network, State, torch_device
 from fedneighbors.neural._trainer import LocalTask, Trainer
 from fedneighbors.tabular._ownership import TableParty, one_blas_thread
-from fedneighbors.tabular._schema import Receipt, column_moments
+from fedneighbors.tabular._schema import Label, Receipt, column_moments
+
+MAX_VALUE = 2.0**32
+"""Larger absolute values are clipped to this: squares then do not overflow float32."""
 
 
 def row_features(
@@ -97,7 +101,8 @@ def as_tensor(x: npt.NDArray[Any], center: Floats, scale: Floats, network: Netwo
         If the network has an alphabet of tokens and rows have other values.
     """
     if len(center):
-        x = (x - center) / scale
+        with np.errstate(over="ignore"):  # a failure would tell the coordinator of a large value
+            x = np.clip((x - center) / scale, -MAX_VALUE, MAX_VALUE)
     if network.n_tokens is not None:
         x = check_tokens(x, network.n_tokens)
     if network.reads_tokens and x.dtype.kind in "iu":
@@ -144,6 +149,7 @@ def shared_outputs(
     return embeddings.double().numpy(), task.outputs(scores).double().numpy()
 
 
+@lru_cache(maxsize=8)  # all clients of a simulation share a network
 def check_network(
     network: Network, shape: tuple[int, ...], n_outputs: int, *, dtype_kind: str = "f"
 ) -> None:
@@ -285,6 +291,7 @@ class KNNPerParty(TableParty):
         if self.network.n_tokens is not None:
             self._x = check_tokens(self._x, self.network.n_tokens)
         self._labels: npt.NDArray[Any] = np.empty(0, np.int64)
+        self._classes: tuple[Label, ...] | None = None
         self._expert_outputs: ExpertOutputs | None = None
 
     def answer(self, request: Message) -> Message:
@@ -298,11 +305,16 @@ class KNNPerParty(TableParty):
                 return column_moments(self._table)
             case CountsRequest() | TargetsRequest() | UnitsRequest():
                 return self._prepare(request)
+        if self._classes is None:
+            raise Refused("no classes or units of targets have arrived yet")
+        match request:
             case ScatterRequest():
                 return self._scatter(request)
             case TrainRequest():
                 if self.n_rows * request.regime.epochs > MAX_CELLS:
                     raise Refused("so many epochs of the table would take too much memory")
+                if request.regime.batch_size < self.network.min_rows:
+                    raise Refused("the network needs larger batches")
                 trainer = Trainer(
                     self.network,
                     self.x,
@@ -344,9 +356,16 @@ class KNNPerParty(TableParty):
         """Return the client's training task for a round."""
         return LocalTask(
             rows=self.training_rows(without_held_out=request.held_out),
-            start=self.network.state(request.weights),
+            start=self._state(request.weights),
             seed_parts=(request.seed, self.name, request.number),
         )
+
+    def _state(self, weights: npt.NDArray[Any]) -> State:
+        """Return a state with the weights of a request."""
+        try:
+            return self.network.state(weights)
+        except ValueError as error:
+            raise Refused("the weights are those of another network") from error
 
     def make_update(self, request: TrainRequest, after: npt.NDArray[Any]) -> UpdateReply:
         """Return the reply for the weights ``after`` local training."""
@@ -368,7 +387,9 @@ class KNNPerParty(TableParty):
             request, self._y, lambda flag: self.training_rows(without_held_out=flag)
         )
         if values is not None:
-            self._labels = values
+            classes = getattr(request, "classes", ())
+            self._check_outputs(len(classes) or values.shape[1])
+            self._classes, self._labels = classes, values
             self.x = as_tensor(self._x, request.center, request.scale, self.network)
         return reply
 
@@ -377,12 +398,40 @@ class KNNPerParty(TableParty):
         if len(center) not in (0, self._x.shape[-1]):
             raise Refused("the scaling has another number of columns")
 
+    def _check_outputs(self, n_outputs: int) -> None:
+        """Refuse classes or targets of another number than the network's scores."""
+        try:
+            shape = tuple(self._x.shape[1:])
+            check_network(self.network, shape, n_outputs, dtype_kind=self._x.dtype.kind)
+        except ValueError as error:
+            raise Refused("the network does not fit the rows, classes or targets") from error
+
+    def _check_release(self, request: ReleaseRequest) -> None:
+        """Refuse a shared state that does not fit the network or the rows."""
+        self._state(request.shared)
+        self._check_pool(request.pool)
+        try:
+            self.task.check_overall(request.overall, self._classes or ())
+            self.task.check_values(self._labels, request.overall)
+        except ValueError as error:
+            raise Refused("class shares or units do not fit the classes or targets") from error
+
+    def _check_pool(self, weights: Floats | None) -> None:
+        """Refuse weights of other experts."""
+        if weights is None:
+            return
+        if weights.shape != (len(self.task.experts),) or not np.isfinite(weights).all():
+            raise Refused("the pool's weights are not one finite number for each expert")
+
     def _release(self, request: ReleaseRequest) -> None:
+        self._check_release(request)
         keys, scores = shared_outputs(
             self.network, request.shared, self.x, task=self.task, device=self.device
         )
-        if not np.isfinite(keys).all():
-            raise Refused("embeddings are not finite: lower the learning rate or check the model")
+        if not (np.isfinite(keys).all() and np.isfinite(scores).all()):
+            raise Refused(
+                "embeddings or scores are not finite: lower the learning rate or check the model"
+            )
         features = row_features(keys, self.x, self.settings, request.seen)
         if not request.final:
             self._expert_outputs = ExpertOutputs.of(
@@ -410,6 +459,7 @@ class KNNPerParty(TableParty):
     def _pool(self, request: PoolRequest) -> PoolReply:
         if self._expert_outputs is None:
             raise Refused("no model has arrived yet")
+        self._check_pool(request.weights)
         terms = self._expert_outputs.terms(request.weights)
         return PoolReply(
             n_rows=terms.n_rows,

@@ -13,7 +13,7 @@ import torch
 
 from fedneighbors.federation._messages import Message, decode, encode
 from fedneighbors.federation._roles import Refused
-from fedneighbors.methods.knnper._client import KNNPerParty, as_tensor
+from fedneighbors.methods.knnper._client import MAX_VALUE, KNNPerParty, as_tensor
 from fedneighbors.methods.knnper.algorithm import weighted_change
 from fedneighbors.methods.knnper.private.protocol import (
     BeginRequest,
@@ -45,9 +45,6 @@ _REQUESTS = (
     ReleaseRequest,
 )
 _KEY_BYTES = 32
-
-_MAX_VALUE = 2.0**32
-"""Larger absolute values are clipped to this: squares then do not overflow float32."""
 
 _NO_COST = PureDP(Fraction(0))
 """Cost of a round: all steps were charged when they were announced."""
@@ -119,7 +116,7 @@ class PrivateKNNPerParty(PrivateTableParty, KNNPerParty):
     def _records(x: Any, y: npt.NDArray[Any], privacy: Privacy) -> tuple[Any, npt.NDArray[Any]]:
         """Return rows with an agreed label, clipped to the agreed bounds."""
         if x.dtype.kind == "f":
-            x = flush_subnormal(np.clip(np.nan_to_num(x), -_MAX_VALUE, _MAX_VALUE))
+            x = flush_subnormal(np.clip(np.nan_to_num(x), -MAX_VALUE, MAX_VALUE))
         if privacy.bounds is not None:
             low, high = (np.asarray(bound, x.dtype) for bound in privacy.bounds)
             x = np.clip(x, low, high)
