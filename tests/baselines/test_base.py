@@ -153,7 +153,11 @@ def test_a_single_class_is_refused(method):
         ("FedAvgClassifier", {"trainer": "fast"}, "expected trainer 'auto', 'stacked' or 'reuse'"),
         ("FedAvgClassifier", {"validation": 1.0}, "expected validation between 0 and 1, got 1.0"),
         ("FedAvgClassifier", {"classes": [0, 1]}, "not among classes"),
-        ("FedProxClassifier", {"proximal": -1.0}, "expected proximal from 0 to 2\\*\\*64, got -1.0"),
+        (
+            "FedProxClassifier",
+            {"proximal": -1.0},
+            "expected proximal from 0 to 2\\*\\*64, got -1.0",
+        ),
         ("DittoClassifier", {"proximal": np.nan}, "expected proximal from 0 to 2\\*\\*64, got nan"),
         ("DittoClassifier", {"tuning_epochs": 0}, "expected tuning_epochs as an integer of 1"),
         ("FedRepClassifier", {"head_epochs": 0}, "expected head_epochs as an integer of 1"),

@@ -64,7 +64,7 @@ def send_odd_requests(inputs, rng, n):
 
 @pytest.mark.filterwarnings("ignore")
 @settings(
-    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(seed=st.integers(0, 2**32))
 def test_odd_requests_raise_no_untyped_error(inputs, seed):

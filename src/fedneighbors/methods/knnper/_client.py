@@ -101,8 +101,7 @@ def as_tensor(x: npt.NDArray[Any], center: Floats, scale: Floats, network: Netwo
         If the network has an alphabet of tokens and rows have other values.
     """
     if len(center):
-        with np.errstate(over="ignore"):  # a failure would tell the coordinator of a large value
-            x = np.clip((x - center) / scale, -MAX_VALUE, MAX_VALUE)
+        x = (x - center) / scale
     if network.n_tokens is not None:
         x = check_tokens(x, network.n_tokens)
     if network.reads_tokens and x.dtype.kind in "iu":
@@ -390,7 +389,10 @@ class KNNPerParty(TableParty):
             classes = getattr(request, "classes", ())
             self._check_outputs(len(classes) or values.shape[1])
             self._classes, self._labels = classes, values
-            self.x = as_tensor(self._x, request.center, request.scale, self.network)
+            with np.errstate(over="ignore"):  # a refusal would reveal that a row has a large value
+                self.x = as_tensor(self._x, request.center, request.scale, self.network)
+            if self.x.is_floating_point():
+                self.x = self.x.clamp(-MAX_VALUE, MAX_VALUE)
         return reply
 
     def _check_center(self, center: Floats) -> None:

@@ -175,7 +175,9 @@ class Discriminants:
         if directions.ndim != 2 or not 0 < directions.shape[1] <= len(directions):
             raise ValueError("directions are not a table of discriminants")
         if len(directions) != n_features or not (np.abs(directions) <= MAX_SIZE).all():
-            raise ValueError("directions are too large, or do not cover all random features")
+            raise ValueError(
+                "directions are not finite and small, or do not cover all random features"
+            )
 
     @classmethod
     def fit(cls, features: RandomFeatures, scatter: Scatter, n_classes: int) -> Self:

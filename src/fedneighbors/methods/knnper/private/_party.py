@@ -154,7 +154,7 @@ class PrivateKNNPerParty(PrivateTableParty, KNNPerParty):
         )
         query = f"{request.run} {self._gate.digest(request)} counts"
         self._check_budget(query)
-        self._labels = self._positions(request.classes)
+        self._classes, self._labels = request.classes, self._positions(request.classes)
         self.x = as_tensor(self._x, request.center, request.scale, self.network)
 
         def draw() -> bytes:
