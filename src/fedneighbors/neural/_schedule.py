@@ -9,7 +9,6 @@ import numpy.typing as npt
 
 from fedneighbors._typing import Integers
 
-
 MAX_SETTING = 2.0**64
 """Maximum of the settings of a step, which float32 can represent."""
 
