@@ -409,7 +409,7 @@ class KNNPerParty(TableParty):
             raise Refused("the network does not fit the rows, classes or targets") from error
 
     def _check_release(self, request: ReleaseRequest) -> None:
-        """Refuse a shared state that does not fit the network or the rows."""
+        """Refuse shared state that does not fit the network or rows."""
         self._state(request.shared)
         self._check_pool(request.pool)
         try:
