@@ -1,6 +1,9 @@
 """Private parties reply at times that do not depend on single rows."""
 
 import random
+import signal
+import subprocess
+import sys
 from itertools import accumulate
 from types import SimpleNamespace
 
@@ -12,7 +15,7 @@ from fedneighbors.federation import _reply_grid
 from fedneighbors.federation._masked_party import MaskedParty
 from fedneighbors.federation._messages import decode, encode
 from fedneighbors.federation._processes import _BUSY_S, _run_party
-from fedneighbors.federation._reply_grid import delay_to_grid
+from fedneighbors.federation._reply_grid import delay_to_grid, limit_work
 from fedneighbors.federation._roles import Refusal, Refused
 from fedneighbors.federation._stores import MemoryStore
 from fedneighbors.methods.flynn import flower_app
@@ -151,3 +154,32 @@ def test_an_invalid_grid_of_a_node_is_refused(folder, step):
 
     with pytest.raises(PartyRefused, match="reply-grid-s of the node is not a number"):
         train(folder, grid, **SIZES, **LOCAL)
+
+
+ENDLESS = """
+from fedneighbors.federation._reply_grid import limit_work
+
+with limit_work(0.1):
+    sum(range(10**15))  # a loop that lets no other Python code run
+"""
+
+
+def test_process_ends_if_its_work_takes_longer_than_the_limit():
+    process = subprocess.run([sys.executable, "-c", ENDLESS], check=False)
+
+    assert process.returncode == -signal.SIGALRM
+
+
+def test_limit_on_work_ends_with_the_work():
+    with limit_work(600.0):
+        assert signal.getitimer(signal.ITIMER_REAL)[0] > 0
+
+    assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
+
+
+@pytest.mark.parametrize("limit", [0, -1.0, "1", 1e9])
+def test_node_with_an_invalid_limit_on_work_refuses(folder, limit):
+    configs = [node(folder, name, **{"max-seconds": limit}) for name in PARTIES]
+
+    with pytest.raises(PartyRefused, match="max-seconds of the node is not a number"):
+        train(folder, ProcessGrid(flower_app.client, *configs))

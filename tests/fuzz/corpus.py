@@ -32,6 +32,11 @@ from fedneighbors.federation import _inprocess
 from fedneighbors.federation._messages import decode
 from fedneighbors.federation._roles import serve
 from fedneighbors.methods.fedpnn.synthesis import TabularSynthesizer
+from fedneighbors.methods.knnper._client import KNNPerParty
+from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
+from fedneighbors.methods.knnper._task import CLASSIFICATION, REGRESSION
+from fedneighbors.methods.knnper.protocol import coordinate
+from fedneighbors.neural._blueprint import perceptron
 from fedneighbors.partition import Manifest, describe
 from fedneighbors.privacy import Privacy, PureDP
 from fedneighbors.privacy.ledger._chain import extend_chain
@@ -403,26 +408,7 @@ def _forget(path):
 
 def requests(_folder, brief):
     """Return the target of the requests of all methods, answered by their parties."""
-    heard = []
-    answer = _inprocess.serve
-
-    def listen(party, frame):
-        heard.append((frame, party))
-        return answer(party, frame)
-
-    _inprocess.serve = listen
-    try:
-        _run_few_methods()
-        if not brief:
-            _run_other_methods()
-    finally:
-        _inprocess.serve = answer
-    inputs, seen = [], set()
-    for frame, party in heard:
-        kind = type(party).__name__, frame[8:40]
-        if kind not in seen and len(frame) < 20_000:
-            seen.add(kind)
-            inputs.append((frame, party))
+    inputs = record_requests(run_few_methods, *(() if brief else (_run_other_methods,)))
     frames = [frame for frame, _ in inputs]
 
     def read(item, _path):
@@ -439,7 +425,31 @@ def requests(_folder, brief):
     )
 
 
-def _run_few_methods():
+def record_requests(*trainings):
+    """Run trainings; return one request of each kind, with the party that answered it."""
+    heard = []
+    answer = _inprocess.serve
+
+    def listen(party, frame):
+        heard.append((frame, party))
+        return answer(party, frame)
+
+    _inprocess.serve = listen
+    try:
+        for train in trainings:
+            train()
+    finally:
+        _inprocess.serve = answer
+    inputs, seen = [], set()
+    for frame, party in heard:
+        kind = type(party).__name__, getattr(party, "task", None), frame[8:40]
+        if kind not in seen and len(frame) < 20_000:
+            seen.add(kind)
+            inputs.append((frame, party))
+    return inputs
+
+
+def run_few_methods():
     FlyNNClassifier(n_units=16, n_active=2).fit(X, Y, parties=OWNER)
     FedPNNClassifier(min_count=2, n_features_to_select=2).fit(X, Y, parties=OWNER)
     search = FederatedNeighbors(algorithm="dann").fit(X, parties=OWNER)
@@ -457,9 +467,8 @@ def _run_other_methods():
         FedPNNClassifier(privacy=privacy).fit(X, Y, **owned)
     paper = Privacy(1, mechanism="paper", n_picks=4, **declared)
     FlyNNClassifier(privacy=paper, **sizes).fit(X, Y, **owned)
-    KNNPerClassifier(combine="pool", **QUICK).fit(X, Y, **owned)
-    KNNPerRegressor(combine="pool", **QUICK).fit(X, X[:, 0], **owned)
     KNNPerClassifier(privacy=Privacy(2, "1e-5", **declared), **QUICK).fit(X, Y, **owned)
+    train_networks()
     for algorithm in ("baseline", "hufu", "auto"):
         search = FederatedNeighbors(algorithm=algorithm).fit(X, parties=OWNER)
         search.kneighbors(X[:2], n_neighbors=3)
@@ -468,3 +477,16 @@ def _run_other_methods():
     search.kneighbors(["cat"], n_neighbors=3)
     noisy = FederatedNeighbors(algorithm="dann*", privacy=Privacy(1, "1e-6"))
     noisy.fit(X, parties=OWNER).kneighbors(X[:1], n_neighbors=3)
+
+
+def train_networks():
+    """Train exact kNN-Per by messages; the estimator sends none in one process."""
+    rounds, settings = RoundSettings(n_rounds=1), MemorySettings(combine="pool")
+    for task, y in ((CLASSIFICATION, Y), (REGRESSION, X[:, :1])):
+        network = perceptron(3, 3 if y is Y else 1, hidden=(4,))
+        options = {"settings": settings, "task": task}
+        members = [
+            KNNPerParty(name, X[name == OWNER], y[name == OWNER], network, **options)
+            for name in np.unique(OWNER).tolist()
+        ]
+        _inprocess.run(coordinate(rounds, settings, network, task, standardize=True), members)

@@ -27,7 +27,7 @@ from fedneighbors.federation._loop import (
     run_rounds,
 )
 from fedneighbors.federation._messages import encode, message
-from fedneighbors.federation._reply_grid import MAX_GRID_S, REPLY_GRID_S, delay_to_grid
+from fedneighbors.federation._reply_grid import MAX_GRID_S, REPLY_GRID_S, delay_to_grid, limit_work
 from fedneighbors.federation._roles import Party, Refused, make_refusal, report_failure, serve
 from fedneighbors.records import Round
 
@@ -110,7 +110,9 @@ def client_app(build: Callable[[Config], Party]) -> ClientApp:
         A node registered without a name must set one in its configuration: ``party-name="..."``.
         A node whose configuration sets ``identity-key``, ``roster`` and ``mask-state`` sends
         summable replies only as masked sums. The replies of a node that sets ``epsilon`` wait for
-        a grid of times with a step of ``reply-grid-s`` seconds, 1 by default, from the request.
+        a grid of times with a step of ``reply-grid-s`` seconds, 1 by default, from the request. A
+        node's process ends if a request takes longer than ``max-seconds``, by default 12 hours,
+        after which Flower would discard the reply.
     """
     app = ClientApp()
 
@@ -123,7 +125,10 @@ def client_app(build: Callable[[Config], Party]) -> ClientApp:
         config = {**context.node_config, RUN_KEY: str(context.run_id)}
 
         def make_reply(frame: bytes) -> bytes:
-            with delay_to_grid(_reply_grid_s(config)):  # includes reading the table
+            has_budget = bool(config.get("epsilon"))
+            grid_s = _seconds(config, "reply-grid-s", REPLY_GRID_S, MAX_GRID_S) * has_budget
+            limit_s = _seconds(config, "max-seconds", DEFAULT_TTL, DEFAULT_TTL)
+            with limit_work(limit_s), delay_to_grid(grid_s):  # both include reading the table
                 return serve(build_party(config), frame)
 
         return _answer(envelope, make_reply)
@@ -149,14 +154,12 @@ def _answer(envelope: Envelope, make_reply: Callable[[bytes], bytes]) -> Envelop
     return Envelope(_pack(frame), reply_to=envelope)
 
 
-def _reply_grid_s(node_config: Config) -> float:
-    """Return the step of a node's reply grid; 0 without ``epsilon``."""
-    if not node_config.get("epsilon"):
-        return 0.0
-    step = node_config.get("reply-grid-s", REPLY_GRID_S)
-    if type(step) not in (int, float) or not 0 < float(step) <= MAX_GRID_S:
-        raise Refused("reply-grid-s of the node is not a number of seconds above 0, at most 600")
-    return float(step)
+def _seconds(node_config: Config, key: str, default: float, maximum: float) -> float:
+    """Return a number of seconds from a node's configuration."""
+    value = node_config.get(key, default)
+    if type(value) not in (int, float) or not 0 < float(value) <= maximum:
+        raise Refused(f"{key} of the node is not a number of seconds above 0, at most {maximum:g}")
+    return float(value)
 
 
 def _check_version(content: RecordDict) -> None:

@@ -1,5 +1,6 @@
-"""Times at which a private party replies, which no single row may move."""
+"""Times at which a party replies: on a grid, so that no single row moves them, and not late."""
 
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -46,3 +47,19 @@ def delay_to_grid(grid_s: float) -> Iterator[None]:
         if grid_s > 0:
             elapsed = time.monotonic() - start
             time.sleep(next_on_grid(elapsed, grid_s) - elapsed)
+
+
+@contextmanager
+def limit_work(limit_s: float) -> Iterator[None]:
+    """End this process if the block takes longer, on POSIX systems.
+
+    The system's alarm ends it, also in a compiled loop, which lets no other Python code run.
+    """
+    if not hasattr(signal, "setitimer"):
+        yield
+        return
+    signal.setitimer(signal.ITIMER_REAL, limit_s)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)

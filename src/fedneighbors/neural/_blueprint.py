@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import pairwise
 from numbers import Integral
 from types import SimpleNamespace
@@ -308,6 +309,7 @@ def check_tokens(x: npt.NDArray[Any], n_tokens: int) -> npt.NDArray[np.int64]:
     return np.asarray(x, np.int64)
 
 
+@lru_cache(maxsize=8)  # all clients of a simulation share a network
 def check_network(
     network: "Network", shape: tuple[int, ...], n_outputs: int, *, dtype_kind: str = "f"
 ) -> None:

@@ -1,7 +1,6 @@
 """Schedule of local training: settings of SGD, seeded row orders, and batches."""
 
 import hashlib
-import math
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -9,6 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors._typing import Integers
+
+MAX_SETTING = 2.0**64
+"""Maximum of the settings of a step, which float32 can represent."""
 
 
 @dataclass(frozen=True)
@@ -44,13 +46,15 @@ class Regime:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ValueError(f"expected {name} as an integer of 1 or more, got {value!r}")
-        if not 0 < self.learning_rate < math.inf:
-            raise ValueError(f"expected learning_rate above 0, got {self.learning_rate!r}")
+        if not 0 < self.learning_rate <= MAX_SETTING:
+            raise ValueError(
+                f"expected learning_rate above 0, at most 2**64, got {self.learning_rate!r}"
+            )
         if not 0 <= self.momentum < 1:
             raise ValueError(f"expected momentum from 0 up to 1, got {self.momentum!r}")
         for name in ("weight_decay", "proximal"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"expected {name} of 0 or more, got {getattr(self, name)!r}")
+            if not 0 <= getattr(self, name) <= MAX_SETTING:
+                raise ValueError(f"expected {name} from 0 to 2**64, got {getattr(self, name)!r}")
 
 
 def row_order(n_rows: int, *seed_parts: object) -> Integers:

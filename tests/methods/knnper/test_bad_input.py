@@ -244,7 +244,7 @@ class NaNEmbedding(Body):
 
 
 def test_infinite_embeddings_name_the_client():
-    with pytest.raises(PartyRefused, match="'north' refused: embeddings are not finite"):
+    with pytest.raises(PartyRefused, match="'north' refused: embeddings or scores are not finite"):
         KNNPerClassifier(NaNEmbedding(), n_rounds=1).fit(X, Y, parties=PARTIES)
 
 
@@ -377,10 +377,12 @@ def make_plan(changes):
         ({"settings.n_neighbors": -1}, "malformed request"),
         ({"settings.sigma": -1.0}, "malformed request"),
         ({"layout": "0" * 64}, "the network differs from the coordinator's"),
+        ({"blueprint.model": "lstm"}, "its rows are not tokens of the network's alphabet"),
+        ({"blueprint.model": "own"}, "the network cannot be built or is too large"),
     ],
 )
 def test_an_invalid_plan_is_refused_by_a_node(changed, words, tmp_path):
-    party = make_node_party(tmp_path)
+    party = make_node_party(tmp_path, custom=lambda: torch.nn.Linear(13, 3))
     party.answer(OpeningRequest())
 
     reply = decode(serve(party, encode(make_plan(changed))), (Refusal,))

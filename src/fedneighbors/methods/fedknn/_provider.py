@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from fedneighbors._limits import MAX_CELLS
 from fedneighbors._typing import Integers
+from fedneighbors.errors import WireError
 from fedneighbors.federation._messages import Message
 from fedneighbors.federation._reply_grid import delay_to_grid
 from fedneighbors.federation._roles import Refused
@@ -119,12 +120,12 @@ class Provider:
             case NearestRequest():
                 return self._answer_nearest(request, request.count, request.cutoff, request.tie)
             case PaddedBoundRequest():
-                if not self._names_fit:
-                    raise Refused("a name is too long for replies of fixed size")
+                self._check_names_fit()
                 with delay_to_grid(request.grid_s):
                     bounds = separate_bounds(self._get_session(request))
                     return pad_bounds(bounds, request.k, self._epoch)
             case PaddedNearestRequest():
+                self._check_names_fit()
                 with delay_to_grid(request.grid_s):
                     count = int(request.count[0])
                     return pad_nearest(self._answer_nearest(request, count), request.k)
@@ -143,6 +144,10 @@ class Provider:
                     lambda: self._open_query(request.query), request, ties=self._ties, ids=self.ids
                 )
         raise Refused("unknown request")
+
+    def _check_names_fit(self) -> None:
+        if not self._names_fit:
+            raise Refused("a name is too long for replies of fixed size")
 
     def _answer_nearest(
         self,
@@ -174,7 +179,7 @@ class Provider:
     def _open_query(self, query: bytes) -> Session:
         try:
             return self._index.open(self._decode(query))
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, ArithmeticError, LookupError, WireError) as error:
             raise Refused("the query is not an object of this metric") from error
 
 

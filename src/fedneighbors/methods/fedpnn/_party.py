@@ -50,6 +50,10 @@ CENTER_LIMIT = 1e150
 """Upper bound on coordinates of centers, so that squared distances stay finite."""
 
 
+MAX_STRETCH = 1e80
+"""Upper bound on cells of a linear map: values below 2**200 then stay below ``CENTER_LIMIT``."""
+
+
 @message
 class FedPNNSchemaRequest:
     """Request for the schema; only labels with at least ``min_count`` rows are listed."""
@@ -121,13 +125,19 @@ class CentersRequest:
 
     def __post_init__(self) -> None:
         ScalingRequest(self.n_knots, self.min_count, self.columns)
-        if self.linear_map.ndim != 2 or not np.isfinite(self.linear_map).all():
-            raise ValueError("the linear map is not a matrix of finite numbers")
+        if self.linear_map.ndim != 2 or not (np.abs(self.linear_map) <= MAX_STRETCH).all():
+            raise ValueError(f"the linear map is not a matrix of finite numbers to {MAX_STRETCH:g}")
+        if len(self.linear_map) and not self.linear_map.size:
+            raise ValueError("the linear map has no columns")
+        n_coordinates = 0 if self.scaling is None else self.scaling.n_coordinates
+        if len(self.linear_map) not in (0, n_coordinates):
+            raise ValueError("the linear map is for points of another number of coordinates")
         check_n_classes(len(self.classes))
         if self.activation not in ACTIVATIONS or self.scaling_kind not in SCALING_KINDS:
             raise ValueError("unknown activation or kind of scaling")
-        if not (self.factor > 0 and (self.threshold is None or self.threshold > 0)):
-            raise ValueError("threshold and factor must be above 0")
+        sizes = (self.factor, 1.0 if self.threshold is None else self.threshold)
+        if not all(1 / MAX_STRETCH <= size <= MAX_STRETCH for size in sizes):
+            raise ValueError(f"threshold or factor is not a positive number up to {MAX_STRETCH:g}")
 
     @property
     def quoted(self) -> Mapping[str, ScalingReply] | None:

@@ -45,12 +45,15 @@ from fedneighbors.methods.knnper.protocol import (
     UpdateReply,
 )
 from fedneighbors.tabular._ownership import TableParty, one_blas_thread
-from fedneighbors.tabular._schema import Receipt, column_moments
+from fedneighbors.tabular._schema import Label, Receipt, column_moments
+
+MAX_VALUE = 2.0**32
+"""Larger absolute values are clipped to this: squares then do not overflow float32."""
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from fedneighbors.neural._network import Device, Network
+    from fedneighbors.neural._network import Device, Network, State
     from fedneighbors.neural._trainer import LocalTask
 
 
@@ -97,7 +100,8 @@ def model_inputs(
         return (table - center) / scale if len(center) else table
     from fedneighbors.neural._blueprint import as_tensor
 
-    return as_tensor(x, center, scale, model)
+    inputs = as_tensor(x, center, scale, model)
+    return inputs.clamp(-MAX_VALUE, MAX_VALUE) if inputs.is_floating_point() else inputs
 
 
 def shared_outputs(
@@ -203,6 +207,7 @@ class KNNPerParty(TableParty):
 
             self._x = check_tokens(self._x, self.network.n_tokens)
         self._labels: npt.NDArray[Any] = np.empty(0, np.int64)
+        self._classes: tuple[Label, ...] | None = None
         self._expert_outputs: ExpertOutputs | None = None
 
     def answer(self, request: Message) -> Message:
@@ -216,6 +221,9 @@ class KNNPerParty(TableParty):
                 return self._column_moments()
             case CountsRequest() | TargetsRequest() | UnitsRequest():
                 return self._prepare(request)
+        if self._classes is None:
+            raise Refused("no classes or units of targets have arrived yet")
+        match request:
             case ScatterRequest():
                 return self._scatter(request)
             case ClassMomentsRequest():
@@ -266,6 +274,8 @@ class KNNPerParty(TableParty):
         from fedneighbors.neural._trainer import Trainer
 
         network = self.trained_network
+        if request.regime.batch_size < network.min_rows:
+            raise Refused("the network needs larger batches")
         trainer = Trainer(
             network,
             self.x,
@@ -283,17 +293,25 @@ class KNNPerParty(TableParty):
 
         return LocalTask(
             rows=self.training_rows(without_held_out=request.held_out),
-            start=self.trained_network.state(request.weights),
+            start=self._state(request.weights),
             seed_parts=(request.seed, self.name, request.number),
         )
 
     def _held_out_loss(self, request: LossRequest) -> LossReply:
+        self._state(request.weights)
         rows = np.flatnonzero(self.held_out)
         _, scores = shared_outputs(
             self.network, request.weights, self.x[rows], task=self.task, device=self.device
         )
         loss = self.task.loss(scores, self._labels[rows]) if len(rows) else 0.0
         return LossReply(len(rows), int(_to_fixed_point(np.array(loss))))
+
+    def _state(self, weights: npt.NDArray[Any]) -> "State":
+        """Return a state with the weights of a request."""
+        try:
+            return self.trained_network.state(weights)
+        except ValueError as error:
+            raise Refused("the weights are those of another network") from error
 
     def make_update(self, request: TrainRequest, after: npt.NDArray[Any]) -> UpdateReply:
         """Return the reply for the weights ``after`` local training."""
@@ -315,8 +333,10 @@ class KNNPerParty(TableParty):
             request, self._y, lambda flag: self.training_rows(without_held_out=flag)
         )
         if values is not None:
-            self._labels = values
-            self.x = model_inputs(self._x, request.center, request.scale, self.network)
+            self._classes, self._labels = getattr(request, "classes", ()), values
+            self._check_outputs(len(self._classes) or values.shape[1])
+            with np.errstate(over="ignore"):  # a refusal would reveal that a row has a large value
+                self.x = model_inputs(self._x, request.center, request.scale, self.network)
         return reply
 
     def _column_moments(self) -> Message:
@@ -338,7 +358,40 @@ class KNNPerParty(TableParty):
         if len(center) not in (0, self._x.shape[-1]):
             raise Refused("the scaling has another number of columns")
 
+    def _check_outputs(self, n_outputs: int) -> None:
+        """Refuse classes or targets of another number than the network's scores."""
+        if isinstance(self.network, FrozenModel):
+            if n_outputs != self.network.n_outputs:
+                raise Refused("the embedding's head does not fit the classes or targets")
+            return
+        from fedneighbors.neural._blueprint import check_network
+
+        try:
+            shape = tuple(self._x.shape[1:])
+            check_network(self.network, shape, n_outputs, dtype_kind=self._x.dtype.kind)
+        except ValueError as error:
+            raise Refused("the network does not fit the rows, classes or targets") from error
+
+    def _check_release(self, request: ReleaseRequest) -> None:
+        """Refuse shared state that does not fit the network or rows."""
+        if not isinstance(self.network, FrozenModel):
+            self._state(request.shared)
+        self._check_pool(request.pool)
+        try:
+            self.task.check_overall(request.overall, self._classes or ())
+            self.task.check_values(self._labels, request.overall)
+        except ValueError as error:
+            raise Refused("class shares or units do not fit the classes or targets") from error
+
+    def _check_pool(self, weights: Floats | None) -> None:
+        """Refuse weights of other experts."""
+        if weights is None:
+            return
+        if weights.shape != (len(self.task.experts),) or not np.isfinite(weights).all():
+            raise Refused("the pool's weights are not one finite number for each expert")
+
     def _release(self, request: ReleaseRequest) -> None:
+        self._check_release(request)
         keys, scores = shared_outputs(
             self.network,
             request.shared,
@@ -347,8 +400,10 @@ class KNNPerParty(TableParty):
             device=self.device,
             seen=request.seen,
         )
-        if not np.isfinite(keys).all():
-            raise Refused("embeddings are not finite: lower the learning rate or check the model")
+        if not (np.isfinite(keys).all() and np.isfinite(scores).all()):
+            raise Refused(
+                "embeddings or scores are not finite: lower the learning rate or check the model"
+            )
         features = row_features(keys, self.x, self.settings, request.seen)
         if not request.final:
             self._expert_outputs = ExpertOutputs.of(
@@ -376,6 +431,7 @@ class KNNPerParty(TableParty):
     def _pool(self, request: PoolRequest) -> PoolReply:
         if self._expert_outputs is None:
             raise Refused("no model has arrived yet")
+        self._check_pool(request.weights)
         terms = self._expert_outputs.terms(request.weights)
         return PoolReply(
             n_rows=terms.n_rows,

@@ -65,6 +65,9 @@ HEAD_SCALE = 5.0
 ROW_STRATEGIES: tuple[Strategy, ...] = ("concatenate", "fixed", "fifo", "reservoir")
 """Strategies of memories with numeric targets; drift detection needs classes."""
 
+_MAX_TARGET = 2.0**64
+"""Standardized targets are clipped to this: their squares then do not overflow float64."""
+
 Values = npt.NDArray[Any]
 """Values to learn, one per row: int64 class indices, or float64 standardized targets."""
 
@@ -364,7 +367,11 @@ class Regression(_Task):
             case TargetsRequest():
                 return column_moments(targets[rows(request.held_out)]), None
             case UnitsRequest():
-                return Receipt(), (targets - request.target_center) / request.target_scale
+                if request.target_center.shape != targets.shape[1:]:
+                    raise Refused("the units are those of another number of targets")
+                with np.errstate(over="ignore"):
+                    values = (targets - request.target_center) / request.target_scale
+                return Receipt(), np.clip(values, -_MAX_TARGET, _MAX_TARGET)
         raise Refused("unknown request")
 
     def outputs(self, scores: Any) -> Any:
@@ -385,7 +392,7 @@ class Regression(_Task):
 
     def check_overall(self, overall: Floats, classes: tuple[Label, ...]) -> None:
         """Raise ValueError unless all targets have means and positive deviations."""
-        if classes or overall.shape[0] != 2 or not overall.shape[1]:
+        if classes or overall.ndim != 2 or len(overall) != 2 or not overall.shape[1]:
             raise ValueError("expected a mean and a deviation of each target, and no classes")
         if not (np.isfinite(overall).all() and (overall[1] > 0).all()):
             raise ValueError("means of the targets must be finite, and deviations above 0")

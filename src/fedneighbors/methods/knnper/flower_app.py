@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from fedneighbors.errors import DataError
 from fedneighbors.federation._flower import Config
 from fedneighbors.federation._loop import Coordinator, Outcome, gather
 from fedneighbors.federation._messages import Message, message
@@ -201,31 +202,35 @@ class NodeParty(TableParty):
         network, shape = self._network(plan), plan.blueprint.shape
         if int(np.prod(shape)) != int(np.prod(self._x.shape[1:])):
             raise Refused("its rows do not have the shape of the network's input")
-        return KNNPerParty(
-            self.name,
-            self._x.reshape(len(self._x), *shape),
-            self._y,
-            network,
-            settings=plan.settings,
-            feature_names=self._feature_names,
-        )
+        x = self._x.reshape(len(self._x), *shape)
+        try:
+            return KNNPerParty(
+                self.name,
+                x,
+                self._y,
+                network,
+                settings=plan.settings,
+                feature_names=self._feature_names,
+            )
+        except DataError as error:
+            raise Refused("its rows are not tokens of the network's alphabet") from error
 
     def _network(self, plan: PlanRequest) -> "Network | FrozenModel":
         if plan.settings.codec is not None:
             raise Refused("the plan has a codebook; codebooks are shared only after training")
-        if plan.blueprint.model in FROZEN[:2]:
-            return frozen_model(plan.blueprint)
-        if plan.blueprint.model not in (CUSTOM, "embedding"):
-            try:
-                plan.blueprint.check_size()
-                return plan.blueprint.network()
-            except (ValueError, TypeError, RuntimeError) as error:
-                raise Refused("the network cannot be built or is too large") from error
-        if self._custom is None:
+        model = plan.blueprint.model
+        is_own = model in (CUSTOM, "embedding")
+        if is_own and self._custom is None:
             raise Refused("a key is not set in the configuration of the node", "model")
-        if plan.blueprint.model == "embedding":
-            return frozen_model(plan.blueprint, self._custom())
-        return plan.blueprint.network(self._custom())
+        own = self._custom() if is_own and self._custom is not None else None
+        try:
+            if model in FROZEN:
+                return frozen_model(plan.blueprint, own)
+            if not is_own:
+                plan.blueprint.check_size()
+            return plan.blueprint.network(own)
+        except (ValueError, TypeError, RuntimeError) as error:
+            raise Refused("the network cannot be built or is too large") from error
 
     def _requests(self) -> RepeatedRequests:
         if not self._pending.exists():

@@ -29,6 +29,9 @@ RIDGE = 0.3
 MIN_SCATTER = 1e-3
 """Minimum mean eigenvalue of the scatter within classes; less may be rounding errors only."""
 
+MAX_SIZE = 2.0**64
+"""Maximum rate of a kernel and magnitude of a direction, with which no projection overflows."""
+
 _BLOCK_ROWS = 2048
 """Number of rows whose features are computed at once: 16 MiB."""
 
@@ -66,7 +69,7 @@ class RandomFeatures:
     n_features: int
 
     def __post_init__(self) -> None:
-        if not (self.seed >= 0 and 0 <= self.rate < np.inf):
+        if not (self.seed >= 0 and 0 <= self.rate <= MAX_SIZE):
             raise ValueError("seed or rate of random features is out of range")
         if self.n_features < 1:
             raise ValueError(f"expected 1 feature or more, got {self.n_features}")
@@ -172,8 +175,10 @@ class Discriminants:
         directions, n_features = self.directions, self.features.n_features
         if directions.ndim != 2 or not 0 < directions.shape[1] <= len(directions):
             raise ValueError("directions are not a table of discriminants")
-        if len(directions) != n_features or not np.isfinite(directions).all():
-            raise ValueError("directions are not finite, or do not cover all random features")
+        if len(directions) != n_features or not (np.abs(directions) <= MAX_SIZE).all():
+            raise ValueError(
+                "directions are not finite and small, or do not cover all random features"
+            )
 
     @classmethod
     def fit(cls, features: RandomFeatures, scatter: Scatter, n_classes: int) -> Self:

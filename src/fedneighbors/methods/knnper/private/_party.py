@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from fedneighbors.federation._messages import Message, decode, encode
 from fedneighbors.federation._roles import Refused
-from fedneighbors.methods.knnper._client import KNNPerParty
+from fedneighbors.methods.knnper._client import MAX_VALUE, KNNPerParty
 from fedneighbors.methods.knnper.algorithm import weighted_change
 from fedneighbors.methods.knnper.private.protocol import (
     BeginRequest,
@@ -45,9 +45,6 @@ _REQUESTS = (
     ReleaseRequest,
 )
 _KEY_BYTES = 32
-
-_MAX_VALUE = 2.0**32
-"""Larger absolute values are clipped to this: squares then do not overflow float32."""
 
 _NO_COST = PureDP(Fraction(0))
 """Cost of a round: all steps were charged when they were announced."""
@@ -119,7 +116,7 @@ class PrivateKNNPerParty(PrivateTableParty, KNNPerParty):
     def _clean_rows(x: Any, y: npt.NDArray[Any], privacy: Privacy) -> tuple[Any, npt.NDArray[Any]]:
         """Return finite rows, clipped to the agreed bounds, and their labels."""
         if x.dtype.kind == "f":
-            x = flush_subnormal(np.clip(np.nan_to_num(x), -_MAX_VALUE, _MAX_VALUE))
+            x = flush_subnormal(np.clip(np.nan_to_num(x), -MAX_VALUE, MAX_VALUE))
         if privacy.bounds is not None:
             low, high = (np.asarray(bound, x.dtype) for bound in privacy.bounds)
             x = np.clip(x, low, high)
@@ -157,7 +154,7 @@ class PrivateKNNPerParty(PrivateTableParty, KNNPerParty):
         )
         query = f"{request.run} {self._gate.digest(request)} counts"
         self._check_budget(query)
-        self._labels = self._positions(request.classes)
+        self._classes, self._labels = request.classes, self._positions(request.classes)
         self.x = as_tensor(self._x, request.center, request.scale, self.trained_network)
 
         def draw() -> bytes:
