@@ -307,7 +307,7 @@ _DAMAGED: tuple[type[Exception], ...] = (  # errors of zipfile and of numpy's he
 
 @contextmanager
 def _open_arrays(name: str, folder: Path) -> Iterator[_ReadArray]:
-    """Open a file of numpy arrays; yield the function that reads one by its name."""
+    """Open a file of numpy arrays; yield its reader by name."""
     path = folder / _IMAGE_FILES[name]
     if not path.is_file():
         raise MissingDataError(f"there is no file {path}; add it or choose another data set")
@@ -321,7 +321,7 @@ def _open_arrays(name: str, folder: Path) -> Iterator[_ReadArray]:
 
 
 def _read_array(path: Path, archive: zipfile.ZipFile, name: str) -> npt.NDArray[Any]:
-    """Read an array of numbers or text; its size is checked before memory is allocated."""
+    """Read an array after a check of its size."""
     info, limit = archive.getinfo(f"{name}.npy"), content_limit(path)
     check_content(path, info.file_size, limit)  # zipfile reads no more than this
     with archive.open(info) as member:

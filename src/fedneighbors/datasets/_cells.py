@@ -15,7 +15,7 @@ from fedneighbors.errors import DataError, MissingDataError
 
 _BATCH_ROWS = 1 << 16
 _CELL_BYTES = 8  # a number, or a reference to a Python object, even for a cell stored in a bit
-_TEXT_BYTES = 16  # beside the characters of a text: two references
+_TEXT_BYTES = 16  # two references for a text, without its characters
 _MIN_PARQUET_LIMIT = 6 << 20  # some kilobytes may have 700,000 cells of a few values
 _MAX_LINE = 1 << 20  # bytes; a longer line is unreadable, so that no row takes much memory
 
@@ -200,10 +200,10 @@ def parquet_batches(path: Path, names: Sequence[str]) -> Iterator[Any]:
 
 
 def _fixed_bytes(kind: Any) -> int:
-    """Return the bytes of a decoded cell, for a text without its characters."""
+    """Return the bytes of a decoded cell; characters are not counted."""
     try:
         return max(_CELL_BYTES, int(kind.bit_width) // 8)
-    except ValueError:  # of variable width
+    except ValueError:  # its width varies
         return _TEXT_BYTES
 
 

@@ -392,7 +392,7 @@ def _parquet_column(column: Any, *, as_words: bool, missing: Collection[str]) ->
     import pyarrow
 
     kind = pyarrow.types
-    if kind.is_dictionary(column.type):  # of a file without rows
+    if kind.is_dictionary(column.type):  # only if the file has no rows
         column = column.cast(column.type.value_type)
     number = kind.is_integer(column.type) or kind.is_floating(column.type)
     if (number or kind.is_boolean(column.type)) and not as_words:
