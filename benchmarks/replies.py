@@ -7,8 +7,8 @@ interval by DeLong) and by comparing the two replies of a pair (share of pairs, 
 0.5 is a guess. Without a grid, the times are the CPU seconds of the computation, which other
 programs hardly disturb; with a grid, replies wait as those of a private party do, and the times are
 those of a clock. The ledger is left out: its work depends on the size of a reply, which is the same
-for all tables. Without a grid, an added row is seen in the time of a FedKNN search: AUC 0.526, standard
-error 0.006, from 5,000 pairs on a busy machine.
+for all tables. Without a grid, an added row is seen in the time of a FedKNN search: AUC 0.526,
+standard error 0.006, from 5,000 pairs on a busy machine.
 
 Run with ``python benchmarks/replies.py [PAIRS] [GRID_MS] [CASE ...]``; a grid of 0 is none.
 """
