@@ -25,7 +25,7 @@ from tests.privacy.test_file_audit import (
 )
 
 FEW = [("FlyNN", "laplace"), ("FlyNN", "paper"), ("FedPNN", "gaussian")]
-ERROR = 1e-3 / (2 * len(NODES))  # of a bound on a rate, so that all hold at 99.9 % confidence
+ERROR = 1e-3 / (2 * len(NODES))  # one bound on a rate fails so often; all hold at 99.9 % confidence
 ROW = b"110,f,1,no"  # at the bounds; no other row is
 
 

@@ -10,7 +10,12 @@ from pathlib import Path
 from fedneighbors.errors import AggregationError, MissingExtraError
 
 try:
-    from cryptography.exceptions import InvalidSignature, InvalidTag, UnsupportedAlgorithm
+    from cryptography.exceptions import (
+        InternalError,
+        InvalidSignature,
+        InvalidTag,
+        UnsupportedAlgorithm,
+    )
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric.ed25519 import (
         Ed25519PrivateKey,
@@ -69,7 +74,7 @@ class Identity:
             raise ValueError(f"others can access the private key {path.name}; run chmod 600 on it")
         try:
             key = serialization.load_pem_private_key(path.read_bytes(), password=None)
-        except (ValueError, TypeError, UnsupportedAlgorithm):
+        except (ValueError, TypeError, UnsupportedAlgorithm, InternalError):
             raise ValueError(f"{path.name} is not an unencrypted PEM private key") from None
         if not isinstance(key, Ed25519PrivateKey):
             raise ValueError(f"{path.name} is not an Ed25519 key; run `fedneighbors keys new`")
