@@ -233,7 +233,7 @@ def _summarize(estimator: "Model", columns: dict[str, list[Any]]) -> Iterator[st
 
 
 def _schema_path(model: Path) -> Path | None:
-    """Return the schema of this model, or of all models in its folder."""
+    """Return the path of the schema of a model, if any."""
     paths = model.with_suffix(".schema.toml"), model.with_name("schema.toml")
     return next((path for path in paths if path.is_file()), None)
 
