@@ -77,8 +77,8 @@ class _GrowingTree:
         self._limits = limits
         self._n_nodes = 1
         self._n_left = limits.max_leaves - 1  # splits that may still be made
-        sums = histogram[: self._starts[1]].sum(axis=0)
-        self._root = _Node(0, 1, *map(int, sums))
+        gradient, hessian, n_rows = histogram[: self._starts[1]].sum(axis=0).tolist()
+        self._root = _Node(0, 1, gradient, hessian, n_rows)
         self._made: set[int] = set()  # numbers of the nodes whose split is final
         self._candidates: list[tuple[float, int, _Node]] = []
         self.measure(self._root, histogram)

@@ -306,7 +306,9 @@ class BoostingParty(TableParty):
                 counts[k] = np.bincount(part, minlength=len(request.classes))
             else:
                 counts[k] = len(part)
-                sums[k : k + 1], squares[k : k + 1] = exact_moments(part[:, None])
+                sums[k : k + 1], squares[k : k + 1] = exact_moments(
+                    np.asarray(part[:, None], np.float64)
+                )
         return TargetReply(counts, sums, squares)
 
     def _rank(self, request: RankRequest) -> RankReply:
@@ -370,6 +372,7 @@ class _TrainingState:
         """Compute gradients and held-out loss at the scores; drop all splits."""
         plan = self._plan
         scores, held_out = self._scores
+        self._hessians: Integers | None
         if plan.classes:
             self._gradients, self._hessians = class_gradients(
                 scores, self._target[0], plan.weights, plan.factor

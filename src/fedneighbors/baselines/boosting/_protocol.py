@@ -106,7 +106,11 @@ class BoostingSettings:
             _check_integer("max_depth", self.max_depth, 1)
         for name in ("learning_rate", "l2_regularization", "tol", "validation_fraction"):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= value < math.inf:
+            if (
+                isinstance(value, bool)
+                or not isinstance(value, Real)
+                or not 0 <= float(value) < math.inf
+            ):
                 raise ValueError(f"expected {name} as a number of 0 or more, got {value!r}")
         if not self.learning_rate > 0:
             raise ValueError("expected learning_rate above 0, got 0")
@@ -123,12 +127,12 @@ class BoostingSettings:
             return
         if not isinstance(weight, Mapping):
             raise ValueError(f"expected class_weight 'balanced', a mapping or None, got {weight!r}")
-        if not all(isinstance(w, Real) and 0 < w < math.inf for w in weight.values()):
+        if not all(isinstance(w, Real) and 0 < float(w) < math.inf for w in weight.values()):
             raise ValueError(f"expected class_weight of numbers above 0, got {dict(weight)!r}")
 
 
 def _check_integer(name: str, value: Any, low: int, high: float = math.inf) -> None:
-    if isinstance(value, bool) or not isinstance(value, Integral) or not low <= value <= high:
+    if isinstance(value, bool) or not isinstance(value, Integral) or not low <= int(value) <= high:
         limits = f"{low} or more" if high == math.inf else f"{low} to {high}"
         raise ValueError(f"expected {name} as an integer of {limits}, got {value!r}")
 
@@ -244,8 +248,8 @@ def _class_intercept(totals: Floats) -> Floats:
     """Return log-odds, or the log of each class share."""
     shares = np.maximum(totals / totals.sum(), 1e-12)  # held-out rows may be all of a class
     if len(shares) == 2:
-        return np.log(shares[1:] / shares[0])
-    return np.log(shares)
+        return np.asarray(np.log(shares[1:] / shares[0]))
+    return np.asarray(np.log(shares))
 
 
 def _train(
