@@ -292,6 +292,8 @@ class MemorySettings:
                 raise ValueError(f"expected {name} among {allowed}, got {getattr(self, name)!r}")
         if self.sigma != "auto" and not (_is_number(self.sigma) and 0 < self.scale < math.inf):
             raise ValueError(f'expected sigma above 0 or "auto", got {self.sigma!r}')
+        if self.sigma != "auto":
+            object.__setattr__(self, "sigma", float(self.sigma))  # files distinguish 1 and 1.0
         if self.capacity is not None:
             _check_count("capacity", self.capacity)
         if self.memory == "centers" and (self.capacity, self.strategy) != (None, "concatenate"):
