@@ -73,7 +73,7 @@ def test_a_parquet_table_that_expands_much_is_refused(tmp_path, read, cell):
     import pyarrow
     from pyarrow import parquet
 
-    path, n = tmp_path / "t.parquet", 2_000_000
+    path, n = tmp_path / "t.parquet", 5_000_000
     values = pyarrow.array([cell])
     repeated = pyarrow.DictionaryArray.from_arrays(pyarrow.array(np.zeros(n, np.int8)), values)
     column = pyarrow.nulls(n) if cell is None else repeated

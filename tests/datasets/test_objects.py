@@ -189,7 +189,7 @@ def test_a_schema_converts_the_rows_of_vectors(write_text):
 
     assert objects.items.tolist() == [[40, 1, 0, 0], [100, 0, 0, 1], [50, 0, 1, 0]]
     assert objects.labels == ("ann", "cyd", "dan")  # bob has no age, and labels are not used
-    assert objects.owners.tolist() == ["a", "c", None]
+    assert objects.owners.tolist() == ["a", "c", ""]
     assert read_objects(file, "vectors", schema=SCHEMA).labels == ("row 1", "row 3", "row 4")
     assert objects.rows == (1, 3, 4)
     assert [objects.find_row(row) for row in (1, 2, 3, 5)] == [0, None, 1, None]

@@ -234,7 +234,7 @@ def test_a_hash_of_too_many_units_per_row_is_refused():
 
     code = refusal(FlyNNParty("p", X, Y), CountRequest(plan, (0, 1), 16, {}))
 
-    assert code == "hashing the table by this plan would take too much memory or time"
+    assert code == "hashing would take too much memory or time: lower n_active or n_units"
 
 
 def test_a_plan_for_another_table_is_refused():

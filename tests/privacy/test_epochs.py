@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import textwrap
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,13 +23,17 @@ from fedneighbors.neural._blueprint import perceptron
 from fedneighbors.privacy._guarantees import ApproxDP, PureDP
 from fedneighbors.privacy._policy import terms
 from fedneighbors.privacy.ledger._ledger import Ledger
-from fedneighbors.tabular._private import table_digest
+from fedneighbors.tabular._ownership import TableParty
 
 X, Y = np.random.default_rng(0).normal(size=(30, 4)), np.arange(30) % 2
 LOCAL = Privacy(epsilon=1, classes=(0, 1), bounds=(-4.0, 4.0))
 STEPS = Privacy(epsilon=2, delta=1e-5, classes=(0, 1))
 EMPTY = np.empty(0)
 PLAN = HashPlan(FeatureMap(4, "none"), 40, 2, 5, 7)
+
+
+def digest(x, y):
+    return TableParty.table_digest.func(SimpleNamespace(_x=x, _y=y))
 
 
 def make_client(name, x, y, **options):
@@ -89,7 +94,7 @@ def test_no_digest_of_the_table_leaves_the_ledger(path, name):
     with Ledger(path, party="north") as ledger:
         north = make("north", X, Y, privacy=privacy, ledger=ledger)
         reply = encode(north.answer(request))
-        content = table_digest(north._x, north._y)
+        content = north.table_digest
         keyed = ledger._tables.data_digest("table", content)
         shown = repr(ledger.entries())
 
@@ -231,5 +236,5 @@ def test_every_part_of_a_table_changes_its_digest():
     tables = [(x, y), (x.astype(np.float32), y), (x.reshape(2, 3), y[:2]), (x[::-1], y)]
     tables += [(x, np.array([1, 0, 0])), (x, np.array(["0", "1", "0"])), (x[:2], y[:2])]
 
-    assert len({table_digest(*table) for table in tables}) == len(tables)
-    assert table_digest(x.copy(order="F"), y.copy()) == table_digest(x, y)
+    assert len({digest(*table) for table in tables}) == len(tables)
+    assert digest(x.copy(order="F"), y.copy()) == digest(x, y)

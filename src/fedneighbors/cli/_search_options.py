@@ -240,7 +240,9 @@ def _parse_query(text: str, *, source: Source, objects: "Objects") -> tuple[Any,
         return parse_object(text, source.metric.kind, n_columns=n_columns), text
     position = objects.find_row(int(row[1]))
     if position is None:
-        raise typer.BadParameter(f"expected a row of the {len(objects)} objects, got {text}")
+        last = objects.rows[-1] if objects.rows else len(objects)
+        dropped = "; a dropped row is no query" if objects.rows else ""
+        raise typer.BadParameter(f"expected a row from 1 to {last}, got {text}{dropped}")
     return objects.items[position], objects.labels[position]
 
 

@@ -63,7 +63,7 @@ class Objects:
         return Objects(self.items[:n], self.labels[:n], self.source, owners, rows, self.notes)
 
     def find_row(self, row: int) -> int | None:
-        """Return the object's position for a row of the source, or None."""
+        """Return the position of a source row's object, or None."""
         if self.rows is None:
             return row - 1 if 1 <= row <= len(self) else None
         return self.rows.index(row) if row in self.rows else None
