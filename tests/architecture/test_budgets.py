@@ -14,9 +14,11 @@ from pylint.checkers import symilar
 
 from tests.architecture.tree import ROOT, SOURCE, module_name, modules, sources
 
-MAX_CODE_LINES = 33_460  # limits of requests, audit of nodes, single-use requests: 1,400 more
-MAX_KNNPER_LINES = 5_090  # limits of requests and the check of row mixing: 80 more
-MAX_FILES = 280
+# Raised by 4,400 lines and 12 files: federated boosting, comparison of methods, one file for each
+# party, frozen embeddings of kNN-Per, refusals of odd requests.
+MAX_CODE_LINES = 37_860
+MAX_KNNPER_LINES = 5_700  # frozen embeddings, schedules, plateaus: 610 more
+MAX_FILES = 292
 MAX_FILE_LINES = 500
 MAX_SMALL_SINGLE_USE = 20
 MAX_OWN_LEVELS = 3

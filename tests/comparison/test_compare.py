@@ -9,7 +9,7 @@ from sklearn.linear_model import LogisticRegression
 
 import fedneighbors
 from fedneighbors.comparison import _schedule
-from fedneighbors.comparison._candidates import CANDIDATES, Predictions, Training, choose
+from fedneighbors.comparison._candidates import CANDIDATES, Predictions, Trial, choose
 from fedneighbors.comparison._scores import (
     difference_interval,
     score_parties,
@@ -109,7 +109,7 @@ def test_a_party_of_one_class_predicts_it_alone():
 
 def test_a_choice_does_not_read_the_test_rows():
     train, test = split(small_table(), "classification", np.random.default_rng(0))
-    training = Training(train, test, "classification", 2, 0)
+    training = Trial(train, test, "classification", 2, 0)
     seen = []
 
     def fit(given):
@@ -134,7 +134,7 @@ def test_the_better_candidate_of_a_grid_is_chosen():
         model = LogisticRegression().fit(np.nan_to_num(x, nan=fill), given.train.y)
         return Predictions(model.predict_proba(np.nan_to_num(given.test.x, nan=fill)))
 
-    assert choose([blind, seeing], Training(train, test, "classification", 2, 0)) is seeing
+    assert choose([blind, seeing], Trial(train, test, "classification", 2, 0)) is seeing
 
 
 # -- scores

@@ -19,7 +19,7 @@ from fedneighbors.methods.fedpnn._party import CentersRequest, FedPNNParty
 from fedneighbors.methods.fedpnn._scaling import ScalingRequest, TableScaling, make_scaling
 from fedneighbors.methods.fedpnn._selection import SelectionRequest
 from fedneighbors.secure_sum._keys import Identity, Roster
-from fedneighbors.tabular._class_moments import QUANTA
+from fedneighbors.tabular._schema import QUANTA
 
 MIN_COUNT = 5
 

@@ -134,7 +134,8 @@ def test_imprint_recovers_rows_if_noise_is_missing(monkeypatch):
         lambda *args, **options: replace(plan_steps(*args, **options), noise_multiplier=0.0),
     )
 
-    assert recover_within_budget(direction=DIRECTION, regime=ONE_STEP) >= 10
+    regime = replace(ONE_STEP, learning_rate=30.0)  # a larger change may be taken for divergence
+    assert recover_within_budget(direction=DIRECTION, regime=regime) >= 10
 
 
 @settings(max_examples=10, deadline=None)

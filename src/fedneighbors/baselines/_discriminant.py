@@ -31,7 +31,6 @@ from fedneighbors.methods.knnper._task import CLASSIFICATION
 from fedneighbors.methods.knnper.personal._discriminants import RandomFeatures
 from fedneighbors.methods.knnper.protocol import ClientSchemaRequest, column_units
 from fedneighbors.records import RunRecord, environment
-from fedneighbors.tabular._class_moments import PointMomentsReply, covariance_within
 from fedneighbors.tabular._ownership import (
     Holdings,
     column_names,
@@ -39,7 +38,12 @@ from fedneighbors.tabular._ownership import (
     public_seed,
     rows_by_party,
 )
-from fedneighbors.tabular._schema import JointSchema, label_array
+from fedneighbors.tabular._schema import (
+    JointSchema,
+    PointMomentsReply,
+    covariance_within,
+    label_array,
+)
 
 Statistics = tuple[JointSchema, tuple[Floats, Floats], ClassMomentsRequest, PointMomentsReply]
 

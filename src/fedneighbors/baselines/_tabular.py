@@ -25,12 +25,12 @@ from fedneighbors.methods.fedpnn._scaling import (
     column_constants,
     make_scaling,
 )
-from fedneighbors.tabular._class_moments import (
+from fedneighbors.tabular._ownership import rows_by_party
+from fedneighbors.tabular._schema import (
     PointMomentsReply,
     class_moments,
     covariance_within,
 )
-from fedneighbors.tabular._ownership import rows_by_party
 
 _KNOTS, _MIN_COUNT = 100, 5  # the defaults of FedPNN
 

@@ -24,8 +24,8 @@ MIN_TUNING_ROWS = 20
 
 
 @dataclass(frozen=True)
-class Training:
-    """Training rows, test rows and the task.
+class Trial:
+    """Trial rows, test rows and the task.
 
     Parameters
     ----------
@@ -46,20 +46,20 @@ class Training:
     seed: int
 
     @property
-    def inner(self) -> "Training":
+    def inner(self) -> "Trial":
         """Return the training rows split into training and test rows."""
         train, test = split(self.train, self.task, np.random.default_rng(self.seed))
-        return Training(train, test, self.task, self.n_classes, self.seed)
+        return Trial(train, test, self.task, self.n_classes, self.seed)
 
-    def of(self, rows: npt.NDArray[Any], tested: npt.NDArray[Any]) -> "Training":
+    def of(self, rows: npt.NDArray[Any], tested: npt.NDArray[Any]) -> "Trial":
         """Return some training and some test rows."""
         train, test = self.train.select(rows), self.test.select(tested)
-        return Training(train, test, self.task, self.n_classes, self.seed)
+        return Trial(train, test, self.task, self.n_classes, self.seed)
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """Predictions for the test rows, and the exchanges of their training.
+    """Predictions for the test rows, and the exchanges of their trial.
 
     Parameters
     ----------
@@ -75,11 +75,13 @@ class Predictions:
     n_bytes: int | None = None
 
 
-Fit = Callable[[Training], Predictions]
+Fit = Callable[[Trial], Predictions]
+Make = Callable[[int], Any]
+"""Function that makes a scikit-learn model for a number of rows."""
 
 
 @dataclass(frozen=True)
-class Candidate:
+class ComparedMethod:
     """A method or baseline.
 
     Parameters
@@ -113,21 +115,21 @@ def _pad(probabilities: Floats, codes: npt.NDArray[Any], n_classes: int) -> Floa
     return padded
 
 
-def _predict(model: Any, training: Training, *args: Any) -> Floats:
+def _predict(model: Any, trial: Trial, *args: Any) -> Floats:
     """Return a fitted model's predictions for the test rows."""
-    if training.task == "regression":
-        return np.asarray(model.predict(training.test.x, *args), np.float64)
-    return _pad(model.predict_proba(training.test.x, *args), model.classes_, training.n_classes)
+    if trial.task == "regression":
+        return np.asarray(model.predict(trial.test.x, *args), np.float64)
+    return _pad(model.predict_proba(trial.test.x, *args), model.classes_, trial.n_classes)
 
 
-def choose(grid: Sequence[Fit], training: Training) -> Fit:
+def choose(grid: Sequence[Fit], trial: Trial) -> Fit:
     """Return the candidate with the best primary score on held-out training rows.
 
     Ties go to the first candidate.
     """
-    if len(grid) == 1 or len(training.train) < MIN_TUNING_ROWS:
+    if len(grid) == 1 or len(trial.train) < MIN_TUNING_ROWS:
         return grid[0]
-    inner = training.inner
+    inner = trial.inner
     scores = [primary_score(inner.test.y, fit(inner).values, inner.task) for fit in grid]
     return grid[int(np.argmax(scores))]
 
@@ -135,8 +137,8 @@ def choose(grid: Sequence[Fit], training: Training) -> Fit:
 def _tuned(*grid: Fit) -> Fit:
     """Return a fit that chooses from a grid on held-out training rows."""
 
-    def fit(training: Training) -> Predictions:
-        return choose(grid, training)(training)
+    def fit(trial: Trial) -> Predictions:
+        return choose(grid, trial)(trial)
 
     return fit
 
@@ -144,50 +146,36 @@ def _tuned(*grid: Fit) -> Fit:
 # -- one party's rows, or pooled rows ---------------------------------------------------------
 
 
-def _fit_rows(make: Callable[[], Any], training: Training) -> Predictions:
+def _fit_rows(make: Make, trial: Trial) -> Predictions:
     """Train a scikit-learn model on all training rows."""
-    train = training.train
-    if training.task == "classification" and len(np.unique(train.y)) == 1:
-        values = np.zeros((len(training.test), training.n_classes))
+    train = trial.train
+    if trial.task == "classification" and len(np.unique(train.y)) == 1:
+        values = np.zeros((len(trial.test), trial.n_classes))
         values[:, train.y[0]] = 1.0
         return Predictions(values)
-    return Predictions(_predict(make().fit(train.x, train.y), training))
+    return Predictions(_predict(make(len(train)).fit(train.x, train.y), trial))
 
 
-def _scaled(model: Any) -> Callable[[], Any]:
-    """Return a function that makes the model on standardized rows without missing cells."""
-    filled = SimpleImputer(strategy="median", keep_empty_features=True)
-    return lambda: clone(make_pipeline(filled, StandardScaler(), model))
+def _scaled(make_model: Make) -> Make:
+    """Return a function that makes a model on standardized, filled rows."""
+
+    def make(n_rows: int) -> Any:
+        filled = SimpleImputer(strategy="median", keep_empty_features=True)
+        return make_pipeline(filled, StandardScaler(), make_model(n_rows))
+
+    return make
 
 
-class _Nearest(KNeighborsClassifier):  # type: ignore[misc]
-    """k nearest neighbours; k is at most the number of rows."""
-
-    def fit(self, X: Any, y: Any) -> Any:
-        """Store the rows."""
-        self.n_neighbors = min(self.n_neighbors, len(y))
-        return super().fit(X, y)
-
-
-class _NearestMean(KNeighborsRegressor):  # type: ignore[misc]
-    """Mean of the k nearest neighbours; k is at most the number of rows."""
-
-    def fit(self, X: Any, y: Any) -> Any:
-        """Store the rows."""
-        self.n_neighbors = min(self.n_neighbors, len(y))
-        return super().fit(X, y)
-
-
-_FAMILY: Mapping[str, tuple[Callable[[], Any], ...]] = {
+_FAMILY: Mapping[str, tuple[Make, ...]] = {
     "classification": (
-        partial(HistGradientBoostingClassifier, random_state=0),
-        _scaled(LogisticRegression(max_iter=1000)),
-        _scaled(_Nearest(15, weights="distance")),
+        lambda _: HistGradientBoostingClassifier(random_state=0),
+        _scaled(lambda _: LogisticRegression(max_iter=1000)),
+        _scaled(lambda n_rows: KNeighborsClassifier(min(15, n_rows), weights="distance")),
     ),
     "regression": (
-        partial(HistGradientBoostingRegressor, random_state=0),
-        _scaled(Ridge()),
-        _scaled(_NearestMean(15, weights="distance")),
+        lambda _: HistGradientBoostingRegressor(random_state=0),
+        _scaled(lambda _: Ridge()),
+        _scaled(lambda n_rows: KNeighborsRegressor(min(15, n_rows), weights="distance")),
     ),
 }
 _CENTRAL = {
@@ -195,47 +183,47 @@ _CENTRAL = {
 }
 
 
-def _fit_alone(training: Training) -> Predictions:
-    """Train the best of the family at each party, for its own test rows."""
-    shape = (training.n_classes,) if training.task == "classification" else ()
-    values = np.zeros((len(training.test), *shape))
-    for party in np.unique(training.test.parties):
-        tested = training.test.parties == party
-        own = training.of(training.train.parties == party, tested)
-        values[tested] = _CENTRAL[training.task](own).values
+def _fit_alone(trial: Trial) -> Predictions:
+    """Train at each party alone, for its own test rows."""
+    shape = (trial.n_classes,) if trial.task == "classification" else ()
+    values = np.zeros((len(trial.test), *shape))
+    for party in np.unique(trial.test.parties):
+        tested = trial.test.parties == party
+        own = trial.of(trial.train.parties == party, tested)
+        values[tested] = _CENTRAL[trial.task](own).values
     return Predictions(values)
 
 
-def _fit_averaged(make: Callable[[], Any], training: Training) -> Predictions:
-    """Average the predictions of models that each party trains alone, weighted by rows."""
-    every = np.ones(len(training.test), bool)
+def _fit_averaged(make: Make, trial: Trial) -> Predictions:
+    """Return the mean predictions of the parties' models, weighted by rows."""
+    every = np.ones(len(trial.test), bool)
     total = np.zeros(1)
-    for party in np.unique(training.train.parties):
-        rows = training.train.parties == party
-        total = total + rows.sum() * _fit_rows(make, training.of(rows, every)).values
-    n_parties = len(np.unique(training.train.parties))
-    return Predictions(total / len(training.train), n_exchanges=1 if n_parties else None)
+    for party in np.unique(trial.train.parties):
+        rows = trial.train.parties == party
+        total = total + rows.sum() * _fit_rows(make, trial.of(rows, every)).values
+    n_parties = len(np.unique(trial.train.parties))
+    return Predictions(total / len(trial.train), n_exchanges=1 if n_parties else None)
 
 
 # -- methods of this package ------------------------------------------------------------------
 
 
-def _complete(training: Training) -> Training:
+def _complete(trial: Trial) -> Trial:
     """Fill missing cells with the medians of the training rows."""
-    fill = SimpleImputer(strategy="median", keep_empty_features=True).fit(training.train.x)
-    train, test = training.train, training.test
-    return Training(
+    fill = SimpleImputer(strategy="median", keep_empty_features=True).fit(trial.train.x)
+    train, test = trial.train, trial.test
+    return Trial(
         PartyRows(fill.transform(train.x), train.y, train.parties),
         PartyRows(fill.transform(test.x), test.y, test.parties),
-        training.task,
-        training.n_classes,
-        training.seed,
+        trial.task,
+        trial.n_classes,
+        trial.seed,
     )
 
 
 def _fit_estimator(
     estimator: Any,
-    training: Training,
+    trial: Trial,
     *,
     personal: bool = False,
     balanced: bool = False,
@@ -247,7 +235,7 @@ def _fit_estimator(
     ----------
     estimator : estimator
         Its clone is fitted.
-    training : Training
+    trial : Trial
         Rows and task.
     personal : bool
         The model depends on the party of a row.
@@ -257,18 +245,18 @@ def _fit_estimator(
     scaled : bool
         Standardize the columns by means and variances of all training rows.
     """
-    train, test = training.train, training.test
+    train, test = trial.train, trial.test
     if scaled:
         scaler = StandardScaler().fit(train.x)
         train = PartyRows(scaler.transform(train.x), train.y, train.parties)
         test = PartyRows(scaler.transform(test.x), test.y, test.parties)
-        training = Training(train, test, training.task, training.n_classes, training.seed)
+        trial = Trial(train, test, trial.task, trial.n_classes, trial.seed)
     model = clone(estimator).fit(train.x, train.y, parties=train.parties)
-    values = _predict(model, training, *([test.parties] if personal else []))
+    values = _predict(model, trial, *([test.parties] if personal else []))
     if balanced:
-        values = values * np.bincount(train.y, minlength=training.n_classes)
+        values = values * np.bincount(train.y, minlength=trial.n_classes)
         sums = values.sum(axis=1, keepdims=True)
-        values = np.where(sums > 0, values / np.where(sums > 0, sums, 1), 1 / training.n_classes)
+        values = np.where(sums > 0, values / np.where(sums > 0, sums, 1), 1 / trial.n_classes)
     rounds = getattr(getattr(model, "run_record_", None), "rounds", None)
     if rounds is None:
         return Predictions(values)
@@ -278,51 +266,49 @@ def _fit_estimator(
     return Predictions(values, len(rounds), n_bytes)
 
 
-def _flynn(training: Training) -> Predictions:
+def _flynn(trial: Trial) -> Predictions:
     from fedneighbors.methods.flynn import FlyNNClassifier
 
     grid = [FlyNNClassifier(), FlyNNClassifier(class_normalized=False)]
-    return _tuned(*(partial(_fit_estimator, each) for each in grid))(_complete(training))
+    return _tuned(*(partial(_fit_estimator, each) for each in grid))(_complete(trial))
 
 
-def _fedpnn(training: Training) -> Predictions:
+def _fedpnn(trial: Trial) -> Predictions:
     from fedneighbors.methods.fedpnn import FedPNNClassifier
 
-    classes = np.unique(training.train.y).tolist()
-    return _fit_estimator(FedPNNClassifier(classes=classes), training, balanced=True)
+    classes = np.unique(trial.train.y).tolist()
+    return _fit_estimator(FedPNNClassifier(classes=classes), trial, balanced=True)
 
 
-def _search(training: Training) -> Predictions:
+def _search(trial: Trial) -> Predictions:
     from fedneighbors.methods.fedknn import (
         FederatedNeighborsClassifier,
         FederatedNeighborsRegressor,
     )
 
-    is_regression = training.task == "regression"
+    is_regression = trial.task == "regression"
     make = FederatedNeighborsRegressor if is_regression else FederatedNeighborsClassifier
-    n_rows = len(training.train)
+    n_rows = len(trial.train)
     grid = [make(min(k, n_rows), weights="distance") for k in (5, 15, 45)]
-    return _tuned(*(partial(_fit_estimator, each, scaled=True) for each in grid))(
-        _complete(training)
-    )
+    return _tuned(*(partial(_fit_estimator, each, scaled=True) for each in grid))(_complete(trial))
 
 
-def _knnper(training: Training, **settings: str) -> Predictions:
+def _knnper(trial: Trial, **settings: str) -> Predictions:
     from fedneighbors.methods.knnper import KNNPerClassifier, KNNPerRegressor
 
-    make = KNNPerRegressor if training.task == "regression" else KNNPerClassifier
-    return _fit_estimator(make(**settings), _complete(training), personal=True)
+    make = KNNPerRegressor if trial.task == "regression" else KNNPerClassifier
+    return _fit_estimator(make(**settings), _complete(trial), personal=True)
 
 
-def _boosting(training: Training) -> Predictions:
+def _boosting(trial: Trial) -> Predictions:
     from fedneighbors.baselines import FederatedBoostingClassifier, FederatedBoostingRegressor
 
-    is_regression = training.task == "regression"
+    is_regression = trial.task == "regression"
     make = FederatedBoostingRegressor if is_regression else FederatedBoostingClassifier
-    return _fit_estimator(make(), training)
+    return _fit_estimator(make(), trial)
 
 
-def _discriminant(training: Training) -> Predictions:
+def _discriminant(trial: Trial) -> Predictions:
     from fedneighbors.baselines import FederatedDiscriminantClassifier
 
     grid = [
@@ -330,14 +316,14 @@ def _discriminant(training: Training) -> Predictions:
         FederatedDiscriminantClassifier(quadratic=True),
         FederatedDiscriminantClassifier(n_features=500),
     ]
-    return _tuned(*(partial(_fit_estimator, each) for each in grid))(_complete(training))
+    return _tuned(*(partial(_fit_estimator, each) for each in grid))(_complete(trial))
 
 
-def _network(training: Training, *, name: str) -> Predictions:
+def _network(trial: Trial, *, name: str) -> Predictions:
     from fedneighbors import baselines
 
     estimator = getattr(baselines, name)()
-    return _fit_estimator(estimator, _complete(training), personal=True)
+    return _fit_estimator(estimator, _complete(trial), personal=True)
 
 
 def _both(fit: Fit) -> dict[str, Fit]:
@@ -347,67 +333,67 @@ def _both(fit: Fit) -> dict[str, Fit]:
 _NETWORK = "a network's parameters after each round"
 
 CANDIDATES = (
-    Candidate("alone", "alone", _both(_fit_alone), "nothing"),
-    Candidate("pooled rows", "pooled", _CENTRAL, "all rows"),
-    Candidate(
+    ComparedMethod("alone", "alone", _both(_fit_alone), "nothing"),
+    ComparedMethod("pooled rows", "pooled", _CENTRAL, "all rows"),
+    ComparedMethod(
         "averaged linear models",
         "federated",
         {task: partial(_fit_averaged, family[1]) for task, family in _FAMILY.items()},
         "a model of own rows",
     ),
-    Candidate(
+    ComparedMethod(
         "averaged boosting",
         "federated",
         {task: partial(_fit_averaged, family[0]) for task, family in _FAMILY.items()},
         "a model of own rows",
     ),
-    Candidate(
+    ComparedMethod(
         "discriminant analysis",
         "federated",
         {"classification": _discriminant},
         "sums and products of columns, for each class",
     ),
-    Candidate(
+    ComparedMethod(
         "kNN-Per, discriminants",
         "federated",
         {"classification": partial(_knnper, representation="discriminants")},
         "sums and products of columns, for each class",
     ),
-    Candidate(
+    ComparedMethod(
         "FlyNN",
         "federated",
         {"classification": _flynn},
         "activation counts of each class",
         "counts",
     ),
-    Candidate(
+    ComparedMethod(
         "FedPNN",
         "federated",
         {"classification": _fedpnn},
         "group means of columns, centers of at least five rows",
         "centers and constants",
     ),
-    Candidate(
+    ComparedMethod(
         "kNN search",
         "federated",
         _both(_search),
         "distances and labels of the nearest rows",
         "counts",
     ),
-    Candidate(
+    ComparedMethod(
         "federated boosting",
         "federated",
         _both(_boosting),
         "counts of values; sums of gradients by bin, for each node of each tree",
     ),
-    Candidate(
+    ComparedMethod(
         "FedAvg",
         "federated",
         {"classification": partial(_network, name="FedAvgClassifier")},
         _NETWORK,
         module="torch",
     ),
-    Candidate(
+    ComparedMethod(
         "kNN-Per",
         "federated",
         _both(partial(_knnper, combine="paper")),
@@ -415,14 +401,14 @@ CANDIDATES = (
         "gradients",
         "torch",
     ),
-    Candidate(
+    ComparedMethod(
         "Ditto",
         "federated",
         {"classification": partial(_network, name="DittoClassifier")},
         _NETWORK,
         module="torch",
     ),
-    Candidate(
+    ComparedMethod(
         "kNN-Per, pool",
         "federated",
         {"classification": partial(_knnper, combine="pool")},

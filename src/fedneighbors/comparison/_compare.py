@@ -63,7 +63,7 @@ def compare(
     Each candidate is trained on three quarters of every party's rows and scored on the others, in
     up to ten random splits. All choices within a method are made on training rows. The candidate
     with the best mean score is recommended: ROC-AUC for two classes, accuracy for more, R² for
-    regression. Training alone may be recommended, pooling the rows never.
+    regression. Trial alone may be recommended, pooling the rows never.
 
     Parameters
     ----------
@@ -162,7 +162,7 @@ def compare(
 def _encode(
     X: Any, y: Any, parties: Sequence[Any] | npt.NDArray[Any], task: Task
 ) -> tuple[PartyRows, list[str], int]:
-    """Return rows with codes, the names of the parties, and the number of classes."""
+    """Return rows with codes, party names, and the number of classes."""
     if task not in ("classification", "regression"):
         raise ValueError(f"expected the task classification or regression, got {task!r}")
     x: Floats = np.asarray(X, np.float64)

@@ -93,6 +93,8 @@ class ResultFile:
         The file; None keeps the results in memory only.
     digest : str
         Digest of rows and settings. A file of another digest raises DataError.
+    results : dict
+        Result of each training, by candidate and split.
     """
 
     path: Path | None
@@ -121,7 +123,10 @@ class ResultFile:
                 self.results[entry["candidate"], entry["repeat"]] = entry["result"]
 
     def add(self, candidate: str, repeat: int, result: Result) -> None:
-        """Store a result; failures are not written, so that another run tries again."""
+        """Store a result.
+
+        A failure is not written, so that another run tries again.
+        """
         self.results[candidate, repeat] = result
         if self.path is not None and "scores" in result:
             entry = {"candidate": candidate, "repeat": repeat, "result": result}
@@ -153,6 +158,8 @@ class Schedule:
         Finished results.
     progress : callable
         Called with the finished trainings, their expected number, and the current step.
+    notes : list of str
+        Sentences about what was left out.
     """
 
     names: tuple[str, ...]
@@ -189,7 +196,7 @@ class Schedule:
             self.file.add(name, repeat, worker.run(task, limit_s))
 
     def _plan(self, names: list[str]) -> int:
-        """Return the number of splits; drop candidates from ``names`` if there is little time."""
+        """Return the number of splits; drop names for lack of time."""
         seconds = {name: self.file.results[name, 0]["seconds"] for name in names}
         scores = {name: self.file.results[name, 0]["scores"][self.metric] or 0.0 for name in names}
         remaining = self.deadline - time.monotonic()

@@ -31,7 +31,7 @@ def primary_metric(task: Task, n_classes: int) -> str:
 
 
 def primary_score(y: npt.NDArray[np.generic], values: Floats, task: Task) -> float:
-    """Return the score that decides; accuracy if the rows have a single class."""
+    """Return the deciding score, accuracy if there is one class."""
     n_classes = 0 if task == "regression" else values.shape[1]
     score = score_predictions(y, values, task)[primary_metric(task, n_classes)]
     return accuracy_score(y, values.argmax(axis=1)) if score is None else score

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedneighbors.comparison._candidates import Candidate
+from fedneighbors.comparison._candidates import ComparedMethod
 from fedneighbors.comparison._schedule import Result
 from fedneighbors.comparison._scores import PARTY_METRIC, difference_interval
 from fedneighbors.comparison._table import Task
@@ -29,7 +29,7 @@ class Summary:
 
     Parameters
     ----------
-    candidates : sequence of Candidate
+    candidates : sequence of ComparedMethod
         The candidates.
     results : mapping of (str, int) to dict
         Result of each training, by candidate and split.
@@ -43,7 +43,7 @@ class Summary:
         Number of rows of each party.
     """
 
-    candidates: Sequence[Candidate]
+    candidates: Sequence[ComparedMethod]
     results: Mapping[tuple[str, int], Result]
     task: Task
     metric: str
@@ -68,7 +68,7 @@ class Summary:
         return float(np.mean(present)) if present else None
 
     def compare(self, first: str, second: str) -> tuple[float, float, float]:
-        """Return the mean difference of two candidates on common splits, and its 95 % interval."""
+        """Return the mean paired difference, and its 95 % interval."""
         common = sorted(set(self.splits(first)) & set(self.splits(second)))
         a, b = (
             [self.results[name, repeat]["scores"][self.metric] for repeat in common]
@@ -77,8 +77,8 @@ class Summary:
         return float(np.mean(np.subtract(a, b))), *difference_interval(a, b)
 
     @property
-    def ranking(self) -> list[Candidate]:
-        """Return the candidates with scores that do not pool rows, the best first.
+    def ranking(self) -> list[ComparedMethod]:
+        """Return the scored candidates without pooling, best first.
 
         Those with more splits come before those that were dropped after the first.
         """
@@ -88,7 +88,7 @@ class Summary:
         return sorted(able, key=lambda c: -(self.mean(c.name) or 0.0))
 
     @property
-    def recommended(self) -> Candidate:
+    def recommended(self) -> ComparedMethod:
         """Return the candidate with the best mean score."""
         return self.ranking[0]
 
@@ -164,7 +164,7 @@ class Summary:
         )
 
     def _worst_decile(self, name: str) -> float:
-        """Return the score that nine tenths of the parties reach, averaged over splits."""
+        """Return the mean score that nine tenths of the parties reach."""
         level = 0.1 if self.task == "classification" else 0.9
         values = [
             np.quantile(list(self.results[name, repeat]["parties"].values()), level)
@@ -173,7 +173,7 @@ class Summary:
         return float(np.mean(values))
 
     def party_means(self, name: str) -> dict[int, float]:
-        """Return a candidate's mean score on each party's test rows, by party code."""
+        """Return a candidate's mean score of each party, by code."""
         values: dict[int, list[float]] = {}
         for repeat in self.splits(name):
             for party, score in self.results[name, repeat]["parties"].items():

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fedneighbors.comparison._candidates import CANDIDATES, Training
+from fedneighbors.comparison._candidates import CANDIDATES, Trial
 from fedneighbors.comparison._scores import score_parties, score_predictions
 from fedneighbors.comparison._table import PartyRows, split
 
@@ -20,11 +20,11 @@ _BY_NAME = {candidate.name: candidate for candidate in CANDIDATES}
 
 
 def run_task(rows: PartyRows, task: dict[str, Any]) -> dict[str, Any]:
-    """Train a candidate on the training rows of a split, and score its test rows."""
+    """Train a candidate on one split, and score its test rows."""
     kind, n_classes = task["task"], task["n_classes"]
     rng = np.random.default_rng([task["seed"], task["repeat"]])
     train, test = split(rows, kind, rng)
-    training = Training(train, test, kind, n_classes, task["seed"])
+    trial = Trial(train, test, kind, n_classes, task["seed"])
     candidate = _BY_NAME[task["candidate"]]
     if candidate.module:
         try:
@@ -33,7 +33,7 @@ def run_task(rows: PartyRows, task: dict[str, Any]) -> dict[str, Any]:
             return {"failure": f"needs the optional package {candidate.module}"}
     started = time.perf_counter()
     try:
-        predictions = candidate.fits[kind](training)
+        predictions = candidate.fits[kind](trial)
     except Exception as error:
         return {"failure": f"{type(error).__name__}: {error}"}
     if not np.isfinite(predictions.values).all():

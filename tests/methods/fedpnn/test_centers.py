@@ -30,8 +30,7 @@ from fedneighbors.methods.fedpnn.algorithm import (
     merge_small,
 )
 from fedneighbors.methods.fedpnn.protocol import FedPNNSettings, coordinate
-from fedneighbors.tabular._class_moments import PointMomentsReply, class_moments
-from fedneighbors.tabular._schema import SchemaReply
+from fedneighbors.tabular._schema import PointMomentsReply, SchemaReply, class_moments
 
 
 def merge_naively(centers, counts, min_count):

@@ -15,7 +15,7 @@ from fedneighbors.methods.fedpnn._scaling import (
     make_scaling,
 )
 from fedneighbors.methods.fedpnn.protocol import derive_linear_map
-from fedneighbors.tabular._class_moments import (
+from fedneighbors.tabular._schema import (
     PointMomentsReply,
     class_moments,
     covariance_within,

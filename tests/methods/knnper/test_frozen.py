@@ -25,7 +25,7 @@ from fedneighbors.methods.knnper._frozen import (
     shrink,
 )
 from fedneighbors.privacy import Privacy
-from fedneighbors.tabular._class_moments import class_moments, covariance_within
+from fedneighbors.tabular._schema import class_moments, covariance_within
 from tests.methods.knnper.tampering import alter_file
 from tests.methods.knnper.test_bad_input import BLOCKED
 from tests.naive.discriminants import lda_posterior

@@ -18,13 +18,13 @@ from fedneighbors.methods.fedpnn._scaling import (
     check_scaling,
     constants_request,
 )
-from fedneighbors.tabular._class_moments import (
+from fedneighbors.tabular._schema import (
     BLOCK_ROWS,
     QUANTA,
     PointMomentsReply,
+    check_n_classes,
     quantize,
 )
-from fedneighbors.tabular._schema import check_n_classes
 
 
 @message

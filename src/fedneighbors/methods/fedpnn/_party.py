@@ -39,9 +39,14 @@ from fedneighbors.methods.fedpnn._scaling import (
 )
 from fedneighbors.methods.fedpnn._selection import SelectionReply, SelectionRequest, class_sums
 from fedneighbors.methods.fedpnn.algorithm import SIGMAS, group_means
-from fedneighbors.tabular._class_moments import PointMomentsReply, class_moments
 from fedneighbors.tabular._ownership import TableParty
-from fedneighbors.tabular._schema import Receipt, SchemaReply, check_n_classes
+from fedneighbors.tabular._schema import (
+    PointMomentsReply,
+    Receipt,
+    SchemaReply,
+    check_n_classes,
+    class_moments,
+)
 
 log = logging.getLogger(__name__)
 

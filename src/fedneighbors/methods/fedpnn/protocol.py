@@ -47,8 +47,14 @@ from fedneighbors.methods.fedpnn.algorithm import (
     majority,
     merge_centers,
 )
-from fedneighbors.tabular._class_moments import PointMomentsReply, covariance_within
-from fedneighbors.tabular._schema import JointSchema, Label, SchemaReply, agree
+from fedneighbors.tabular._schema import (
+    JointSchema,
+    Label,
+    PointMomentsReply,
+    SchemaReply,
+    agree,
+    covariance_within,
+)
 
 _CHOICES: Mapping[str, tuple[Any, ...]] = {
     "normalize": ("quantile", "minmax", None),

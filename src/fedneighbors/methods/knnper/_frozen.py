@@ -43,13 +43,13 @@ from fedneighbors.methods.knnper.protocol import (
     scatter_discriminants,
 )
 from fedneighbors.neural._blueprint import FROZEN
-from fedneighbors.tabular._class_moments import (
+from fedneighbors.tabular._ownership import model_lock
+from fedneighbors.tabular._schema import (
+    Label,
     PointMomentsReply,
     class_moments,
     covariance_within,
 )
-from fedneighbors.tabular._ownership import model_lock
-from fedneighbors.tabular._schema import Label
 
 SHRINKAGE = RIDGE / (1 + RIDGE)
 """Shrinkage of covariances; the ratio of ridge and covariance of a pool's discriminants."""

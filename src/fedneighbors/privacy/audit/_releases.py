@@ -96,7 +96,7 @@ def neighboring_pairs(sensitivity: Sensitivity, n_cells: int) -> list[Pair]:
     return [((base + up).tolist(), (base + down).tolist()) for base in _BASES]
 
 
-class Comparison(NamedTuple):
+class SampleComparison(NamedTuple):
     """Outputs for two inputs that a claim covers, one per row, and their exact values."""
 
     first: Integers
@@ -113,7 +113,7 @@ _OTHER_ORDER = (1, 1, 0, 0)
 ``RUN_ORDER``, the first does not."""
 
 
-def compare_runs(first: Integers, second: Integers, known: Known | None) -> list[Comparison]:
+def compare_runs(first: Integers, second: Integers, known: Known | None) -> list[SampleComparison]:
     """Return the comparisons of runs that alternate in ``RUN_ORDER``.
 
     Parameters
@@ -125,8 +125,8 @@ def compare_runs(first: Integers, second: Integers, known: Known | None) -> list
     """
     equal, unequal = second[1::2] - second[::2], second[::2] - first[::2]
     return [
-        Comparison(first, second, known),
-        Comparison(equal, unequal, _difference(known), "difference of runs in a row: "),
+        SampleComparison(first, second, known),
+        SampleComparison(equal, unequal, _difference(known), "difference of runs in a row: "),
     ]
 
 
@@ -135,13 +135,13 @@ def _difference(known: Known | None) -> Known | None:
 
 
 def certify_comparisons(
-    comparisons: Sequence[Comparison], claim: Guarantee, *, confidence: float
+    comparisons: Sequence[SampleComparison], claim: Guarantee, *, confidence: float
 ) -> Certificate:
     """Certify the largest loss of several comparisons.
 
     Parameters
     ----------
-    comparisons : sequence of Comparison
+    comparisons : sequence of SampleComparison
         Outputs that the claim covers.
     claim : Guarantee
         Claim whose type and delta determine the loss.
@@ -204,7 +204,7 @@ def audit_release(
     return max(verdicts, key=lambda verdict: verdict.loss)
 
 
-def _compare_batches(release: Release, inputs: Integers, n_samples: int) -> list[Comparison]:
+def _compare_batches(release: Release, inputs: Integers, n_samples: int) -> list[SampleComparison]:
     """Run two batches on both inputs; return their comparisons."""
     n_runs = n_samples - n_samples % 8  # both halves of the outputs then are whole blocks of runs
     order, other_order = np.resize(RUN_ORDER, n_runs), np.resize(_OTHER_ORDER, n_runs)
@@ -216,7 +216,9 @@ def _compare_batches(release: Release, inputs: Integers, n_samples: int) -> list
     sides = [np.concatenate([batch[order == x], other[other_order == x]]) for x in (0, 1)]
     change = other - batch
     return [
-        Comparison(sides[0], sides[1], known),
+        SampleComparison(sides[0], sides[1], known),
         in_a_row,
-        Comparison(change[1::4], change[::4], _difference(known), "difference of two batches: "),
+        SampleComparison(
+            change[1::4], change[::4], _difference(known), "difference of two batches: "
+        ),
     ]
