@@ -40,10 +40,14 @@ def square(x):
     return x[:, :5] ** 2
 
 
+def name_of(kind):
+    return getattr(kind, "__name__", kind)
+
+
 KINDS = ["discriminants", "rows", square]
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize("kind", KINDS, ids=name_of)
 def test_the_head_of_clients_is_that_of_pooled_rows(kind):
     model = KNNPerClassifier(representation=kind)
 
@@ -58,7 +62,7 @@ def test_the_head_of_clients_is_that_of_pooled_rows(kind):
         assert split.embed(X)[0].tobytes() == pooled.embed(X)[0].tobytes()
 
 
-@pytest.mark.parametrize("kind", KINDS[1:], ids=str)
+@pytest.mark.parametrize("kind", KINDS[1:], ids=name_of)
 def test_the_regression_of_clients_is_that_of_pooled_rows(kind):
     split = KNNPerRegressor(representation=kind).fit(X, TARGETS, parties=PARTIES)
     pooled = KNNPerRegressor(representation=kind).fit(X, TARGETS)
@@ -178,7 +182,7 @@ def test_frozen_embeddings_work_without_torch():
     assert process.returncode == 0, process.stderr
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize("kind", KINDS, ids=name_of)
 def test_masked_sums_give_the_bits_of_plain_ones(kind):
     plain = KNNPerClassifier(representation=kind).fit(X, Y, parties=PARTIES)
     masked = KNNPerClassifier(representation=kind, sums="masked").fit(X, Y, parties=PARTIES)
@@ -210,7 +214,7 @@ def test_no_client_trains_on_gradients():
     ],
     ids=str,
 )
-@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize("kind", KINDS, ids=name_of)
 def test_every_kind_of_memory_can_be_saved_and_loaded(kind, options, tmp_path):
     model = KNNPerClassifier(representation=kind, **options).fit(X, Y, parties=PARTIES)
     model.save(tmp_path / "m")
