@@ -1,6 +1,7 @@
 """Order and time limits of the trainings."""
 
 import json
+import os
 import select
 import subprocess
 import sys
@@ -68,6 +69,7 @@ class Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
+            env={**os.environ, "OMP_WAIT_POLICY": "PASSIVE"},  # threads that wait do not compute
         )
         assert process.stdin
         assert process.stdout
@@ -138,8 +140,8 @@ class ResultFile:
 class Schedule:
     """Trains candidates on repeated splits within a time budget.
 
-    The first split trains every candidate, each within twice its fair share of the time. Then as
-    many splits follow as the time allows, up to ten; if fewer than three fit, the candidates with
+    The first split trains every candidate, each within a share of the time. Then as many splits
+    follow as the time allows, up to ten; if fewer than three fit, the candidates with
     the lowest scores are dropped.
 
     Parameters
@@ -177,7 +179,10 @@ class Schedule:
         budget = self.deadline - started
         for position, name in enumerate(self.names):
             left = started + _FIRST_SPLIT * budget - time.monotonic()
-            share = 2 * left / (len(self.names) - position + 1)  # up to twice a fair share
+            # a third of the rest for those with which the others are compared, twice a fair share
+            # for the others
+            divisor = 3.0 if name in self.kept else (len(self.names) - position + 1) / 2
+            share = left / divisor
             self._train(worker, name, 0, share, total=len(self.names))
         names = [name for name in self.names if "scores" in self.file.results[name, 0]]
         n_repeats = self._plan(names)

@@ -105,6 +105,8 @@ class Summary:
         elif "alone" in others:
             gain, low, high = self.compare(best.name, "alone")
             text += f"; joining gains {gain:+.3f} over each party alone{_interval(low, high)}"
+        elif "alone" in (candidate.name for candidate in self.candidates):
+            text += "; training alone was not finished"
         if "pooled rows" in others:
             text += f"; pooled rows would give {self._format(self.mean('pooled rows'))}"
         if len(ranking) > 1:
@@ -159,8 +161,8 @@ class Summary:
                 "seconds",
             ),
             rows=tuple(rows),
-            caption="Means over splits. Exchanges and bytes of one training are empty for methods "
-            "that were computed without messages.",
+            caption="Means over splits. Exchanges and bytes of one training are empty if they were "
+            "not counted.",
         )
 
     def _worst_decile(self, name: str) -> float:
