@@ -156,9 +156,9 @@ def test_a_single_class_is_refused(method):
         (
             "FedProxClassifier",
             {"proximal": -1.0},
-            "expected proximal from 0 to 2\\*\\*64, got -1.0",
+            "expected proximal of 0 or more, got -1.0",
         ),
-        ("DittoClassifier", {"proximal": np.nan}, "expected proximal from 0 to 2\\*\\*64, got nan"),
+        ("DittoClassifier", {"proximal": np.nan}, "expected proximal of 0 or more, got nan"),
         ("DittoClassifier", {"tuning_epochs": 0}, "expected tuning_epochs as an integer of 1"),
         ("FedRepClassifier", {"head_epochs": 0}, "expected head_epochs as an integer of 1"),
         ("FedPerClassifier", {"tuning_epochs": -1}, "expected tuning_epochs as an integer of 0"),

@@ -18,6 +18,7 @@ COMMANDS = [
     ["run", "fedknn"],
     ["run", "fedpnn"],
     ["run", "knnper"],
+    ["compare"],
     ["explain"],
     ["predict"],
     ["synthesize"],

@@ -287,7 +287,7 @@ def test_a_worker_is_replaced_after_a_time_out():
     rows = PartyRows(X, Y.astype(np.int64), np.arange(200) % 3)
 
     with _schedule.Worker(rows) as worker:
-        stopped = worker.run(task("pooled rows"), 0.11)
+        stopped = worker.run(task("kNN-Per, pool"), 0.11)
         result = worker.run(task("averaged linear models"), 600)
         late = worker.run(task("alone"), 0.0)
 

@@ -168,7 +168,7 @@ def test_fedpnn_of_three_nodes_equals_one_process_bit_for_bit(shared):
     assert printed.count("3 parties answered") == 7
     assert read_models(shared.folder, "fedpnn") == [expected] * 4
     for party in PARTIES:
-        assert "centers of 5 records or more each" in shared.log(party).read_text()
+        assert "centers of 5 rows or more each" in shared.log(party).read_text()
 
 
 def test_knnper_of_three_nodes_equals_one_process_bit_for_bit(shared):

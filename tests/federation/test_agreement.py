@@ -91,7 +91,8 @@ def test_predict_reads_new_rows_with_gaps(folder, tmp_path):
     new_rows = pd.DataFrame({"dose": [1, None], "ward": [None, "z"], "age": ["", 40]})
     new_rows.to_csv(tmp_path / "new.csv", index=False)
 
-    predict(folder / "bob" / "flynn.model", tmp_path / "new.csv", tmp_path / "out.csv")
+    model = folder / "bob" / "flynn.model"
+    predict(model=model, data=tmp_path / "new.csv", out=tmp_path / "out.csv")
 
     assert len((tmp_path / "out.csv").read_text().splitlines()) == 3
 
@@ -107,7 +108,8 @@ def test_each_method_has_its_own_schema(folder, tmp_path):
 
     for method, fill in (("flynn", float), ("fedpnn", str)):
         out = tmp_path / f"{method}.csv"
-        predict(folder / "bob" / f"{method}.model", tmp_path / "new.csv", out)
+        model = folder / "bob" / f"{method}.model"
+        predict(model=model, data=tmp_path / "new.csv", out=out)
         assert len(out.read_text().splitlines()) == 3
         schema = Schema.load(folder / "bob" / f"{method}.schema.toml")
         assert type(schema.columns[0].missing) is fill

@@ -163,7 +163,7 @@ def test_node_logs_what_its_centers_reveal(folder, caplog):
     with caplog.at_level(logging.INFO, logger="flwr"):
         train(folder, grid)
 
-    lines = [line for line in caplog.messages if "records or more each" in line]
+    lines = [line for line in caplog.messages if "rows or more each" in line]
     assert len(lines) == 3
 
 

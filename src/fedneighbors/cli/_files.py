@@ -105,7 +105,7 @@ def text_options(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def run(**arguments: Any) -> None:
-        given = {name: arguments.pop(name) for name in _TEXT_OPTIONS}
+        given = {name: arguments.pop(name, None) for name in _TEXT_OPTIONS}
         command(**arguments, text_format=_text_format(**given))
 
     params = [param.replace(kind=inspect.Parameter.KEYWORD_ONLY) for param in own] + added

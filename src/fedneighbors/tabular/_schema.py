@@ -382,7 +382,7 @@ QUANTA = 1 << 16
 COORDINATE_LIMIT = 8.0
 """Limit of a coordinate, to which others are clipped: 2**19 steps, whose square is 2**38."""
 
-BLOCK_ROWS = 1 << 14
+CLASS_BLOCK_ROWS = 1 << 14
 """Size of blocks of rows: sums of squares stay below 2**53, exact in float64."""
 
 
@@ -411,12 +411,14 @@ def class_moments(points: Floats, labels: Integers, n_classes: int) -> PointMome
     n_coordinates = points.shape[1]
     sums = np.zeros((n_classes, n_coordinates), np.int64)
     products = np.zeros((n_coordinates, n_coordinates), np.int64)
-    for start in range(0, len(points), BLOCK_ROWS):
-        block = quantize(points[start : start + BLOCK_ROWS])
+    for start in range(0, len(points), CLASS_BLOCK_ROWS):
+        block = quantize(points[start : start + CLASS_BLOCK_ROWS])
         products += (block.T @ block).astype(np.int64)  # exact: below 2**53
-        for label in np.unique(labels[start : start + BLOCK_ROWS]):
+        for label in np.unique(labels[start : start + CLASS_BLOCK_ROWS]):
             sums[label] += (
-                block[labels[start : start + BLOCK_ROWS] == label].sum(axis=0).astype(np.int64)
+                block[labels[start : start + CLASS_BLOCK_ROWS] == label]
+                .sum(axis=0)
+                .astype(np.int64)
             )
     return PointMomentsReply(np.bincount(labels, minlength=n_classes), sums, products)
 

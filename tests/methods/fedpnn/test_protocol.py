@@ -211,7 +211,6 @@ def make_constants(knots, sizes):
     [
         ({"counts": np.array([[4, 0]])}, "fewer than 5 rows"),
         ({"counts": np.array([[5]])}, "counts of 2 classes"),
-        ({"centers": np.zeros((1, 3))}, "centers of 2 dimensions"),
         ({"sigma_index": 20}, "expected sigma_index from -1 to 19, got 20"),
         (
             {"constants": make_constants(np.zeros((2, 1)), np.array([[4], [5]]))},
@@ -223,7 +222,7 @@ def make_constants(knots, sizes):
 )
 def test_invalid_centers_are_rejected(change, words):
     request = CentersRequest(
-        None, "minmax", 1, np.eye(2), (0, 1), None, 2.0, True, 5, "gaussian", True
+        None, "minmax", 1, np.empty((0, 0)), (0, 1), None, 2.0, True, 5, "gaussian", True
     )
     valid = {
         "centers": np.zeros((1, 2)),
@@ -236,6 +235,19 @@ def test_invalid_centers_are_rejected(change, words):
     request.check("p0", CentersReply(**valid))
     with pytest.raises(ValueError, match=words):
         request.check("p0", CentersReply(**(valid | change)))
+
+
+def test_centers_of_other_dimensions_are_rejected():
+    constants = make_constants(np.zeros((2, 1)), np.array([[5], [6]]))
+    scaling = make_scaling("minmax", [constants], min_count=5)
+    request = CentersRequest(
+        scaling, "minmax", 1, np.eye(2), (0, 1), None, 2.0, True, 5, "gaussian", True
+    )
+    others = np.array([[5, 0]]), np.array([False, True]), -1, None
+
+    request.check("p0", CentersReply(np.zeros((1, 2)), *others))
+    with pytest.raises(ValueError, match="centers of 2 dimensions"):
+        request.check("p0", CentersReply(np.zeros((1, 3)), *others))
 
 
 @pytest.mark.parametrize(

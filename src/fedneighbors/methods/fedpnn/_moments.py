@@ -19,7 +19,7 @@ from fedneighbors.methods.fedpnn._scaling import (
     constants_request,
 )
 from fedneighbors.tabular._schema import (
-    BLOCK_ROWS,
+    CLASS_BLOCK_ROWS,
     QUANTA,
     PointMomentsReply,
     check_n_classes,
@@ -97,8 +97,8 @@ def suppress_few_pairs(
         Minimum number of rows that a disclosed number describes.
     """
     n_both, offset_products = np.zeros((2, *moments.products.shape), np.int64)
-    for start in range(0, len(points), BLOCK_ROWS):
-        rows = slice(start, start + BLOCK_ROWS)
+    for start in range(0, len(points), CLASS_BLOCK_ROWS):
+        rows = slice(start, start + CLASS_BLOCK_ROWS)
         block = known[rows].astype(np.float32)  # sums of a block are below 2**24, exact in float32
         n_both += (block.T @ block).astype(np.int64)
         offsets = quantize(points[rows]) - quantize(base)

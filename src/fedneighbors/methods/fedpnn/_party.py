@@ -142,7 +142,9 @@ class CentersRequest:
             raise ValueError("unknown activation or kind of scaling")
         sizes = (self.factor, 1.0 if self.threshold is None else self.threshold)
         if not all(1 / MAX_STRETCH <= size <= MAX_STRETCH for size in sizes):
-            raise ValueError(f"threshold or factor is not a positive number up to {MAX_STRETCH:g}")
+            raise ValueError(
+                f"expected thresholds and factor from {1 / MAX_STRETCH:g} to {MAX_STRETCH:g}"
+            )
 
     @property
     def quoted(self) -> Mapping[str, ScalingReply] | None:

@@ -100,8 +100,7 @@ def model_inputs(
         return (table - center) / scale if len(center) else table
     from fedneighbors.neural._blueprint import as_tensor
 
-    inputs = as_tensor(x, center, scale, model)
-    return inputs.clamp(-MAX_VALUE, MAX_VALUE) if inputs.is_floating_point() else inputs
+    return as_tensor(x, center, scale, model)
 
 
 def shared_outputs(
@@ -337,6 +336,8 @@ class KNNPerParty(TableParty):
             self._check_outputs(len(self._classes) or values.shape[1])
             with np.errstate(over="ignore"):  # a refusal would reveal that a row has a large value
                 self.x = model_inputs(self._x, request.center, request.scale, self.network)
+            if not isinstance(self.network, FrozenModel) and self.x.is_floating_point():
+                self.x = self.x.clamp(-MAX_VALUE, MAX_VALUE)
         return reply
 
     def _column_moments(self) -> Message:
