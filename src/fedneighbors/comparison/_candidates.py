@@ -25,7 +25,7 @@ MIN_TUNING_ROWS = 20
 
 @dataclass(frozen=True)
 class Trial:
-    """Trial rows, test rows and the task.
+    """Training rows, test rows and the task.
 
     Parameters
     ----------
@@ -59,15 +59,15 @@ class Trial:
 
 @dataclass(frozen=True)
 class Predictions:
-    """Predictions for the test rows, and the exchanges of their trial.
+    """Predictions for the test rows, and the exchanges of the training.
 
     Parameters
     ----------
     values : float64 array
         Class probabilities of shape (n_rows, n_classes), or numbers of shape (n_rows,).
     n_exchanges, n_bytes : int or None
-        Exchanges of the training and bytes of their messages, over all parties; None if the
-        method was computed without messages.
+        Exchanges of the training and bytes of their messages, over all parties; None if they were
+        not counted.
     """
 
     values: Floats

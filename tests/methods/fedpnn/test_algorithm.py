@@ -293,8 +293,8 @@ def test_advice_counts_distinct_rows():
         ),
         ({"server_threshold": 1e3}, "server_threshold=1000 leaves a single center of each"),
         ({"server_threshold": 1e-9}, "server_threshold=1e-09 leaves as many centers as"),
-        ({"client_threshold": 1e-80}, "client_threshold=.* leaves as many centers as"),
-        ({"client_threshold": 1e80}, "leaves a single center"),
+        ({"client_threshold": 1e-320}, "client_threshold=.* leaves as many centers as"),
+        ({"client_threshold": 1e300}, "leaves a single center"),
     ],
 )
 def test_extreme_thresholds_warn_and_still_train(settings, words):
@@ -302,12 +302,6 @@ def test_extreme_thresholds_warn_and_still_train(settings, words):
         classifier = FedPNNClassifier(**settings).fit(X, Y, parties=OWNERS)
 
     assert np.isfinite(classifier.predict_proba(X)).all()
-
-
-@pytest.mark.parametrize("threshold", [1e-320, 1e300])
-def test_thresholds_whose_squares_overflow_are_refused(threshold):
-    with pytest.raises(ValueError, match=r"thresholds and factor from 1e-80 to 1e\+80"):
-        FedPNNClassifier(client_threshold=threshold).fit(X, Y, parties=OWNERS)
 
 
 def test_suitable_and_automatic_thresholds_do_not_warn():

@@ -140,11 +140,12 @@ class CentersRequest:
         check_n_classes(len(self.classes))
         if self.activation not in ACTIVATIONS or self.scaling_kind not in SCALING_KINDS:
             raise ValueError("unknown activation or kind of scaling")
-        sizes = (self.factor, 1.0 if self.threshold is None else self.threshold)
-        if not all(1 / MAX_STRETCH <= size <= MAX_STRETCH for size in sizes):
+        if not 1 / MAX_STRETCH <= self.factor <= MAX_STRETCH:
             raise ValueError(
-                f"expected thresholds and factor from {1 / MAX_STRETCH:g} to {MAX_STRETCH:g}"
+                f"expected factor from {1 / MAX_STRETCH:g} to {MAX_STRETCH:g}, got {self.factor!r}"
             )
+        if self.threshold is not None and not 0 < self.threshold < np.inf:
+            raise ValueError(f"expected a threshold above 0, got {self.threshold!r}")
 
     @property
     def quoted(self) -> Mapping[str, ScalingReply] | None:
