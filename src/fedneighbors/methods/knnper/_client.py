@@ -332,8 +332,9 @@ class KNNPerParty(TableParty):
             request, self._y, lambda flag: self.training_rows(without_held_out=flag)
         )
         if values is not None:
-            self._classes, self._labels = getattr(request, "classes", ()), values
-            self._check_outputs(len(self._classes) or values.shape[1])
+            classes = getattr(request, "classes", ())
+            self._check_outputs(len(classes) or values.shape[1])
+            self._classes, self._labels = classes, values
             with np.errstate(over="ignore"):  # a refusal would reveal that a row has a large value
                 self.x = model_inputs(self._x, request.center, request.scale, self.network)
             if not isinstance(self.network, FrozenModel) and self.x.is_floating_point():
