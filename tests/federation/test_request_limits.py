@@ -19,7 +19,7 @@ from fedneighbors.methods.fedknn.protocol import (
     NearestRequest,
     RangeCountRequest,
 )
-from fedneighbors.methods.fedpnn._moments import PointMomentsRequest
+from fedneighbors.methods.fedpnn._scaling import PointMomentsRequest
 from fedneighbors.methods.fedpnn._party import CentersRequest, FedPNNParty
 from fedneighbors.methods.fedpnn._scaling import (
     MAX_COORDINATES,

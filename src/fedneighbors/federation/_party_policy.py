@@ -35,10 +35,11 @@ def remember(store: MaskStore, topic: str, content: bytes, *, refusal: str) -> N
 class SingleUseParty:
     """Wrapper that answers each single-use request class for one request and one table.
 
-    A request whose reply contains that of another request has the latter in its attribute
-    ``implied``, and counts as both. The minimum number of rows behind a reply, ``min_count``, is
-    the same in all requests, because the difference of replies with two minimums describes fewer
-    rows. A request that the wrapped party refuses does not count.
+    A request whose reply depends on that of another request has the latter in its attribute
+    ``implied``, and counts as both. Of the request classes in its attribute ``excluded``, none is
+    answered before or after it. The minimum number of rows behind a reply, ``min_count``, is the
+    same in all requests, because the difference of replies with two minimums describes fewer rows.
+    A request that the wrapped party refuses does not count.
 
     Parameters
     ----------
@@ -79,6 +80,9 @@ class SingleUseParty:
         refusal = "another request of this kind was answered before"
         for each in (request, *getattr(request, "implied", ())):
             yield type(each).__name__, hashlib.sha256(encode(each)).digest(), refusal + _REMEDY
+        refusal = "a request that this one excludes was answered before"
+        for excluded in getattr(request, "excluded", ()):
+            yield excluded.__name__, b"none", refusal + _REMEDY
 
 
 def is_single_use(request_class: type[Any]) -> bool:

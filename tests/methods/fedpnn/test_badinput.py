@@ -15,9 +15,9 @@ from fedneighbors.errors import FedneighborsError, PartyRefused, ProtocolError, 
 from fedneighbors.federation._inprocess import run
 from fedneighbors.federation._messages import decode, encode
 from fedneighbors.federation._roles import Refused, serve
-from fedneighbors.methods.fedpnn._moments import PointMomentsRequest
 from fedneighbors.methods.fedpnn._party import CentersReply, CentersRequest, FedPNNParty
 from fedneighbors.methods.fedpnn._scaling import (
+    PointMomentsRequest,
     ScalingReply,
     ScalingRequest,
 )
