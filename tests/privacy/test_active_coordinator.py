@@ -381,6 +381,8 @@ def mask_columns_of_sums(party, x, y):
             present &= (y != label) | (n_present >= MIN_COUNT)
         cells = np.where(present[:, None], x[:, columns], np.nan)
         scaled = scaling.apply(cells)[:, j]
+        if np.ptp(scaled) == 0.0:
+            continue  # the means say nothing, and equal the value of missing cells
         groups = reconstruct_groups(x[:, column], present, y, constants, j)
         fill = scaling.empty_point()[j]
         blocks = reconstruct_blocks(points[:, j], scaled, present, party.clusters, fill)
