@@ -82,7 +82,8 @@ class SingleUseParty:
         """Yield topics to remember, their contents, and the refusals of other contents."""
         refusal = "requests about another table were answered before"
         if not is_single_use(type(request)):
-            yield f"table-{self._run}", self._party.table_digest, refusal + _REMEDY
+            topic = f"{type(self._party).__name__}-{self._run}"
+            yield topic, self._party.table_digest, refusal + _REMEDY
             return
         yield "table", self._party.table_digest, refusal + _REMEDY
         if hasattr(request, "min_count"):
