@@ -10,6 +10,7 @@ Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
 Singles = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]
+Booleans = npt.NDArray[np.bool_]
 
 Progress = Callable[[int, int, str], None]
 """Called with the steps done, the total steps and a description of the current step."""

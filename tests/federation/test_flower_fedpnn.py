@@ -203,7 +203,7 @@ def test_every_setting_can_be_set():
         "frame": "local",
         "classwise": False,
         "metric": "none",
-        "min-count": 7,
+        "min-count": 1,
         "sigma": 1,
         "activation": "cauchy",
         "factor": 1.0,

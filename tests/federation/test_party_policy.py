@@ -15,6 +15,8 @@ from fedneighbors.methods.fedpnn._party import CentersRequest, FedPNNParty, FedP
 from fedneighbors.methods.fedpnn._scaling import ScalingRequest, make_scaling
 from fedneighbors.methods.fedpnn._selection import SelectionRequest
 from fedneighbors.methods.fedpnn.protocol import FedPNNSettings, coordinate
+from fedneighbors.methods.flynn.protocol import FlyNNParty, MomentsRequest
+from fedneighbors.methods.knnper.flower_app import NodeParty, OpeningRequest
 from tests.federation.masked_parties import (
     SingleUseRequest,
     ValuesRequest,
@@ -59,14 +61,15 @@ def test_single_use_sum_refuses_another_request():
     run_masked_sum(Wire(masked), roster, request=ValuesRequest(page=1))
 
 
-def test_single_use_sum_refuses_a_changed_table():
+@pytest.mark.parametrize("request_class", [ValuesRequest, SingleUseRequest])
+def test_sum_refuses_a_changed_table(request_class):
     parties = make_parties(4)
     masked, roster = enroll(parties)
-    run_masked_sum(Wire(masked), roster, request=SingleUseRequest())
+    run_masked_sum(Wire(masked), roster, request=request_class())
     parties[2].items = parties[2].items + 1
 
     with pytest.raises(AggregationError, match=r"'p2': .*another sum of this kind was unmasked"):
-        run_masked_sum(Wire(masked), roster, request=SingleUseRequest())
+        run_masked_sum(Wire(masked), roster, request=request_class())
 
 
 def test_sum_without_noise_over_a_minority_is_refused():
@@ -123,6 +126,14 @@ REQUESTS = {
     "centers after constants": (ScalingRequest(11, 5), centers_request()),
     "constants after centers": (centers_request(), ScalingRequest(11, 5)),
     "columns after centers": (centers_request(), ScalingRequest(10, 5, np.array([0]))),
+    "sums with clusters of several classes": (
+        SelectionRequest((0, 1), 3, 5),
+        centers_request(classwise=False),
+    ),
+    "clusters of several classes with sums": (
+        centers_request(classwise=False),
+        SelectionRequest((0, 1), 3, 5),
+    ),
 }
 
 
@@ -131,7 +142,7 @@ def test_second_request_of_a_kind_is_refused(first, other, tmp_path):
     reply = single_use_party(FolderStore(tmp_path)).answer(first)
 
     restarted = single_use_party(FolderStore(tmp_path))
-    with pytest.raises(Refused, match="another"):
+    with pytest.raises(Refused, match=r"another|excludes"):
         restarted.answer(other)
 
     assert restarted.answer(first) == reply
@@ -173,6 +184,26 @@ def test_changed_table_is_refused(tmp_path):
 
     with pytest.raises(Refused, match="about another table"):
         single_use_party(FolderStore(tmp_path), seed=1).answer(ScalingRequest(10, 5))
+
+
+@pytest.mark.parametrize(
+    ("make", "request_"),
+    [
+        (FlyNNParty, MomentsRequest(with_columns=True)),
+        (NodeParty, OpeningRequest()),
+    ],
+)
+def test_run_is_answered_about_one_table(make, request_, tmp_path):
+    def start(run, seed):
+        party = make("p0", *make_table(seed), model_path=tmp_path / "model")
+        return SingleUseParty(party, store=FolderStore(tmp_path / "answers"), run=run)
+
+    reply = start("1", seed=0).answer(request_)
+
+    with pytest.raises(Refused, match=r"another table were answered before; delete the folder"):
+        start("1", seed=1).answer(request_)
+    assert start("1", seed=0).answer(request_) == reply
+    start("2", seed=1).answer(request_)
 
 
 def fedpnn_parties(n=3):

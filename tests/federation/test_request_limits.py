@@ -19,11 +19,11 @@ from fedneighbors.methods.fedknn.protocol import (
     NearestRequest,
     RangeCountRequest,
 )
-from fedneighbors.methods.fedpnn._moments import PointMomentsRequest
 from fedneighbors.methods.fedpnn._party import CentersRequest, FedPNNParty
 from fedneighbors.methods.fedpnn._scaling import (
     MAX_COORDINATES,
     MAX_KNOTS,
+    PointMomentsRequest,
     ScalingRequest,
     TableScaling,
 )

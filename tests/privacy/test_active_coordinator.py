@@ -4,9 +4,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+from scipy.special import ndtr
 
-from fedneighbors.errors import PartyRefused
+from fedneighbors.errors import DataError, PartyRefused
 from fedneighbors.federation import _masked_party
+from fedneighbors.federation._inprocess import run as run_in_process
 from fedneighbors.federation._loop import FrameTransport, run_rounds, total
 from fedneighbors.federation._masked_party import MaskedParty
 from fedneighbors.federation._masked_sums import MaskedSums
@@ -14,12 +17,21 @@ from fedneighbors.federation._messages import decode, encode
 from fedneighbors.federation._party_policy import SingleUseParty
 from fedneighbors.federation._roles import Refusal, serve
 from fedneighbors.federation._stores import MemoryStore
-from fedneighbors.methods.fedpnn._moments import PointMomentsRequest
+from fedneighbors.methods.fedpnn import _party, _scaling, _suppression
+from fedneighbors.methods.fedpnn._model import release_centers
 from fedneighbors.methods.fedpnn._party import CentersRequest, FedPNNParty
-from fedneighbors.methods.fedpnn._scaling import ScalingRequest, TableScaling, make_scaling
+from fedneighbors.methods.fedpnn._scaling import (
+    MAX_SCORE,
+    PointMomentsRequest,
+    ScalingRequest,
+    TableScaling,
+    make_scaling,
+)
 from fedneighbors.methods.fedpnn._selection import SelectionRequest
+from fedneighbors.methods.fedpnn.protocol import FedPNNSettings, coordinate
 from fedneighbors.secure_sum._keys import Identity, Roster
 from fedneighbors.tabular._schema import QUANTA
+from tests.naive import cuts as naive
 
 MIN_COUNT = 5
 
@@ -126,16 +138,16 @@ def subtract_prefixes_of_centers(party, n_features):
 
 
 def narrow_frame(low, width, n_features):
-    """Return a scaling to 0 and 1 at the ends of a narrow range."""
-    spans = np.tile([low, low + width], (n_features, 1))
-    no_columns, zeros = np.zeros(0, np.int64), np.zeros(n_features)
-    return TableScaling("minmax", spans, np.zeros((n_features, 0)), zeros, no_columns, no_columns)
+    """Return a scaling that maps a narrow range to all scores, and all other values to the ends."""
+    ends, ranks = (np.tile(pair, (n_features, 1)) for pair in ([low, low + width], [0.0, 1.0]))
+    no_columns = np.zeros(0, np.int64)
+    return TableScaling("quantile", ends, ranks, np.zeros(n_features), no_columns, no_columns)
 
 
 def invert_sums(sums, low, width):
-    """Return the values of single rows, if all others are -8 or 8 in the scaling."""
-    fractions = sums / QUANTA % 8
-    return [*(low + width * fractions), *(low + width * (fractions - 8))]
+    """Return the values of single rows, if all others are at the ends of the scores."""
+    scores = sums / QUANTA % MAX_SCORE
+    return [*(low + width * ndtr(scores)), *(low + width * ndtr(scores - MAX_SCORE))]
 
 
 def narrow_frames(party, n_features):
@@ -186,7 +198,7 @@ def sum_over(parties, roster, request):
 def narrow_frames_of_sums(parties, roster):
     """Recover values of the first party from masked sums of moments.
 
-    The values of the other parties are far away, so that they add multiples of 8.
+    The values of the other parties are far away, so that they add multiples of ``MAX_SCORE``.
     """
     first = ScalingRequest(10, MIN_COUNT)
     constants = {party.name: ask(party, first) for party in parties}
@@ -267,16 +279,188 @@ def subtract_centers(parties, x):
     )
 
 
-def test_constants_and_centers_of_one_column_can_differ_in_a_row():
-    """Show the documented limit: each reply describes many rows, their difference may not."""
+def leave_parts_apart(parts, kinds, others, positions, *, min_count):
+    """Return the parts as they are: the rule for small differences, turned off."""
+    return np.arange(len(positions))
+
+
+def turn_off_joins(monkeypatch):
+    for module in (_scaling, _suppression):
+        monkeypatch.setattr(module, "join_parts", leave_parts_apart)
+
+
+def count_differences(n_seeds=5):
+    """Return the number of cells that differences of constants and centers recover."""
     recovered = 0
-    for seed in range(5):
+    for seed in range(n_seeds):
         tables = [make_table(3 * seed + k, n_features=1) for k in range(3)]
         x = tables[0][0]
         values = subtract_centers(guarded_parties(*tables)[0], x)
         recovered += int(np.isclose(np.abs(x), values, rtol=0, atol=1e-6).any(axis=0).sum())
+    return recovered
 
-    assert recovered >= 1
+
+def test_constants_and_centers_of_one_column_differ_in_no_row():
+    assert count_differences(n_seeds=20) == 0
+
+
+def test_constants_and_centers_differ_in_a_row_without_joined_parts(monkeypatch):
+    turn_off_joins(monkeypatch)
+
+    assert count_differences() >= 1
+
+
+class RecordingParty(FedPNNParty):
+    """Party that records its requests, its replies, and the clusters of its rows."""
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        self.replies = {}
+
+    def answer(self, request):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(_party, "release_centers", self.release_centers)
+            self.replies[type(request)] = request, super().answer(request)
+        return self.replies[type(request)][1]
+
+    def release_centers(self, *arguments, **options):
+        released = release_centers(*arguments, **options)
+        self.clusters = released.rows
+        return released
+
+
+def draw_run(seed):
+    """Train on random small tables with gaps and ties; return the first party and its table."""
+    rng = np.random.default_rng(seed)
+    normalize = ["quantile", "minmax", None][seed % 3]
+    metric = "supervised" if normalize and rng.random() < 0.7 else None
+    config = FedPNNSettings(
+        normalize=normalize,
+        metric=metric,
+        frame="global" if metric or rng.random() < 0.5 else "local",
+        classwise=bool(rng.random() < 0.7),
+        n_features_to_select=1 if rng.random() < 0.3 else None,
+        n_knots=int(rng.choice([3, 6, 100])),
+    )
+    tables = []
+    for n_rows in (rng.integers(12, 40), 20):
+        y = rng.integers(0, rng.integers(2, 4), n_rows)
+        x = rng.normal(size=(n_rows, 2)) + rng.choice([0.0, 3.0]) * y[:, None]
+        x[:, 0] = x[:, 0].round(rng.integers(0, 3))
+        x[rng.random(x.shape) < rng.choice([0.0, 0.1, 0.4])] = np.nan
+        tables.append((x, y))
+    parties = [RecordingParty(f"p{k}", *table) for k, table in enumerate(tables)]
+    try:
+        run_in_process(coordinate(config), parties)
+    except DataError:  # too few rows of two classes
+        return None, None, None
+    return parties[0], *tables[0]
+
+
+def mask_columns_of_sums(party, x, y):
+    """Yield the masks of rows in each sum of a column, and the partitions that they form.
+
+    The masks are reconstructed from the replies: each one explains a number that was sent.
+    """
+    request, centers = party.replies[CentersRequest]
+    constants, scaling = centers.constants, request.scaling
+    if scaling is None:
+        scaling = make_scaling(request.scaling_kind, [constants], min_count=MIN_COUNT)
+    else:
+        constants = party.replies[ScalingRequest][1]
+    frequent = np.bincount(y)[y] >= MIN_COUNT
+    x, y = x[frequent], y[frequent]
+    columns = np.arange(x.shape[1]) if request.columns is None else request.columns
+    points = centers.centers
+    if len(request.linear_map):
+        points = points @ np.linalg.inv(request.linear_map)
+    for j, column in enumerate(columns):
+        present = ~np.isnan(x[:, column])
+        for label in np.unique(y):
+            n_present = (present & (y == label)).sum()
+            present &= (y != label) | (n_present >= MIN_COUNT)
+        cells = np.where(present[:, None], x[:, columns], np.nan)
+        scaled = scaling.apply(cells)[:, j]
+        if np.ptp(scaled) == 0.0:
+            continue  # the means say nothing, and equal the value of missing cells
+        groups = reconstruct_groups(x[:, column], present, y, constants, j)
+        fill = scaling.empty_point()[j]
+        blocks = reconstruct_blocks(points[:, j], scaled, present, party.clusters, fill)
+        has_class_sums = bool({PointMomentsRequest, SelectionRequest} & set(party.replies))
+        classes = y if has_class_sums else np.zeros_like(y)
+        if PointMomentsRequest in party.replies:
+            positions = np.searchsorted(request.classes, np.unique(y))
+            moments = party.replies[PointMomentsRequest][1].sums[positions, j]
+            means = np.array([scaled[y == label].mean() for label in np.unique(y)])
+            expected = np.bincount(y)[np.unique(y)] * means.clip(-8.0, 8.0)
+            assert_allclose(moments / QUANTA, expected, rtol=0, atol=len(x) / QUANTA)
+        sums = [groups == group for group in range(groups.max() + 1)]
+        sums += [blocks == block for block in range(blocks.max() + 1)]
+        sums += [present & (classes == label) for label in np.unique(classes)]
+        second = list(zip(classes[present].tolist(), blocks[present].tolist(), strict=True))
+        yield [part[present].astype(int).tolist() for part in sums], groups[present], second
+
+
+def reconstruct_groups(values, present, y, constants, j):
+    """Return the group of each cell, -1 for none, checked against the means that were sent."""
+    groups = np.full(len(values), -1)
+    n_missing = [(~present & (y == label)).sum() for label in np.unique(y)]
+    sizes = constants.sizes[j][constants.sizes[j] > 0].copy()
+    if not len(sizes):
+        return groups
+    sizes[0] -= sum(n for n in n_missing if n < MIN_COUNT)
+    order = np.argsort(np.where(present, values, np.nan), kind="stable")[: present.sum()]
+    groups[order] = np.repeat(np.arange(len(sizes)), sizes)
+    means = [values[groups == group].mean() for group in range(len(sizes))]
+    assert_allclose(constants.knots[j, : len(sizes)], means, rtol=1e-9, atol=1e-12)
+    return groups
+
+
+def reconstruct_blocks(sent, scaled, present, clusters, fill):
+    """Return the set of clusters of each cell whose mean was sent, -1 for none."""
+    blocks, n_blocks = np.full(len(scaled), -1), 0
+    for cluster, coordinate_sent in enumerate(sent):
+        alike = np.flatnonzero(np.isclose(sent, coordinate_sent, rtol=0, atol=1e-9))
+        for rows in (clusters == cluster, np.isin(clusters, alike)):
+            explains = np.isclose(scaled[rows].mean(), coordinate_sent, rtol=0, atol=1e-9)
+            if explains and (blocks[rows & present] == -1).all():
+                blocks[rows & present], n_blocks = n_blocks, n_blocks + 1
+                break
+            if explains and blocks[rows & present].min() >= 0:
+                break  # clusters that share this mean came before
+        else:
+            assert coordinate_sent == pytest.approx(fill, abs=1e-9)
+    return np.unique(blocks, return_inverse=True)[1] - (blocks == -1).any()
+
+
+def count_isolated(seeds):
+    """Return the cells that linear combinations of replies isolate, and columns with few cells."""
+    n_runs = n_isolated = n_small = 0
+    for seed in seeds:
+        party, x, y = draw_run(seed)
+        if party is None:
+            continue
+        n_runs += 1
+        for sums, groups, second in mask_columns_of_sums(party, x, y):
+            n_isolated += len(naive.isolated_cells(sums))
+            n_small += 0 < naive.smallest_difference(groups.tolist(), second) < MIN_COUNT
+    return n_runs, n_isolated, n_small
+
+
+def test_no_combination_of_the_replies_of_a_run_describes_few_cells():
+    n_runs, n_isolated, n_small = count_isolated(range(210))
+
+    assert n_runs >= 200
+    assert (n_isolated, n_small) == (0, 0)
+
+
+def test_combinations_isolate_cells_without_joined_parts(monkeypatch):
+    turn_off_joins(monkeypatch)
+
+    _, n_isolated, n_small = count_isolated(range(40))
+
+    assert n_isolated > 0
+    assert n_small > 0
 
 
 min_counts = st.integers(MIN_COUNT, MIN_COUNT + 3)

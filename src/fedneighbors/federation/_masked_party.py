@@ -414,22 +414,24 @@ class MaskedParty:
         return held
 
     def _remember_sum(self, opening: OpenSum, survivors: tuple[str, ...]) -> None:
-        """Refuse to unmask a second sum of one request over other parties.
+        """Refuse to unmask a second sum of one request over other parties or another table.
 
-        Without noise, the difference of the sums would be the part of one party. For a single-use
-        request class the request and the table are the same in all sums, too.
+        Without noise, the difference of the sums would be the part of one party, or of the changed
+        rows. For a single-use request class the request is the same in all sums, too.
         """
         request_class = self._find_request(opening.request_name)
         if getattr(request_class, "noised", False):
             return
         request, names = opening.request_digest, digest("parties of a sum", survivors)
+        table = self._party.table_digest  # type: ignore[attr-defined]
         reason = "another sum of this kind was unmasked before"
         refusal = f"{MASKED_SUM_PREFIX}{reason}; delete policy.* in mask-state to allow it"
         if hasattr(request_class, "single_use"):
-            content = digest("single use", request, names, self._party.table_digest)  # type: ignore[attr-defined]
+            content = digest("single use", request, names, table)
             remember(self._store, opening.request_name, content, refusal=refusal)
         else:
-            remember(self._store, request.hex(), names, refusal=refusal)
+            content = digest("sum over a table", names, table)
+            remember(self._store, request.hex(), content, refusal=refusal)
 
     def _unmask(self, request: Unmask) -> Revealed:
         frame = self._state.take(request, "unmask", lambda: encode(self._reveal_shares(request)))

@@ -4,7 +4,8 @@ Answers to two different requests about the same rows, or to one request about t
 table, disclose the rows in which they differ, even if every number describes many rows. A party
 therefore answers a *single-use* request class once: the same request gets the same reply, another
 one is refused, also after a restart. The class declares ``single_use = "always"``, or
-``single_use = "masked"`` if its reply is protected only in masked sums.
+``single_use = "masked"`` if its reply is protected only in masked sums. All requests of one run are
+answered about one table.
 
 A request that follows from earlier replies *quotes* them: the parties sign these replies, and each
 party checks the signatures and recomputes the request.
@@ -33,12 +34,17 @@ def remember(store: MaskStore, topic: str, content: bytes, *, refusal: str) -> N
 
 
 class SingleUseParty:
-    """Wrapper that answers each single-use request class for one request and one table.
+    """Wrapper that answers a run about one table, and single-use request classes only once.
 
-    A request whose reply contains that of another request has the latter in its attribute
-    ``implied``, and counts as both. The minimum number of rows behind a reply, ``min_count``, is
-    the same in all requests, because the difference of replies with two minimums describes fewer
-    rows. A request that the wrapped party refuses does not count.
+    A single-use request class is answered for one request and one table in all runs; all other
+    requests of one run are answered about one table, because the difference of two replies to one
+    request describes the rows in which the tables differ.
+
+    A request whose reply depends on that of another request has the latter in its attribute
+    ``implied``, and counts as both. Of the request classes in its attribute ``excluded``, none is
+    answered before or after it. The minimum number of rows behind a reply, ``min_count``, is the
+    same in all requests, because the difference of replies with two minimums describes fewer rows.
+    A request that the wrapped party refuses does not count.
 
     Parameters
     ----------
@@ -47,20 +53,23 @@ class SingleUseParty:
     store : MaskStore
         Memory of the answered requests. Erase it only to accept that the coordinator can compare
         new answers with the earlier ones.
+    run : str
+        Name of the run.
     """
 
-    def __init__(self, party: Any, *, store: MaskStore) -> None:
+    def __init__(self, party: Any, *, store: MaskStore, run: str = "") -> None:
         self.name = party.name
         self.accepts = party.accepts
         self._party = party
         self._store = store
+        self._run = run
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._party, name)
 
     def answer(self, request: Message) -> Message:
         """Return the reply to a request, or raise :class:`~fedneighbors.federation.Refused`."""
-        entries = tuple(self._entries(request)) if is_single_use(type(request)) else ()
+        entries = tuple(self._entries(request))
         for topic, content, refusal in entries:
             if self._store.get(POLICY, topic) not in (None, content):
                 raise Refused(refusal)
@@ -72,6 +81,10 @@ class SingleUseParty:
     def _entries(self, request: Any) -> Iterator[tuple[str, bytes, str]]:
         """Yield topics to remember, their contents, and the refusals of other contents."""
         refusal = "requests about another table were answered before"
+        if not is_single_use(type(request)):
+            topic = f"{type(self._party).__name__}-{self._run}"
+            yield topic, self._party.table_digest, refusal + _REMEDY
+            return
         yield "table", self._party.table_digest, refusal + _REMEDY
         if hasattr(request, "min_count"):
             refusal = "requests with another min_count were answered before"
@@ -79,6 +92,9 @@ class SingleUseParty:
         refusal = "another request of this kind was answered before"
         for each in (request, *getattr(request, "implied", ())):
             yield type(each).__name__, hashlib.sha256(encode(each)).digest(), refusal + _REMEDY
+        refusal = "a request that this one excludes was answered before"
+        for excluded in getattr(request, "excluded", ()):
+            yield excluded.__name__, b"none", refusal + _REMEDY
 
 
 def is_single_use(request_class: type[Any]) -> bool:

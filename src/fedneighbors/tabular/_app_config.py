@@ -21,7 +21,7 @@ from fedneighbors.datasets._table import Table, missing_cells
 from fedneighbors.errors import DataError, LedgerError, MissingDataError, MissingExtraError
 from fedneighbors.federation._flower import RUN_KEY, Config, client_app, server_app
 from fedneighbors.federation._loop import Coordinator, Outcome
-from fedneighbors.federation._party_policy import SingleUseParty, is_single_use
+from fedneighbors.federation._party_policy import SingleUseParty
 from fedneighbors.federation._roles import Party, Refused
 from fedneighbors.federation._stores import FolderStore
 from fedneighbors.privacy._policy import Privacy, privacy_from
@@ -118,7 +118,7 @@ def table_apps(
         privacy = _party_privacy(node) if make_private else None
         table, draft = party_table(node, method, keep_missing=keep_missing)
         if make_private is None or privacy is None:
-            limited = _limit_requests(make_party(table, node), node)
+            limited = _limit_requests(make_party(table, node), node, run=table["run"])
             path = None if node.get("schema") else table["model_path"].with_suffix(SCHEMA_SUFFIX)
             return AgreeingParty(limited, draft=draft, path=path, run=table["run"])
         return make_private({**table, "privacy": privacy, **account(node)}, node)
@@ -162,12 +162,15 @@ def _without_fill(column: Column, table: Table) -> Column:
     return replace(column, missing="drop")
 
 
-def _limit_requests(party: Party, node: Config) -> Party:
-    """Return a party that answers single-use requests once, also after restarts."""
-    if any(is_single_use(request) for request in party.accepts):
-        folder = Path(node_value(node, "model-folder"), "answers")
-        return SingleUseParty(party, store=FolderStore(folder))
-    return party
+def _limit_requests(party: Party, node: Config, *, run: str) -> Party:
+    """Return a party that answers a run about one table, also after restarts.
+
+    Under a budget the ledger limits requests.
+    """
+    if node.get("epsilon"):
+        return party
+    folder = Path(node_value(node, "model-folder"), "answers")
+    return SingleUseParty(party, store=FolderStore(folder), run=run)
 
 
 def typed_value(config: Mapping[str, Any], key: str, *kinds: type) -> Any:

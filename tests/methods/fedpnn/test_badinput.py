@@ -15,9 +15,9 @@ from fedneighbors.errors import FedneighborsError, PartyRefused, ProtocolError, 
 from fedneighbors.federation._inprocess import run
 from fedneighbors.federation._messages import decode, encode
 from fedneighbors.federation._roles import Refused, serve
-from fedneighbors.methods.fedpnn._moments import PointMomentsRequest
 from fedneighbors.methods.fedpnn._party import CentersReply, CentersRequest, FedPNNParty
 from fedneighbors.methods.fedpnn._scaling import (
+    PointMomentsRequest,
     ScalingReply,
     ScalingRequest,
 )
@@ -197,10 +197,15 @@ class UncheckedParty:
         lambda: CentersRequest(
             None, "minmax", 9, np.full((2, 2), np.inf), (0,), None, 2.0, True, 5, "gaussian", True
         ),
+        lambda: CentersRequest(
+            None, "minmax", 9, np.zeros((0, 0)), (0,), None, 2.0, True, 5, "gaussian", False
+        ),
     ],
 )
-def test_requests_with_invalid_columns_or_metrics_raise(make):
-    with pytest.raises(ValueError, match=r"must be ascending|not a matrix of finite numbers"):
+def test_requests_with_invalid_fields_raise(make):
+    with pytest.raises(
+        ValueError, match=r"must be ascending|not a matrix of finite numbers|need min_count=1"
+    ):
         make()
 
 

@@ -7,22 +7,26 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.testing import assert_allclose
 
 from fedneighbors import FedPNNClassifier
 from fedneighbors.errors import DataError
 from fedneighbors.federation._inprocess import run
 from fedneighbors.federation._messages import encode
 from fedneighbors.methods.fedpnn._model import release_centers
-from fedneighbors.methods.fedpnn._moments import PointMomentsRequest, suppress_few_pairs
 from fedneighbors.methods.fedpnn._party import CentersReply, CentersRequest, FedPNNParty
 from fedneighbors.methods.fedpnn._scaling import (
+    PointMomentsRequest,
     ScalingReply,
     column_constants,
     make_scaling,
+)
+from fedneighbors.methods.fedpnn._selection import SelectionReply, class_sums
+from fedneighbors.methods.fedpnn._suppression import (
     suppress_few_cells,
     suppress_few_indicators,
+    suppress_few_pairs,
 )
-from fedneighbors.methods.fedpnn._selection import SelectionReply, mask_omitted_cells
 from fedneighbors.methods.fedpnn.algorithm import (
     CENTERS_PER_ROOT,
     choose_threshold,
@@ -382,34 +386,22 @@ def test_centers_do_not_disclose_cells_of_few_records():
     assert reply.centers[:, 2].tolist() == [1.0] * 5  # disclosed as missing in all of them
 
 
-@given(st.integers(0, 10_000), st.integers(1, 6), st.floats(0, 1))
-def test_cells_are_omitted_in_order_if_few_are_missing(seed, min_count, missing_rate):
-    missing = np.random.default_rng(seed).random((12, 5)) < missing_rate
+@given(st.integers(0, 10_000), st.integers(1, 6), st.floats(0, 0.5), st.integers(6, 30))
+def test_selection_sums_are_multiples_of_class_sums(seed, min_count, missing_rate, n_rows):
+    rng = np.random.default_rng(seed)
+    x = np.where(rng.random((n_rows, 5)) < missing_rate, np.nan, 1.0 + rng.random((n_rows, 5)))
+    labels = np.zeros(n_rows, np.int64)
+    cells = suppress_few_cells(x, labels, min_count=min_count)
 
-    omitted = mask_omitted_cells(missing, min_count=min_count)
+    sums = class_sums(x, labels, 1, min_count=min_count)
 
     for column in range(5):
-        expected = missing[:, column].tolist()
-        if 0 < sum(expected) < min_count:
-            for row in range(12):
-                if sum(expected) < 2 * min_count - 1:
-                    expected[row] = True
-        if 12 - sum(expected) < min_count:
-            expected = [True] * 12
-        assert omitted[:, column].tolist() == expected
-
-
-@given(st.integers(0, 10_000), st.integers(1, 6), st.floats(0, 0.5), st.integers(6, 30))
-def test_sums_and_constants_differ_by_no_few_cells(seed, min_count, missing_rate, n_rows):
-    missing = np.random.default_rng(seed).random((n_rows, 5)) < missing_rate
-    x = np.where(missing, np.nan, 1.0)
-    in_constants = ~np.isnan(suppress_few_cells(x, np.zeros(n_rows, int), min_count=min_count))
-
-    in_sums = ~mask_omitted_cells(missing, min_count=min_count)
-
-    differences = (in_constants & ~in_sums).sum(axis=0)
-    assert not (in_sums & ~in_constants).any()
-    assert all(n == 0 or n >= min_count for n in differences)
+        values = cells[~np.isnan(cells[:, column]), column]
+        n_missing = n_rows - len(values)
+        assert sums.counts[0, column] == (n_rows if n_missing < min_count else len(values))
+        total = sum(limb << 32 * k for k, limb in enumerate(sums.sums[0, column].tolist())) / 2**200
+        expected = values.sum() * sums.counts[0, column] / max(len(values), 1)
+        assert_allclose(total, expected, rtol=1e-12, atol=0)
 
 
 @given(st.integers(0, 10_000), st.integers(1, 6), st.floats(0, 1))
@@ -449,8 +441,9 @@ def test_complete_tables_and_min_count_1_suppress_nothing():
     assert np.array_equal(
         suppress_few_cells(incomplete, labels, min_count=1), incomplete, equal_nan=True
     )
-    assert not mask_omitted_cells(np.isnan(x), min_count=9).any()
-    assert (mask_omitted_cells(np.isnan(incomplete), min_count=1) == np.isnan(incomplete)).all()
+    assert class_sums(x, labels, 2, min_count=9) == class_sums(x, labels, 2, min_count=1)
+    counts = class_sums(incomplete, labels, 2, min_count=1).counts
+    assert counts.sum(axis=0).tolist() == (~np.isnan(incomplete)).sum(axis=0).tolist()
 
 
 def test_class_rare_at_every_party_is_omitted_with_a_warning():

@@ -151,6 +151,7 @@ def test_split_depends_only_on_the_seed():
         ({"min_count": 0}, "min_count as an integer of 1 or more"),
         ({"min_count": 2.5}, "min_count as an integer"),
         ({"factor": 0}, "factor above 0"),
+        ({"means": False}, "use min_count=1, or means=True"),
         ({"holdout": 1.0}, r"holdout in \[0, 1\)"),
         ({"share": 0}, "share of 1 or more"),
     ],

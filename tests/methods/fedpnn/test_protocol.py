@@ -12,9 +12,9 @@ from fedneighbors.federation._inprocess import run
 from fedneighbors.federation._messages import decode, encode
 from fedneighbors.federation._roles import Refused
 from fedneighbors.methods.fedpnn._model import FedPNNModel
-from fedneighbors.methods.fedpnn._moments import PointMomentsRequest
 from fedneighbors.methods.fedpnn._party import CentersReply, CentersRequest, FedPNNParty
 from fedneighbors.methods.fedpnn._scaling import (
+    PointMomentsRequest,
     ScalingReply,
     ScalingRequest,
     TableScaling,

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors._typing import Floats, Integers
+from fedneighbors._typing import Booleans, Floats, Integers
 from fedneighbors.federation._messages import Message, message
 from fedneighbors.federation._roles import Refused
 from fedneighbors.kernels._exactsum import MAX_MAGNITUDE
@@ -21,23 +21,28 @@ from fedneighbors.methods.fedpnn._model import (
     leave_one_out_losses,
     release_centers,
 )
-from fedneighbors.methods.fedpnn._moments import PointMomentsRequest, suppress_few_pairs
 from fedneighbors.methods.fedpnn._scaling import (
     MAX_ROWS,
     SCALING_KINDS,
-    Booleans,
+    PointMomentsRequest,
     ScalingReply,
     ScalingRequest,
     TableScaling,
     check_scaling,
     column_constants,
     constants_request,
+    group_values,
     make_scaling,
-    mask_frequent_classes,
-    suppress_few_cells,
-    suppress_few_indicators,
 )
 from fedneighbors.methods.fedpnn._selection import SelectionReply, SelectionRequest, class_sums
+from fedneighbors.methods.fedpnn._suppression import (
+    mask_frequent_classes,
+    share_clipped,
+    share_means,
+    suppress_few_cells,
+    suppress_few_indicators,
+    suppress_few_pairs,
+)
 from fedneighbors.methods.fedpnn.algorithm import SIGMAS, group_means
 from fedneighbors.tabular._ownership import TableParty
 from fedneighbors.tabular._schema import (
@@ -146,6 +151,8 @@ class CentersRequest:
             )
         if self.threshold is not None and not 0 < self.threshold < np.inf:
             raise ValueError(f"expected a threshold above 0, got {self.threshold!r}")
+        if not self.means and self.min_count > 1:
+            raise ValueError(f"centers that are not means need min_count=1, got {self.min_count}")
 
     @property
     def quoted(self) -> Mapping[str, ScalingReply] | None:
@@ -159,10 +166,18 @@ class CentersRequest:
 
     @property
     def implied(self) -> tuple[ScalingRequest, ...]:
-        """Return the request for constants, if the reply contains them."""
-        if self.scaling is not None:
-            return ()
+        """Return the request for constants, whose groups the centers depend on."""
         return (ScalingRequest(self.n_knots, self.min_count, self.columns),)
+
+    @property
+    def excluded(self) -> tuple[type[Any], ...]:
+        """Return the kinds of requests of which none may be answered with this one.
+
+        Clusters of several classes are joined until they have few rows of no class, unless there
+        are no sums of classes to compare them with.
+        """
+        has_sums = self.classwise or len(self.linear_map) or self.columns is not None
+        return () if has_sums else (SelectionRequest, PointMomentsRequest)
 
     def check_quoted(self) -> None:
         """Raise ValueError if the request does not follow from the quoted replies."""
@@ -313,6 +328,8 @@ class FedPNNParty(TableParty):
     def _compute_moments(self, request: PointMomentsRequest) -> PointMomentsReply:
         scaling = request.scaling
         x, points, labels = self._transform_rows(request, scaling)
+        if request.min_count > 1:
+            points = share_clipped(points, labels)
         moments = class_moments(points, labels, len(request.classes))
         if not np.isnan(x).any():
             return moments
@@ -331,8 +348,8 @@ class FedPNNParty(TableParty):
             constants = self._compute_constants(request)
             scaling = make_scaling(request.scaling_kind, [constants], min_count=request.min_count)
             scaling = scaling.without_indicators()
-        x, points, labels = self._transform_rows(request, scaling)
-        points = _map_points(points, request.linear_map)
+        x, scaled, labels = self._transform_rows(request, scaling)
+        points = _map_points(scaled, request.linear_map)
         released = release_centers(
             points,
             labels,
@@ -344,10 +361,11 @@ class FedPNNParty(TableParty):
             means=request.means,
             n_threads=self._n_threads,
         )
-        if request.means and np.isnan(x).any():
-            _, cluster_points = _scale_rows(x, released.rows, scaling, min_count=request.min_count)
-            means = group_means(_map_points(cluster_points, request.linear_map), released.rows)
-            released = replace(released, centers=means)
+        if request.means:
+            described = _describe_clusters(request, x, scaled, labels, released.rows, scaling)
+            if np.isnan(x).any() or (described != scaled).any():
+                means = group_means(_map_points(described, request.linear_map), released.rows)
+                released = replace(released, centers=means)
         n_rows, n_sent = len(self._y), int(released.counts.sum())
         self.exposure = replace(released.exposure, n_rows=n_rows, n_withheld=n_rows - n_sent)
         log.info("party %s: %s", self.name, self.exposure)
@@ -405,6 +423,31 @@ def _scale_rows(
     points, n = scaling.apply(cells), scaling.n_features
     points[:, n:] = suppress_few_indicators(points[:, n:], groups, min_count=min_count)
     return cells, points
+
+
+def _describe_clusters(
+    request: CentersRequest,
+    x: Floats,
+    points: Floats,
+    labels: Integers,
+    clusters: Integers,
+    scaling: TableScaling,
+) -> Floats:
+    """Return points whose means by cluster do not describe few cells."""
+    _, released = _scale_rows(x, clusters, scaling, min_count=request.min_count)
+    for j in range(x.shape[1]):
+        released[:, j] = share_means(
+            points[:, j],
+            released[:, j],
+            ~np.isnan(x[:, j]),
+            clusters=clusters,
+            classes=np.zeros_like(labels) if request.excluded else labels,
+            groups=group_values(
+                x[:, j], labels, n_knots=request.n_knots, min_count=request.min_count
+            ),
+            min_count=request.min_count,
+        )
+    return released
 
 
 def _map_points(points: Floats, linear_map: Floats) -> Floats:

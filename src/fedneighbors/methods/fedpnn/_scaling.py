@@ -3,23 +3,20 @@
 The scaling constants of a column are knots. A knot is the mean of at least ``min_count``
 neighboring values, never the value of a single row; for a column with fewer values a party sends
 none.
-
-In this package, "few" means at least one, but fewer than ``min_count``. A party sends no number
-that describes few rows of a class, few present or few missing cells of a class in a column, or few
-rows of a center.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import ndtri
 
-from fedneighbors._typing import Floats, Integers
+from fedneighbors._typing import Booleans, Floats, Integers
 from fedneighbors.federation._messages import encode, message
 from fedneighbors.kernels._exactsum import MAX_MAGNITUDE
+from fedneighbors.methods.fedpnn._suppression import join_parts, suppress_few_cells
+from fedneighbors.tabular._schema import PointMomentsReply, check_n_classes
 
 MAX_SCORE = 3.0
 """Normal scores are clipped at three standard deviations."""
@@ -35,9 +32,6 @@ MAX_COORDINATES = 4096
 
 MAX_ROWS = 1 << 40
 """Upper bound on the rows of a table, so that sums over parties fit into 64 bits."""
-
-
-Booleans = npt.NDArray[np.bool_]
 
 
 def check_columns(columns: Integers | None, n_features: int | None = None) -> None:
@@ -144,53 +138,6 @@ def constants_request(
     return ScalingRequest(n_knots, min_count, columns)
 
 
-def mask_frequent_classes(y: npt.NDArray[np.generic], *, min_count: int) -> Booleans:
-    """Return a mask of rows of classes with ``min_count`` rows or more."""
-    _, label, sizes = np.unique(y, return_inverse=True, return_counts=True)
-    return np.asarray(sizes[label] >= min_count)
-
-
-def suppress_few_cells(x: Floats, labels: Integers, *, min_count: int) -> Floats:
-    """Set cells to NaN where a class has few values.
-
-    Each column is treated separately.
-
-    Examples
-    --------
-    >>> x = np.array([[1.0, 1.0], [np.nan, 2.0], [np.nan, 3.0]])
-    >>> suppress_few_cells(x, np.zeros(3, int), min_count=2).tolist()
-    [[nan, 1.0], [nan, 2.0], [nan, 3.0]]
-    """
-    result = x.copy()
-    for label in np.unique(labels):
-        rows = np.flatnonzero(labels == label)
-        n_present = (~np.isnan(x[rows])).sum(axis=0)
-        few = np.flatnonzero((n_present > 0) & (n_present < min_count))
-        result[np.ix_(rows, few)] = np.nan
-    return result
-
-
-def suppress_few_indicators(indicators: Floats, labels: Integers, *, min_count: int) -> Floats:
-    """Make missing-cell indicators constant where few rows of a class differ.
-
-    Fewer than ``min_count`` ones of a class in a column become 0, fewer zeros become 1.
-
-    Examples
-    --------
-    >>> indicators = np.array([[1.0, 1.0], [0.0, 1.0], [0.0, 1.0], [0.0, 0.0]])
-    >>> suppress_few_indicators(indicators, np.zeros(4, int), min_count=2).T.tolist()
-    [[0.0, 0.0, 0.0, 0.0], [1.0, 1.0, 1.0, 1.0]]
-    """
-    result = indicators.copy()
-    for label in np.unique(labels):
-        rows = np.flatnonzero(labels == label)
-        n_set = indicators[rows].sum(axis=0)
-        few, all_but_few = n_set < min_count, len(rows) - n_set < min_count
-        result[np.ix_(rows, np.flatnonzero(few))] = 0.0
-        result[np.ix_(rows, np.flatnonzero(all_but_few & ~few))] = 1.0
-    return result
-
-
 def column_constants(
     x: Floats, *, n_knots: int, min_count: int, labels: Integers | None = None
 ) -> ScalingReply:
@@ -198,7 +145,7 @@ def column_constants(
 
     If few rows of a class have a value in a column, these cells count as missing. If few are
     missing, they are counted in the first group of the column. Then no difference between counts
-    discloses few cells.
+    discloses few cells. Groups are those of :func:`group_values`.
 
     Examples
     --------
@@ -207,21 +154,55 @@ def column_constants(
     >>> reply.knots[0, :2].tolist(), reply.sizes[0, :2].tolist(), reply.n_missing.tolist()
     ([2.0, 6.5], [4, 2], [0])
     """
-    groups_of = np.zeros(len(x), np.int64) if labels is None else labels
-    x, n_features = suppress_few_cells(x, groups_of, min_count=min_count), x.shape[1]
+    classes = np.zeros(len(x), np.int64) if labels is None else labels
+    x, n_features = suppress_few_cells(x, classes, min_count=min_count), x.shape[1]
     knots = np.full((n_features, n_knots), np.nan)
     sizes = np.zeros((n_features, n_knots), np.int64)
     for j in range(n_features):
-        values = np.sort(x[~np.isnan(x[:, j]), j])
-        groups = np.array_split(values, min(n_knots, len(values) // min_count) or 1)
-        if len(values) < min_count:
+        groups = group_values(x[:, j], classes, n_knots=n_knots, min_count=min_count)
+        counts = np.bincount(groups[groups >= 0])
+        if not len(counts):
             continue
+        values = np.sort(x[groups >= 0, j])
+        parts = np.split(values, counts.cumsum()[:-1])
         # rounding may move a mean beyond its group, but knots must ascend
-        knots[j, : len(groups)] = [np.clip(group.mean(), group[0], group[-1]) for group in groups]
-        sizes[j, : len(groups)] = [len(group) for group in groups]
-    n_missing, n_few = _count_missing(x, groups_of, min_count=min_count)
+        knots[j, : len(parts)] = [np.clip(part.mean(), part[0], part[-1]) for part in parts]
+        sizes[j, : len(parts)] = counts
+    n_missing, n_few = _count_missing(x, classes, min_count=min_count)
     sizes[:, 0] += np.where(sizes[:, 0] > 0, n_few, 0)
     return ScalingReply(knots, sizes, n_missing, n_few == 0)
+
+
+def group_values(column: Floats, classes: Integers, *, n_knots: int, min_count: int) -> Integers:
+    """Return the group of neighboring values of each row, -1 for missing cells.
+
+    Groups have nearly the same size. Neighboring ones are joined if some difference of sums of
+    groups and of classes describes few cells.
+
+    Examples
+    --------
+    >>> column, classes = np.arange(8.0), np.array([0, 0, 0, 1, 1, 1, 1, 1])
+    >>> group_values(column, classes, n_knots=4, min_count=2).tolist()
+    [0, 0, 1, 1, 1, 1, 2, 2]
+    """
+    groups = np.full(len(column), -1)
+    n_present = int(np.count_nonzero(~np.isnan(column)))
+    n_groups = min(n_knots, n_present // min_count)
+    if n_groups == 0:
+        return groups
+    order = np.argsort(column, kind="stable")[:n_present]  # missing cells come last
+    groups[order] = np.arange(n_groups).repeat(
+        [len(part) for part in np.array_split(order, n_groups)]
+    )
+    into = join_parts(
+        groups[order],
+        np.zeros(n_present, np.int64),
+        classes[order],
+        np.arange(float(n_groups)),
+        min_count=min_count,
+    )
+    _, groups[order] = np.unique(into[groups[order]], return_inverse=True)
+    return groups
 
 
 def _count_missing(x: Floats, labels: Integers, *, min_count: int) -> tuple[Integers, Integers]:
@@ -375,6 +356,44 @@ def check_scaling(
     expected = make_scaling(scaling.kind, list(constants.values()), min_count=min_count)
     if encode(scaling) not in (encode(expected), encode(expected.without_indicators())):
         raise ValueError("the scaling does not follow from the constants")
+
+
+@message
+class PointMomentsRequest:
+    """Request for the moments of the rows in the agreed scaling.
+
+    Rows of classes with fewer than ``min_count`` rows at the party are left out.
+    ``constants`` are the signed constants from which the scaling follows; empty if the parties do
+    not sign.
+    """
+
+    reply: ClassVar[type] = PointMomentsReply
+    single_use: ClassVar[str] = "always"
+    scaling: TableScaling
+    classes: tuple[str | int | float | bool, ...]
+    min_count: int
+    columns: Integers | None = None
+    constants: Mapping[str, ScalingReply] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_columns(self.columns)
+        if self.scaling.n_coordinates > MAX_COORDINATES:
+            raise ValueError(f"expected at most {MAX_COORDINATES} coordinates")
+        check_n_classes(len(self.classes))
+
+    @property
+    def quoted(self) -> Mapping[str, ScalingReply]:
+        """Return the replies on which the request depends, by party."""
+        return self.constants
+
+    @property
+    def quoted_request(self) -> ScalingRequest:
+        """Return the request to which these are replies."""
+        return constants_request(self.constants, min_count=self.min_count, columns=self.columns)
+
+    def check_quoted(self) -> None:
+        """Raise ValueError if the request does not follow from the quoted replies."""
+        check_scaling(self.scaling, self.constants, min_count=self.min_count)
 
 
 def _merge_knots(knots: Floats, sizes: Integers) -> tuple[Floats, Floats]:

@@ -11,11 +11,8 @@ from fedneighbors._typing import Floats, Integers
 from fedneighbors.errors import ProtocolError
 from fedneighbors.federation._messages import message
 from fedneighbors.kernels._exactsum import N_SQUARE_LIMBS, N_SUM_LIMBS
-from fedneighbors.methods.fedpnn._scaling import (
-    MAX_ROWS,
-    Booleans,
-    check_columns,
-)
+from fedneighbors.methods.fedpnn._scaling import MAX_ROWS, check_columns
+from fedneighbors.methods.fedpnn._suppression import suppress_few_cells
 from fedneighbors.tabular._schema import check_cells, column_moments
 
 
@@ -96,42 +93,18 @@ class Selection:
             raise ValueError("columns and statistics differ in number")
 
 
-def mask_omitted_cells(missing: Booleans, *, min_count: int) -> Booleans:
-    """Return a mask of one class's cells to omit from sums.
-
-    The number of omitted cells must not disclose few missing ones, and the sum of omitted present
-    cells, which scaling constants disclose, must not describe few. If fewer than ``min_count`` are
-    missing in a column, its first present cells are omitted too, until ``2 * min_count - 1`` are
-    omitted: at least ``min_count`` of these are present. A column with fewer than ``min_count``
-    remaining cells is omitted completely.
-
-    Parameters
-    ----------
-    missing : bool array of shape (n_rows, n_features)
-        Mask of the missing cells.
-    min_count : int
-        Minimum number of cells that a disclosed number describes.
-
-    Examples
-    --------
-    >>> missing = np.array([[0, 0], [0, 0], [1, 0], [0, 0], [0, 0]], bool)
-    >>> mask_omitted_cells(missing, min_count=2).T.astype(int).tolist()
-    [[1, 1, 1, 0, 0], [0, 0, 0, 0, 0]]
-    """
-    omitted = missing.copy()
-    n_missing = missing.sum(axis=0)
-    few = np.flatnonzero((n_missing > 0) & (n_missing < min_count))
-    present = ~missing[:, few]
-    omitted[:, few] |= present & (present.cumsum(axis=0) < 2 * min_count - n_missing[few])
-    omitted[:, len(missing) - omitted.sum(axis=0) < min_count] = True
-    return omitted
-
-
 def class_sums(x: Floats, labels: Integers, n_classes: int, *, min_count: int) -> SelectionReply:
     """Return the sums of a party's table by class and column.
 
-    Missing cells are omitted, and further cells if fewer than ``min_count`` cells of a class are
-    missing in a column, see :func:`mask_omitted_cells`.
+    Missing cells are omitted. If fewer than ``min_count`` cells of a class are missing in a column,
+    they count as the mean of its other cells, so that counts do not disclose few missing cells and
+    the sum is a multiple of the sum of all cells. If fewer are present, none is counted.
+
+    Examples
+    --------
+    >>> sums = class_sums(np.array([[1.0], [2.0], [np.nan]]), np.zeros(3, int), 1, min_count=2)
+    >>> sums.counts.tolist()
+    [[3]]
 
     Parameters
     ----------
@@ -150,8 +123,13 @@ def class_sums(x: Floats, labels: Integers, n_classes: int, *, min_count: int) -
     sums = np.zeros((n_classes, *empty.sums.shape), np.int64)
     squares = np.zeros((n_classes, *empty.squares.shape), np.int64)
     for label in np.unique(labels):
-        class_rows = x[labels == label]
-        omitted = mask_omitted_cells(np.isnan(class_rows), min_count=min_count)
+        rows = x[labels == label]
+        class_rows = suppress_few_cells(rows, np.zeros(len(rows), np.int64), min_count=min_count)
+        omitted = np.isnan(class_rows)
+        n_missing = omitted.sum(axis=0)
+        for j in np.flatnonzero((n_missing > 0) & (n_missing < min_count)):
+            class_rows[omitted[:, j], j] = class_rows[~omitted[:, j], j].mean()
+        omitted = np.isnan(class_rows)
         class_rows[omitted] = 0.0  # adds nothing to the sums
         moments = column_moments(class_rows)
         counts[label] = len(class_rows) - omitted.sum(axis=0)

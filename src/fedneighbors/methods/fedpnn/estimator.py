@@ -147,7 +147,7 @@ class FedPNNClassifier(DensityClassifier, BaseEstimator):  # type: ignore[misc]
         threshold. The text of the paper has 2, its pseudo-code 1.
     means : bool
         Send the means of the clusters' rows. If False, send the final centers of the clustering,
-        as in the paper; such a center may be halfway between two rows.
+        as in the paper; such a center may be halfway between two rows, and needs ``min_count=1``.
     n_features_to_select : int, optional
         Number of columns to keep: those with the largest Welch t of a class against the rest,
         computed from sums over the parties in a preceding round. None keeps all.

@@ -21,7 +21,6 @@ from fedneighbors.errors import DataError, ProtocolError
 from fedneighbors.federation._loop import Coordinator, gather, total
 from fedneighbors.federation._messages import Message
 from fedneighbors.methods.fedpnn._model import FedPNNModel
-from fedneighbors.methods.fedpnn._moments import PointMomentsRequest
 from fedneighbors.methods.fedpnn._party import (
     CentersRequest,
     FedPNNModelRelease,
@@ -29,6 +28,7 @@ from fedneighbors.methods.fedpnn._party import (
 )
 from fedneighbors.methods.fedpnn._scaling import (
     MAX_COORDINATES,
+    PointMomentsRequest,
     ScalingReply,
     ScalingRequest,
     TableScaling,
@@ -107,7 +107,7 @@ class FedPNNSettings:
         Parameters of the linear map, see :func:`derive_linear_map`.
     means : bool
         Parties send the means of their clusters' rows instead of the final centers of the
-        clustering.
+        clustering, which need ``min_count=1``.
     n_knots : int
         Maximum number of groups of neighboring values of a column; their means are sent.
     classes : tuple of labels
@@ -155,6 +155,11 @@ class FedPNNSettings:
                 continue
             if not isinstance(value, Integral) or not _is_positive(value):
                 raise ValueError(f"expected {name} as an integer of 1 or more, got {value!r}")
+        if not self.means and self.min_count > 1:
+            raise ValueError(
+                "means=False sends centers that may depend on two rows: use min_count=1, or "
+                "means=True"
+            )
         if self.metric is not None and (self.frame == "local" or self.normalize is None):
             raise ValueError(
                 "a supervised metric needs common scaling: use frame='global' and a normalize "
