@@ -2,8 +2,8 @@
 
 The split with the largest gain among all leaves is made next. To save exchanges, the children of
 all leaves that may be split are measured together: with room for r more splits, those of up to r of
-the best candidates. Splits that turn out not to be among the best are dropped, so that the trees are those
-of growth one split at a time.
+the best candidates. Splits that turn out not to be among the best are dropped, so that the trees
+are those of growth one split at a time.
 """
 
 import heapq
