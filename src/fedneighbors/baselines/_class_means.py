@@ -360,12 +360,14 @@ class PFedFDAClassifier(Baseline):
         self, names: list[str]
     ) -> tuple[ClientParts, list[tuple[str, ...]], list[Vector]]:
         parts, clusters, _ = super()._client_state(names)
-        return parts, clusters, [self.distribution_.means, self.distribution_.covariance]
+        shared = self.distribution_
+        return parts, clusters, [np.vstack([shared.means, shared.covariance])]
 
     def _set_clusters(self, clusters: list[tuple[str, ...]], networks: list[Vector]) -> None:
         n_classes, n_weights = len(self.overall_), int(self._agreement.head.sum())
-        n_dimensions = n_weights // n_classes - 1
-        shapes = [(n_classes, n_dimensions), (n_dimensions, n_dimensions)]
-        if clusters or [each.shape for each in networks] != shapes:
+        n_dimensions = n_weights // n_classes - 1  # an intercept of each class
+        shape = (n_classes + n_dimensions, n_dimensions)
+        if clusters or [each.shape for each in networks] != [shape]:
             raise ValueError("expected class means and a covariance that fit the head")
-        self.distribution_ = Gaussians(*(each.astype(np.float64) for each in networks))
+        means, covariance = np.split(networks[0].astype(np.float64), [n_classes])
+        self.distribution_ = Gaussians(means, covariance)
