@@ -86,7 +86,7 @@ def test_an_unknown_client_gets_the_shared_model(model):
         shared = model.predict_proba(X[:4])
 
     assert unknown.tobytes() == shared.tobytes()
-    if isinstance(model, baselines.LocalClassifier):
+    if isinstance(model, baselines.LocalClassifier | baselines.FedProtoClassifier):
         np.testing.assert_allclose(shared, [model.overall_] * 4, rtol=1e-14)
     else:
         assert shared.tolist() == np.exp(model.embed(X[:4])[1]).tolist()
@@ -136,7 +136,10 @@ def test_negligible_steps_leave_the_network_unchanged(method):
 
     model = estimator.set_params(**rates).fit(X, Y, parties=OWNER)
 
-    assert model.weights_.tobytes() == model._network.initial.tobytes()
+    kept = slice(None)
+    if method in (baselines.FedProtoClassifier, baselines.PFedFDAClassifier):
+        kept = ~model._agreement.head  # their heads are computed
+    assert model.weights_[kept].tobytes() == model._network.initial[kept].tobytes()
 
 
 @pytest.mark.parametrize("method", ALL)
@@ -158,6 +161,7 @@ def test_a_single_class_is_refused(method):
             {"proximal": -1.0},
             "expected proximal of 0 or more, got -1.0",
         ),
+        ("FedProtoClassifier", {"strength": -1}, "expected strength of 0 or more, got -1"),
         ("DittoClassifier", {"proximal": np.nan}, "expected proximal of 0 or more, got nan"),
         ("DittoClassifier", {"tuning_epochs": 0}, "expected tuning_epochs as an integer of 1"),
         ("FedRepClassifier", {"head_epochs": 0}, "expected head_epochs as an integer of 1"),
@@ -191,7 +195,9 @@ def test_an_unknown_name_is_an_attribute_error():
         baselines.FedMagic  # noqa: B018 - the look-up is the test
 
 
-@pytest.mark.parametrize("title", ["Local", "FedAvg+", "ClusteredFL", "Ditto", "FedRep", "APFL"])
+@pytest.mark.parametrize(
+    "title", ["Local", "FedAvg+", "ClusteredFL", "Ditto", "FedRep", "APFL", "FedProto", "pFedFDA"]
+)
 def test_adding_clients_together_equals_adding_each(title):
     together = getattr(baselines, baselines.TITLES[title])(**QUICK).fit(X, Y, parties=OWNER)
     one_by_one = copy(together)

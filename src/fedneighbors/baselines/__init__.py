@@ -19,10 +19,12 @@ _MODULES = {
     "FedAvgClassifier": "fedneighbors.baselines._averaging",
     "FedAvgPlusClassifier": "fedneighbors.baselines._averaging",
     "FedPerClassifier": "fedneighbors.baselines._heads",
+    "FedProtoClassifier": "fedneighbors.baselines._class_means",
     "FedProxClassifier": "fedneighbors.baselines._averaging",
     "FedRepClassifier": "fedneighbors.baselines._heads",
     "HeadTuningClassifier": "fedneighbors.baselines._averaging",
     "LocalClassifier": "fedneighbors.baselines._client_networks",
+    "PFedFDAClassifier": "fedneighbors.baselines._class_means",
     "PriorCorrectedClassifier": "fedneighbors.baselines._averaging",
     "SimHashBloomClassifier": "fedneighbors.baselines._simhash",
     "TuningResult": "fedneighbors.baselines._tuning",
@@ -43,6 +45,8 @@ TITLES = {
     "FedRep": "FedRepClassifier",
     "FedPer": "FedPerClassifier",
     "APFL": "APFLClassifier",
+    "FedProto": "FedProtoClassifier",
+    "pFedFDA": "PFedFDAClassifier",
 }
 """Estimator of each method that trains networks, by the method's title in tables of results."""
 

@@ -286,13 +286,13 @@ class Baseline(
     def _client_state(
         self, names: list[str]
     ) -> tuple[ClientParts, list[tuple[str, ...]], list[Vector]]:
-        """Return these clients' own parts, and clusters with their networks, if any."""
+        """Return these clients' own parts, clusters, and shared arrays of the method."""
         return {name: self.clients_[name] for name in names}, [], []
 
     def _set_clusters(self, clusters: list[tuple[str, ...]], networks: list[Vector]) -> None:
-        """Set the clusters and networks from :meth:`_client_state`."""
+        """Set the clusters and shared arrays from :meth:`_client_state`."""
         if clusters or networks:
-            raise ValueError(f"{type(self).__name__} has no clusters")
+            raise ValueError(f"{type(self).__name__} has no clusters or shared arrays")
 
     def _check_parameters(self) -> None:
         """Raise :class:`ValueError` if a parameter is out of range."""

@@ -223,8 +223,8 @@ class ClusteredFLClassifier(Baseline):
         return client_parts, clusters, [self.networks_[index] for index in used]
 
     def _set_clusters(self, clusters: list[tuple[str, ...]], networks: list[Vector]) -> None:
-        if len(clusters) != len(networks):
-            raise ValueError("expected one network per cluster")
+        if [each.shape for each in networks] != [self.weights_.shape] * len(clusters):
+            raise ValueError("expected one network per cluster, with weights of the model")
         self.clusters_, self.networks_ = clusters, networks
 
     def _network_weights(self, own: Vector) -> Vector:

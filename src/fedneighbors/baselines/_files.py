@@ -68,7 +68,8 @@ class BaselineClient:
 class BaselineFile(ModelFile):
     """A baseline: class and parameters, shared model, and clients.
 
-    ``clusters`` and ``networks`` are those that the clients in the file use.
+    ``clusters`` and ``networks`` are those that the clients in the file use; ``networks`` may also
+    have other shared arrays of the method.
     """
 
     magic: ClassVar[bytes] = b"FNKNRIV2"
@@ -83,9 +84,8 @@ class BaselineFile(ModelFile):
     def __post_init__(self) -> None:
         if self.model.task is not CLASSIFICATION or self.model.clients:
             raise ValueError("the shared model is not that of a baseline")
-        shape = self.model.shared.weights.shape
-        if any(each.shape != shape or not np.isfinite(each).all() for each in self.networks):
-            raise ValueError("networks of clusters do not fit the model")
+        if not all(np.isfinite(each).all() for each in self.networks):
+            raise ValueError("shared arrays of the method are not finite")
         members = [name for cluster in self.clusters for name in cluster]
         if not set(members) <= set(self.clients) or len(members) > len(set(members)):
             raise ValueError("clusters have a client that is not in the file, or one twice")

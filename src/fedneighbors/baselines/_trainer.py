@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fedneighbors._typing import Floats
 from fedneighbors.baselines._dynamic_clients import Vector
+from fedneighbors.baselines._linear_head import LinearHead
 from fedneighbors.errors import PartyRefused
 from fedneighbors.federation._roles import Refused
 from fedneighbors.methods.knnper._base import ClientClassifier
@@ -289,6 +290,7 @@ class FederatedTrainer:
         *seed_parts: object,
         only: Sequence[str] | None = None,
         anchors: Mapping[str, Vector] | None = None,
+        objective: Objective | None = None,
     ) -> Iterator[tuple[str, Vector]]:
         """Yield each client's weights after training, group by group.
 
@@ -305,12 +307,15 @@ class FederatedTrainer:
             Names of the trained parameters; by default all.
         anchors : mapping of str to float array of shape (n_weights,), optional
             Center of a proximal term; by default the initial weights.
+        objective : callable, optional
+            Loss of a batch; by default the cross-entropy.
 
         Raises
         ------
         PartyRefused
             If weights are not finite: training has diverged.
         """
+        local = self._make_local_trainer(objective) if objective else self._local_trainer
         for group in self.groups(starts):
             states = self._states(starts[name] for name in group)
             centers = None if anchors is None else self._states(anchors[name] for name in group)
@@ -323,7 +328,7 @@ class FederatedTrainer:
                 )
                 for index, name in enumerate(group)
             ]
-            trained = self._local_trainer.train(tasks, regime, only=only)
+            trained = local.train(tasks, regime, only=only)
             for name, state in zip(group, trained, strict=True):
                 yield name, self.check_finite(name, self.network.vector(state))
 
@@ -380,6 +385,17 @@ class FederatedTrainer:
             for name, state in zip(group, local.train(tasks, regime, only=only), strict=True):
                 shared, own = (self.network.vector(_select(state, p)) for p in PREFIXES)
                 yield name, (self.check_finite(name, shared), self.check_finite(name, own))
+
+    @cached_property
+    def linear_head(self) -> LinearHead:
+        """Return the network's head if it is one linear layer, else raise ValueError."""
+        return LinearHead(self.network)
+
+    def embed(self, weights: Mapping[str, Vector]) -> dict[str, Floats]:
+        """Return the inputs of the linear head for each client's rows, by its network."""
+        clients = ((weights[name], self.x[self.rows[name]]) for name in weights)
+        points = self.linear_head.embed(clients, device=self._device)
+        return dict(zip(weights, points, strict=True))
 
     def average(self, before: Vector, ends: Ends, names: Sequence[str] | None = None) -> Vector:
         """Return the shared weights after a round (kNN-Per paper, Eq 13).

@@ -348,6 +348,13 @@ class Network:
                 inputs.append(torch.cat([args[0] for args, _ in calls]))
         return inputs
 
+    def head_input(self, state: Mapping[str, Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the head's input and the scores; both have gradients."""
+        inputs: list[Tensor] = []
+        with self._hook(self.head[0], lambda _, args, out: inputs.append(args[0])):  # noqa: ARG005
+            scores = self.scores(state, x)
+        return inputs[0], scores
+
     @contextmanager
     def _hook(self, name: str, hook: Callable[[nn.Module, Any, Any], None]) -> Iterator[None]:
         """Call a function with each input and output of a layer."""

@@ -111,7 +111,12 @@ def cross_entropy(
     network: Network, state: Mapping[str, Tensor], x: Tensor, y: Tensor, weights: Tensor
 ) -> Tensor:
     """Return the sum of weighted negative log-likelihoods of the labels."""
-    logs = torch.log_softmax(network.scores(state, x), dim=-1)
+    return cross_entropy_of_scores(network.scores(state, x), y, weights)
+
+
+def cross_entropy_of_scores(scores: Tensor, y: Tensor, weights: Tensor) -> Tensor:
+    """Return :func:`cross_entropy` for given scores."""
+    logs = torch.log_softmax(scores, dim=-1)
     return -(logs.gather(1, y[:, None]).squeeze(1) * weights).sum()
 
 

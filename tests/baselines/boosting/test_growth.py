@@ -18,7 +18,7 @@ def grow(plan, limits):
     """Grow the trees of the first iteration from the rows of all parties."""
     roots = [(t, 0) for t in range(plan.n_scores)]
     reply = yield from request_histograms(plan, Trees.empty(), (), roots)
-    return (yield from grow_trees(plan, Trees.empty(), reply.histograms, limits))
+    return Trees.join((yield from grow_trees(plan, Trees.empty(), reply.histograms, limits)))
 
 
 def draw_rows(seed, n_classes):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.base import BaseEstimator
 
 from experiments.catalog import find_study
 from experiments.datasets.omentum import omentum_surrogate
@@ -15,12 +16,20 @@ from experiments.fedpnn.generated import (
 )
 from experiments.fedpnn.nodes import LOCAL, MERGED, REAL, SERVER, score_nodes
 from experiments.fedpnn.printed import MODIFIED, PRINTED, VANILLA
-from experiments.fedpnn.real import OURS, SETS, interval, load_set
+from experiments.fedpnn.real import (
+    OURS,
+    SETS,
+    best_threshold,
+    choose_threshold,
+    interval,
+    load_set,
+)
 from experiments.fedpnn.sensitivity import steps
 from experiments.harness import Journal
 from fedneighbors._typing import silent
 from fedneighbors.baselines._tabular import BASELINES
 from fedneighbors.errors import RecordError
+from fedneighbors.metrics import balanced_accuracy
 from fedneighbors.records import read_record, write_record
 from fedneighbors.runs._fedpnn import run
 
@@ -61,6 +70,41 @@ def test_a_quick_run_scores_every_method_and_can_be_read_again(name, tmp_path):
     assert {row["method"] for row in rows} >= {OURS, *BASELINES}
     assert all(0.4 < row["ROC-AUC"] <= 1 for row in rows)
     assert all(row["balanced accuracy"] > 0.9 for row in rows if row["method"] == OURS)
+    assert all(row["balanced accuracy, chosen threshold"] > 0.7 for row in rows)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_best_threshold_is_the_best_of_all(seed):
+    rng = np.random.default_rng(seed)
+    shares, y = rng.integers(8, size=30) / 7, rng.permutation(np.arange(30) % 3 == 0).astype(int)
+
+    threshold = best_threshold(shares, y)
+
+    cuts = [-1, *(np.arange(7) / 7 + 1 / 14), 2]
+    scores = [balanced_accuracy(y, (shares > cut).astype(int)) for cut in cuts]
+    assert balanced_accuracy(y, (shares > threshold).astype(int)) == max(scores)
+    assert threshold not in shares
+
+
+class NewRowsOnly(BaseEstimator):
+    """Model whose share is the column, for rows that it was not trained on."""
+
+    def fit(self, x, _y, parties):
+        assert len(parties) == len(x)
+        self.seen_ = set(x[:, 0])
+        return self
+
+    def predict_proba(self, x):
+        assert not self.seen_ & set(x[:, 0])
+        return np.column_stack([1 - x[:, 0], x[:, 0]])
+
+
+def test_a_threshold_is_chosen_on_rows_held_out_of_training():
+    x = np.arange(60)[:, None] / 60
+
+    threshold = choose_threshold(NewRowsOnly(), x, (x[:, 0] > 0.7).astype(int), x, seed=0)
+
+    assert threshold == pytest.approx(42.5 / 60)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from fedneighbors.kernels.boosting._histograms import sum_bins
+from fedneighbors.kernels.boosting._histograms import split_rows, sum_bins
 from tests.naive.boosting import histograms as naive
 
 # 40 rows of 2**56 stay below 2**62
@@ -45,3 +45,14 @@ def test_sums_are_added_to_the_output():
     )
 
     assert out.tolist() == [[11, 11, 11], [10, 10, 10]]
+
+
+@settings(max_examples=100, deadline=None)
+@given(tables(), st.integers(0, 255), st.integers(0, 255))
+def test_rows_on_each_side_match_naive_version(table, last, extra):
+    bins, _, rows, *_ = table
+    for column in bins:
+        sides = split_rows(column, rows, last=last, extra=extra)
+
+        expected = naive.split_rows(column.tolist(), rows.tolist(), last=last, extra=extra)
+        assert tuple(side.tolist() for side in sides) == expected

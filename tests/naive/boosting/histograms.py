@@ -1,4 +1,4 @@
-"""Naive twin of the histograms of gradients."""
+"""Naive twins of the histograms of gradients and of the rows on each side of a split."""
 
 
 def sum_bins(bins, starts, rows, gradients, hessians):
@@ -11,3 +11,9 @@ def sum_bins(bins, starts, rows, gradients, hessians):
             cell[1] += 0 if hessians is None else hessians[row]
             cell[2] += 1
     return result
+
+
+def split_rows(column, rows, *, last, extra):
+    """Return the rows on the left and on the right."""
+    left = [row for row in rows if column[row] <= last or column[row] == extra]
+    return left, [row for row in rows if row not in left]

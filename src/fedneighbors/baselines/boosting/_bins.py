@@ -142,6 +142,11 @@ class _Intervals:
         sizes = np.diff(self._below)
         if (sizes < 0).any():
             raise ProtocolError("counts of values below ascending cuts do not ascend")
+        # bounds between two empty intervals are dropped: most cuts hit no value
+        is_empty = np.concatenate([[False], sizes == 0, [False]])
+        kept = ~(is_empty[:-1] & is_empty[1:])
+        self._bounds, self._below = self._bounds[kept], self._below[kept]
+        sizes = np.diff(self._below)
         limit = max(1, int(self._below[-1]) // (_PARTS_OF_BIN * self._max_bins))
         chosen = np.flatnonzero(
             (sizes > limit) & (_widths(self._bounds[:-1], self._bounds[1:]) > 1)

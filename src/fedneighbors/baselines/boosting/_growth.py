@@ -1,9 +1,9 @@
 """Best-first growth of the trees of one iteration from summed histograms.
 
 The split with the largest gain among all leaves is made next. To save exchanges, the children of
-all leaves that may be split are measured together: with room for r more splits, those of the r best
-candidates. Splits that turn out not to be among the best are dropped, so that the trees are those
-of growth one split at a time.
+all leaves that may be split are measured together: with room for r more splits, those of up to r of
+the best candidates. Splits that turn out not to be among the best are dropped, so that the trees
+are those of growth one split at a time.
 """
 
 import heapq
@@ -119,16 +119,25 @@ class _GrowingTree:
         return [node for node in self._likely() if node.children is None]
 
     def _likely(self) -> list[_Node]:
-        """Return the best candidates, as many as need children for further splits.
+        """Return the candidates that probably need children for further splits, best first.
 
-        A node below a candidate counts with the least gain on its path.
+        A node below a candidate counts with the least gain on its path. If gains halved with each
+        level, a node of gain g would have g / h splits of at least gain h below it. A candidate is
+        left for later when such splits of better ones fill the tree; with several trees in an
+        exchange less readily, as the last one determines the number of exchanges.
         """
         ranked = list(self._candidates)
         for key, _, node in ranked:  # grows
             for child in node.children or ():
                 if child.split is not None:
                     ranked.append((max(key, -child.split.gain), child.place, child))
-        return [node for *_, node in heapq.nsmallest(self._n_left - 1, ranked)]
+        likely, total = [], 0.0
+        for key, _, node in heapq.nsmallest(self._n_left - 1, ranked):
+            if total > -key * self._n_left * self._plan.n_scores:
+                break
+            total -= key
+            likely.append(node)
+        return likely
 
     def _make(self, node: _Node) -> None:
         self._made.add(node.number)
@@ -184,7 +193,7 @@ class _GrowingTree:
 
 def grow_trees(
     plan: BoostingPlan, trees: Trees, roots: Integers, limits: GrowthLimits
-) -> Coordinator[Trees]:
+) -> Coordinator[list[Trees]]:
     """Build the trees of an iteration from the histograms of their roots.
 
     Parameters
@@ -221,7 +230,7 @@ def grow_trees(
                 raise ProtocolError("the rows of a node differ from those of its parent's split")
             tree.measure(smaller, histogram)
             tree.measure(larger, np.subtract(parent, histogram, out=parent))
-    return Trees.join([tree.finish() for tree in growing])
+    return [tree.finish() for tree in growing]
 
 
 def request_histograms(

@@ -26,7 +26,7 @@ from fedneighbors.baselines.boosting._model import BoostingModel, Trees, count_s
 from fedneighbors.federation._messages import Message, message
 from fedneighbors.federation._roles import Refused
 from fedneighbors.kernels._exactsum import MAX_MAGNITUDE, exact_moments
-from fedneighbors.kernels.boosting._histograms import sum_bins
+from fedneighbors.kernels.boosting._histograms import split_rows, sum_bins
 from fedneighbors.kernels.boosting._losses import class_gradients, class_losses
 from fedneighbors.kernels.boosting._trees import add_values
 from fedneighbors.tabular._ownership import TableParty
@@ -215,20 +215,19 @@ class HistogramRequest:
 
     def _check_nodes(self) -> None:
         """Check that splits and requested nodes exist when they are used."""
-        plan, (tree, node, feature, cut, _) = self.plan, self.splits.T
-        if (tree >= plan.n_scores).any() or (feature >= plan.n_features).any():
-            raise ValueError("a split of an unknown tree or column")
-        if (cut > np.diff(plan.starts)[feature]).any():
-            raise ValueError("a split at an unknown bin")
-        n_splits = (tree[:, None] == np.arange(plan.n_scores)).cumsum(axis=0)  # so far, by tree
-        if (node > 2 * (n_splits[np.arange(len(tree)), tree] - 1)).any():
-            raise ValueError("a split of an unknown node")
-        if len(set(zip(tree.tolist(), node.tolist(), strict=True))) < len(tree):
-            raise ValueError("a node is split twice")
-        tree, node = self.nodes.T
-        n_all = np.bincount(self.splits[:, 0], minlength=plan.n_scores)
-        if (tree >= plan.n_scores).any() or (node > 2 * n_all[tree]).any():
-            raise ValueError("a histogram of an unknown tree or node")
+        plan = self.plan
+        n_edges = (plan.starts[1:] - plan.starts[:-1]).tolist()
+        n_nodes, is_split = [1] * plan.n_scores, set[tuple[int, int]]()
+        for tree, node, feature, cut, _ in self.splits.tolist():
+            if tree >= plan.n_scores or node >= n_nodes[tree] or (tree, node) in is_split:
+                raise ValueError("a split of an unknown or divided node")
+            if feature >= plan.n_features or cut > n_edges[feature]:
+                raise ValueError("a split at an unknown column or bin")
+            is_split.add((tree, node))
+            n_nodes[tree] += 2
+        for tree, node in self.nodes.tolist():
+            if tree >= plan.n_scores or node >= n_nodes[tree]:
+                raise ValueError("a histogram of an unknown tree or node")
 
     @property
     def reply_shape(self) -> tuple[int, int, int]:
@@ -405,16 +404,11 @@ class _TrainingState:
             self._rows = [rows[:1] for rows in self._rows]
             n_known = 0
         for tree, node, feature, cut, missing_left in splits[n_known:].tolist():
+            missing = int(self._bin_starts[feature + 1] - self._bin_starts[feature]) - 1
+            extra = missing if missing_left else cut
             rows = self._rows[tree][node]
-            bins = self._bins[feature][rows]
-            goes_left = bins <= cut
-            if missing_left:
-                goes_left |= bins == self._n_bins(feature) - 1
-            self._rows[tree] += [rows[goes_left], rows[~goes_left]]
+            self._rows[tree] += split_rows(self._bins[feature], rows, last=cut, extra=extra)
         self._splits = splits
-
-    def _n_bins(self, feature: int) -> int:
-        return int(self._bin_starts[feature + 1] - self._bin_starts[feature])
 
     def reply(self, request: HistogramRequest) -> HistogramReply:
         """Return the requested histograms and the held-out loss."""

@@ -279,7 +279,7 @@ def _train(
             if _has_stalled(losses, settings.n_iter_no_change, settings.tol):
                 break
         grown = yield from grow_trees(plan, trees, reply.histograms, limits)
-        trees = Trees.join([trees, grown])
+        trees = Trees.join([trees, *grown])
     return trees
 
 

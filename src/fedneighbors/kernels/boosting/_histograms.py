@@ -1,4 +1,4 @@
-"""Sums of integer gradients by bin of each column."""
+"""Sums of integer gradients by bin of each column, and rows on each side of a split."""
 
 from typing import Any
 
@@ -61,3 +61,39 @@ def sum_bins(
         _add_gradients(bins, starts, rows, gradients[rows], out)
     else:
         _add_rows(bins, starts, rows, gradients[rows], hessians[rows], out)
+
+
+@njit(cache=True, nogil=True)
+def _split(column: Any, rows: Any, last: int, extra: int) -> Any:
+    result, right = np.empty_like(rows), np.empty_like(rows)
+    n_left, n_right = 0, 0
+    for i in range(rows.size):
+        row = rows[i]
+        cell = column[row]
+        goes_left = cell <= last or cell == extra
+        result[n_left] = row
+        right[n_right] = row
+        n_left += goes_left
+        n_right += not goes_left
+    result[n_left:] = right[:n_right]
+    return result[:n_left], result[n_left:]
+
+
+def split_rows(
+    column: npt.NDArray[np.uint8], rows: npt.NDArray[np.intp], *, last: int, extra: int
+) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Return the rows on the left and on the right of a split, in their order.
+
+    Parameters
+    ----------
+    column : uint8 array of shape (n_rows,)
+        Bin of each row.
+    rows : intp array of shape (n_selected,)
+        Indices of the rows to split.
+    last : int
+        Rows up to this bin go left.
+    extra : int
+        A further bin whose rows go left.
+    """
+    left, right = _split(column, rows, last, extra)
+    return left, right

@@ -34,7 +34,7 @@ class NodeSplit(NamedTuple):
     n_rows: int
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")  # no divisor is 0: min_hessian is at least 1
 def _find(histogram: Any, starts: Any, l2: float, min_hessian: int, min_rows: int) -> Any:
     gradient, hessian, n_rows = 0, 0, 0
     for k in range(starts[0], starts[1]):
