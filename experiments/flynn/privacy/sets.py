@@ -16,6 +16,7 @@ from experiments.flynn.privacy.releases import (
 )
 from fedneighbors._typing import Array
 from fedneighbors.datasets import load
+from fedneighbors.methods.flynn._features import choose_expansion
 from fedneighbors.methods.flynn.estimator import FlyNNClassifier
 from fedneighbors.methods.flynn.private._release import default_picks
 from fedneighbors.metrics import balanced_accuracy
@@ -185,7 +186,10 @@ class RealTable:
         owners = iid(len(y), N_PARTIES_OF_TABLES, seed=seed)
         models = {
             line: FlyNNClassifier(
-                random_state=seed, privacy=privacy, standardize=line == EXACT
+                random_state=seed,
+                privacy=privacy,
+                standardize=line == EXACT,
+                **_fixed(x.shape[1]),
             ).fit(x, y, parties=owners)
             for line, privacy in (
                 (EXACT, None),
@@ -290,9 +294,19 @@ class _Rows:
             privacy=None
             if line == EXACT
             else _add_declarations(_privacy(line, epsilon), self.train),
+            **_fixed(self.train[0].shape[1]),
         )
         model.fit(*self.train, parties=self.owners)
         return balanced_accuracy(self.test[1], model.predict(self.test[0]))
+
+
+def _fixed(n_features: int) -> dict[str, Any]:
+    """Return the parameters under a budget, so that only noise differs between lines."""
+    return {
+        "decay": None,
+        "class_normalized": True,
+        "expand": choose_expansion("auto", n_features),
+    }
 
 
 def _load_threes_and_eights(name: str) -> tuple[Part, Part]:

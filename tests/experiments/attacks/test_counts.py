@@ -33,7 +33,7 @@ from fedneighbors.methods.flynn.private._release import (
     constants_sensitivity,
 )
 from fedneighbors.methods.flynn.private.protocol import NoisyCountReply, coordinate_private
-from fedneighbors.methods.flynn.protocol import FlyNNSettings
+from fedneighbors.methods.flynn._settings import FlyNNSettings
 from fedneighbors.privacy._guarantees import ApproxDP
 from fedneighbors.privacy.ledger._ledger import Ledger
 from tests.experiments.attacks.attack_trials import (

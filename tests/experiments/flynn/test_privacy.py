@@ -37,7 +37,7 @@ from fedneighbors.federation._messages import encode
 from fedneighbors.methods.flynn.estimator import FlyNNClassifier
 from fedneighbors.methods.flynn.private._party import PrivateFlyNNParty
 from fedneighbors.methods.flynn.private.protocol import coordinate_private
-from fedneighbors.methods.flynn.protocol import FlyNNSettings
+from fedneighbors.methods.flynn._settings import FlyNNSettings
 from fedneighbors.metrics import balanced_accuracy
 from fedneighbors.partition import iid
 from fedneighbors.privacy._policy import Privacy

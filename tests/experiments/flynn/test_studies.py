@@ -11,7 +11,7 @@ from experiments.flynn.comparison import METHODS, Effort, sample_rows, score_spl
 from experiments.harness import Findings, Study
 from fedneighbors._typing import silent
 from fedneighbors.datasets import load
-from fedneighbors.methods.flynn._candidates import Candidate
+from fedneighbors.methods.flynn._scoring import Candidate
 from fedneighbors.records import ResultTable, read_record, write_record
 
 
@@ -33,7 +33,7 @@ def read_rows(findings, name):
     return [dict(zip(table.columns, row, strict=True)) for row in table.rows]
 
 
-SMALL = Effort(n_folds=3, screen_units=2_000, units=5_000, n_finalists=1)
+SMALL = Effort(n_folds=3, search={"units_per_row": 1, "max_units": 5_000, "n_finalists": 1})
 TABLES = openml.Plan(("iris", "wine"), 2, SMALL)
 
 

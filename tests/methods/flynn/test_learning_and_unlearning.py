@@ -26,7 +26,8 @@ def table(n_rows, seed=0, n_classes=3):
 
 
 def classifier(**options):
-    return FlyNNClassifier(**{"n_units": 80, "n_inputs": 3, "n_active": 9, **options})
+    fixed = {"decay": None, "expand": "mirror", "class_normalized": True}
+    return FlyNNClassifier(**{"n_units": 80, "n_inputs": 3, "n_active": 9, **fixed, **options})
 
 
 def unscaled_classifier(**options):

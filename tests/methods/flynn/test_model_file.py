@@ -30,7 +30,7 @@ MODEL = FlyNNModel(
 
 def file_of_frame(frame):
     """Return a model file with a correct checksum for any frame."""
-    return b"FNMODEL3" + hashlib.sha256(frame).digest() + frame
+    return b"FNMODEL4" + hashlib.sha256(frame).digest() + frame
 
 
 VALID = file_of_frame(encode(MODEL))

@@ -21,13 +21,15 @@ from fedneighbors.federation._loop import Outcome
 from fedneighbors.methods.flynn._features import convert_for_kernels
 from fedneighbors.methods.flynn._model import FlyNNModel, narrow_counts
 from fedneighbors.methods.flynn.algorithm import (
+    KAPPA,
     calibration_rows,
     count_activations,
     hash_with_plan,
     leave_one_out,
     log_losses,
 )
-from fedneighbors.methods.flynn.protocol import FlyNNParty, FlyNNSettings, coordinate
+from fedneighbors.methods.flynn._settings import FlyNNSettings
+from fedneighbors.methods.flynn.protocol import FlyNNParty, coordinate
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.records import RunRecord, Scalar, environment
 from fedneighbors.tabular._ownership import (
@@ -80,7 +82,7 @@ def fit(
             "decay_": model.gamma,
             "standardize": settings.standardize,
             "expansion": plan.features.expansion,
-            "class_normalized": settings.class_normalized,
+            "class_normalized": model.class_normalized,
             "seed": plan.seed,
         },
         rounds=outcome.rounds,
@@ -121,19 +123,19 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Number of inputs per unit (s). None derives it.
     n_active : int, optional
         Number of active units per row (rho). None derives it.
-    decay : float, optional
+    decay : float, "auto" or None
         Factor per activation (gamma), in [0, 1]; with 0 only the presence of activations matters.
         None derives it from the mean load of a unit, and again after each ``partial_fit`` and
-        ``unlearn``.
+        ``unlearn``; ``"auto"`` does the same with a factor that the training rows choose.
     standardize : bool, "feature" or "global"
         Centre and scale columns; the constants come from exact sums over all parties. True
         divides all columns by one common number if their spreads are similar, otherwise each
         column by its own.
     expand : {"auto", "mirror", "population", "thermometer", "fourier"} or None
-        Expansion that is hashed in place of the features; ``"auto"`` is ``"fourier"`` up to 8
-        columns, ``"population"`` up to 24, else ``"mirror"``.
-    class_normalized : bool
-        Weight counts by class size, so that a frequent class does not win by its size alone.
+        Expansion that is hashed in place of the features; ``"auto"`` lets the training rows choose.
+    class_normalized : bool or "auto"
+        Weight counts by class size, so that a frequent class does not win by its size alone;
+        ``"auto"`` lets the training rows choose.
     random_state : int, RandomState or None
         Seed of the hash. It is public in a federation and never used for noise.
     n_jobs : int, optional
@@ -141,8 +143,10 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     privacy : Privacy, optional
         Train under differential privacy, see :class:`~fedneighbors.privacy.Privacy`. Everything
         derived from the rows is then charged to the budget; columns and labels are declared, and a
-        data frame is read by ``privacy.schema``. With ``decay=None`` rows are scored by a function
-        suited to noised counts.
+        data frame is read by ``privacy.schema``. No choice is made by training rows: ``"auto"`` is
+        then a decay of None, under which rows are scored by a function suited to noised counts,
+        class-normalized counts, and an expansion by the number of columns (``"fourier"`` up to 8,
+        ``"population"`` up to 24, else ``"mirror"``).
 
     Attributes
     ----------
@@ -159,6 +163,11 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Notes
     -----
+    Where a parameter is ``"auto"``, the values with the most correct predictions of training rows
+    are chosen. Each row is predicted without its own contribution, which is subtracted from the
+    counts. A federation needs one more round for it, in which each party sends the number of its
+    correct predictions for every combination of values.
+
     With ``standardize=False, expand=None, class_normalized=False`` this is Algorithm 1 of [1]_.
 
     References
@@ -185,10 +194,10 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         n_units: int | None = None,
         n_inputs: int | None = None,
         n_active: int | None = None,
-        decay: float | None = None,
+        decay: float | str | None = "auto",
         standardize: bool | str = True,
         expand: str | None = "auto",
-        class_normalized: bool = True,
+        class_normalized: bool | str = "auto",
         random_state: int | np.random.RandomState | None = 0,
         n_jobs: int | None = None,
         privacy: Privacy | None = None,
@@ -358,7 +367,7 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             n_units=plan.n_units,
             n_inputs=plan.n_inputs,
             n_active=plan.n_active,
-            decay=model.decay,
+            decay=model.gamma if model.kappa != KAPPA else model.decay,
             standardize=plan.features.scaling,
             expand=None if plan.features.expansion == "none" else plan.features.expansion,
             class_normalized=model.class_normalized,

@@ -24,7 +24,7 @@ from fedneighbors.methods.flynn.private.protocol import (
     PicksRequest,
     coordinate_private,
 )
-from fedneighbors.methods.flynn.protocol import FlyNNSettings
+from fedneighbors.methods.flynn._settings import FlyNNSettings
 from fedneighbors.privacy._accounting import fits
 from fedneighbors.privacy._guarantees import PureDP
 from fedneighbors.privacy._policy import Privacy, terms

@@ -122,7 +122,7 @@ class PrivateFlyNNParty(ChargedReplies, PrivateTableParty, FlyNNParty):
                 return self._schema()
             case PrivateModelRelease():
                 self._keep(request.model)
-                self._hashed = None
+                self._hashed = {}
                 return Receipt()
             case ConstantsRequest() | NoisyCountRequest() | PicksRequest():
                 return self._charge_and_draw(request)

@@ -28,7 +28,8 @@ from fedneighbors.methods.flynn.private._release import (
     private_sizes,
     release_budget,
 )
-from fedneighbors.methods.flynn.protocol import FlyNNSettings, check_counts
+from fedneighbors.methods.flynn._settings import FlyNNSettings
+from fedneighbors.methods.flynn.protocol import check_counts
 from fedneighbors.privacy._guarantees import Sensitivity
 from fedneighbors.privacy._policy import Privacy, terms
 from fedneighbors.tabular._private import PaidRequest, PrivateTraining, check_run, column_bounds
@@ -95,7 +96,7 @@ class NoisyCountRequest(PaidRequest):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_counts(self.plan, self.classes)
+        check_counts([self.plan], self.classes)
 
 
 @message
@@ -144,7 +145,7 @@ class PicksRequest:
 
     def __post_init__(self) -> None:
         check_run(self.run)
-        check_counts(self.plan, self.classes)
+        check_counts([self.plan], self.classes)
 
 
 @message
@@ -185,7 +186,8 @@ def coordinate_private(
     Parameters
     ----------
     settings : FlyNNSettings
-        As without privacy; values of None are derived only from public or charged facts.
+        As without privacy; values of None are derived only from public or charged facts. No rows
+        choose ``"auto"`` values, see :meth:`~.._settings.FlyNNSettings.without_choice`.
     privacy : Privacy
         Budget, mechanism and public facts. Every party must have agreed to the same terms.
     run : str, optional
@@ -211,6 +213,7 @@ def coordinate_private(
         As without privacy. Under ``"central"`` parties may drop out of the masked sums.
     """
     _check_declared(settings, privacy)
+    settings = settings.without_choice()
     training = yield from _Training.begin(
         privacy, run, reserved=settings.classes, settings=settings
     )
