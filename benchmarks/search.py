@@ -1,7 +1,8 @@
 """CPU seconds of FlyNN's cross-validation without refits, compared with scikit-learn's.
 
-Searches with the defaults and 10 folds on 1,000 rows of 50 columns. Prints the seconds of the search, and
-the ratio to scikit-learn's ``cross_val_score`` for a sample of the same settings in the same run.
+Searches with the defaults and 10 folds on 1,000 rows of 50 columns. Prints the seconds of the
+search, and the ratio to scikit-learn's ``cross_val_score`` for a sample of the same settings in the
+same run.
 """
 
 import statistics

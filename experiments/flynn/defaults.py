@@ -151,9 +151,7 @@ def _summarize(means: dict[tuple[str, str], Scores]) -> ResultTable:
     )
 
 
-def _summarize_method(
-    sets: dict[str, Scores], method: str
-) -> tuple[str, float, int, str]:
+def _summarize_method(sets: dict[str, Scores], method: str) -> tuple[str, float, int, str]:
     gains = {name: _improvement(scores, method) for name, scores in sets.items()}
     comparison = compare_paired(
         [round(scores[method], 12) for scores in sets.values()],

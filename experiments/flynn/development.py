@@ -2,7 +2,8 @@
 
 The real ones are sets of the data folder outside ``experiments.flynn.openml.SETS``, at most 1,500
 rows of each: two tables of FedPNN, MNIST, CIFAR-10 in 8 x 8 grey squares, places (country and
-kind by position) and molecules (activity by numbers of atoms and bonds). The others are generated from a seed that no study uses.
+kind by position) and molecules (activity by numbers of atoms and bonds). The others are generated
+from a seed that no study uses.
 """
 
 import csv
@@ -92,7 +93,7 @@ def _friedman(n_features: int, which: int) -> Callable[[Draw], Rows]:
 
 def _clusters(n_features: int, n_informative: int, **options: object) -> Callable[[Draw], Rows]:
     def make(rng: Draw) -> Rows:
-        return generators.make_classification(
+        x, y = generators.make_classification(
             N_POOL,
             n_features,
             n_informative=n_informative,
@@ -100,6 +101,7 @@ def _clusters(n_features: int, n_informative: int, **options: object) -> Callabl
             random_state=int(rng.integers(1 << 31)),
             **options,
         )
+        return x, y
 
     return make
 

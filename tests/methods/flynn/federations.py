@@ -66,7 +66,9 @@ def table(rng, dtype, shape):
 
 
 @st.composite
-def federations(draw, expansions=("none", "mirror", "population", "thermometer", "fourier", "auto")):
+def federations(
+    draw, expansions=("none", "mirror", "population", "thermometer", "fourier", "auto")
+):
     n_rows = draw(st.integers(2, 14))
     n_features = draw(st.integers(1, 6))
     n_parties = draw(st.integers(1, 6))

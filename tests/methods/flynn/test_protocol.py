@@ -579,8 +579,16 @@ def test_a_party_refuses_an_unknown_request():
         ({"decay": "slow"}, TypeError, "expected decay as a number, 'auto' or None, got 'slow'"),
         ({"decay": True}, TypeError, "expected decay as a number, 'auto' or None, got True"),
         ({"decay": 1.1}, ValueError, r"expected decay in \[0, 1\], 'auto' or None, got 1.1"),
-        ({"decay": float("nan")}, ValueError, r"expected decay in \[0, 1\], 'auto' or None, got nan"),
-        ({"class_normalized": 1}, TypeError, "expected class_normalized True, False or 'auto', got 1"),
+        (
+            {"decay": float("nan")},
+            ValueError,
+            r"expected decay in \[0, 1\], 'auto' or None, got nan",
+        ),
+        (
+            {"class_normalized": 1},
+            TypeError,
+            "expected class_normalized True, False or 'auto', got 1",
+        ),
         ({"standardize": "std"}, ValueError, "expected standardize True, False, 'feature' or"),
     ],
 )

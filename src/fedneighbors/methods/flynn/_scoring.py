@@ -25,7 +25,6 @@ from fedneighbors.methods.flynn.algorithm import (
 )
 from fedneighbors.tabular._schema import check_cells
 
-
 MAX_SETTINGS = 8
 """Most settings of a hit request. Each reply about a forged model tells one number of rows."""
 

@@ -66,7 +66,7 @@ class FoldCountRequest:
     n_folds: int
 
     def __post_init__(self) -> None:
-        check_counts(self.plan, self.classes, self.n_bits)
+        check_counts([self.plan], self.classes, self.n_bits)
         if self.n_folds < 0 or not all(0 < n <= self.plan.n_active for n in self.n_active):
             raise ValueError("n_folds or n_active is out of range")
         n_counts = max(1, len(self.n_active)) * max(1, self.n_folds)

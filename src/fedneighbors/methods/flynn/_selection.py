@@ -30,7 +30,6 @@ from fedneighbors.tabular._ownership import (
     rows_by_party,
 )
 
-
 SCREENING_ACTIVE = (64, 256)
 SCREENING_LOADS = (0.8, 3.2)
 """Values of rho and kappa of the first stage."""

@@ -83,6 +83,16 @@ class FlyNNSettings:
             )
         check_scaling(self.standardize)
 
+    @property
+    def explicit_decay(self) -> float | None:
+        """Return the decay, or None if it is derived from the load."""
+        return None if isinstance(self.decay, str) else self.decay
+
+    @property
+    def flags(self) -> tuple[bool, ...]:
+        """Return the values of class normalization to choose from."""
+        return FLAGS if isinstance(self.class_normalized, str) else (bool(self.class_normalized),)
+
     def plans(self, moments: MomentsReply, n_features: int) -> tuple[HashPlan, ...]:
         """Return the hash plan of each expansion, with unset sizes from the moments."""
         mean, scale = standardizer(moments, self.standardize) if self.standardize else (None, None)
@@ -99,32 +109,20 @@ class FlyNNSettings:
         self, plan: HashPlan, counts: npt.NDArray[np.int32], schema: JointSchema
     ) -> list[FlyNNModel]:
         """Return a model for each decay and class normalization to choose from."""
-        decay = None if isinstance(self.decay, str) else self.decay
-        flags = FLAGS if isinstance(self.class_normalized, str) else (bool(self.class_normalized),)
         model = FlyNNModel(
             plan=plan,
             classes=schema.classes,
             counts=narrow_counts(counts),
-            decay=decay,
-            class_normalized=flags[0],
+            decay=self.explicit_decay,
+            class_normalized=self.flags[0],
             feature_names=schema.feature_names,
         )
         loads = LOADS if self.decay == "auto" else (KAPPA,)
         return [
-            replace(model, class_normalized=flag, kappa=kappa) for flag in flags for kappa in loads
+            replace(model, class_normalized=flag, kappa=kappa)
+            for flag in self.flags
+            for kappa in loads
         ]
-
-    def without_choice(self) -> "FlyNNSettings":
-        """Return settings that need no correct predictions of training rows.
-
-        ``"auto"`` becomes the decay of the mean load, class-normalized exponents, and the first
-        expansion for the number of columns.
-        """
-        return replace(
-            self,
-            decay=None if self.decay == "auto" else self.decay,
-            class_normalized=self.class_normalized in (True, "auto"),
-        )
 
     def plan_of(self, features: FeatureMap, sizes: tuple[int, int, int]) -> HashPlan:
         """Return the hash plan for given features, with ``sizes`` as defaults."""

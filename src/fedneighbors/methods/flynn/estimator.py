@@ -20,6 +20,7 @@ from fedneighbors.federation._inprocess import run
 from fedneighbors.federation._loop import Outcome
 from fedneighbors.methods.flynn._features import convert_for_kernels
 from fedneighbors.methods.flynn._model import FlyNNModel, narrow_counts
+from fedneighbors.methods.flynn._settings import FlyNNSettings
 from fedneighbors.methods.flynn.algorithm import (
     KAPPA,
     calibration_rows,
@@ -28,7 +29,6 @@ from fedneighbors.methods.flynn.algorithm import (
     leave_one_out,
     log_losses,
 )
-from fedneighbors.methods.flynn._settings import FlyNNSettings
 from fedneighbors.methods.flynn.protocol import FlyNNParty, coordinate
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.records import RunRecord, Scalar, environment
@@ -38,6 +38,7 @@ from fedneighbors.tabular._ownership import (
     column_names,
     encode_features,
     public_seed,
+    repeat_rows,
     rows_by_party,
 )
 from fedneighbors.tabular._schema import label_array, label_index, reserved_labels
@@ -218,7 +219,13 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tags.input_tags.sparse = True
         return tags
 
-    def fit(self, X: Any, y: Any, parties: Sequence[Any] | npt.NDArray[Any] | None = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        parties: Sequence[Any] | npt.NDArray[Any] | None = None,
+        sample_weight: Any = None,
+    ) -> Self:
         """Train on a table or on a federation of its parties.
 
         Parameters
@@ -229,15 +236,24 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             Labels.
         parties : sequence of shape (n_rows,), optional
             Owner of each row. None means one party.
+        sample_weight : array of shape (n_rows,), optional
+            Whole numbers: a row of weight w is learned w times. Not under a privacy budget.
 
         Returns
         -------
         FlyNNClassifier
             Self.
-        """
-        return self._train(X, y, parties, ())
 
-    def partial_fit(self, X: Any, y: Any, classes: Sequence[Any] | None = None) -> Self:
+        Raises
+        ------
+        ValueError
+            If a weight is negative or fractional, or all are zero.
+        """
+        return self._train(X, y, parties, (), sample_weight)
+
+    def partial_fit(
+        self, X: Any, y: Any, classes: Sequence[Any] | None = None, sample_weight: Any = None
+    ) -> Self:
         """Add rows to the filters.
 
         The first call sets sizes, standardizing constants and classes; later calls add counts.
@@ -248,11 +264,14 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             As for :meth:`fit`.
         classes : sequence, optional
             All labels that any call will contain; required at the first call if ``y`` lacks some.
+        sample_weight
+            As for :meth:`fit`.
         """
         if not hasattr(self, "model_"):
-            return self._train(X, y, None, () if classes is None else reserved_labels(classes, y))
+            reserved = () if classes is None else reserved_labels(classes, y)
+            return self._train(X, y, None, reserved, sample_weight)
         self._check_no_noise("partial_fit")
-        x, labels = self._index_labels(X, y, "partial_fit")
+        x, labels = self._index_labels(X, y, "partial_fit", sample_weight)
         active = hash_with_plan(x, self.model_.plan, n_threads=self._n_threads())
         counts = narrow_counts(self.model_.counts + self._count(active, labels))
         model = replace(self.model_, counts=counts)
@@ -262,8 +281,8 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._set_model(replace(model, losses=losses))
         return self
 
-    def unlearn(self, X: Any, y: Any) -> Self:
-        """Remove rows from the filters exactly.
+    def unlearn(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Remove rows from the filters exactly; a row of weight w is removed w times.
 
         After ``partial_fit(X, y)`` and ``unlearn(X, y)`` the counts are restored bit for bit. These
         do not change: the standardizing constants, the sizes derived from the first table, the
@@ -276,7 +295,7 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         self._check_no_noise("unlearn")
-        x, labels = self._index_labels(X, y, "unlearn")
+        x, labels = self._index_labels(X, y, "unlearn", sample_weight)
         active = hash_with_plan(x, self.model_.plan, n_threads=self._n_threads())
         remaining = self.model_.counts - self._count(active, labels)
         if remaining.min(initial=0) < 0:
@@ -386,15 +405,24 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         y: Any,
         parties: Sequence[Any] | npt.NDArray[Any] | None,
         reserved: tuple[Any, ...],
+        sample_weight: Any,
     ) -> Self:
         if self.privacy is None:
             x, y = self._validate_rows(X, y, reset=True)
             like = y
+        elif sample_weight is not None:
+            raise PrivacyError(
+                "sample_weight would repeat a row, and the noise is sized for rows that count "
+                "once; omit it, or train without privacy"
+            )
         else:
             X, y = apply_schema(X, y, self.privacy)
             x = self._validate_features(X, reset=True, ensure_all_finite=False)
             like = np.array(self.privacy.classes)
-        holdings = Holdings(x, y, rows_by_party(parties, len(y)), column_names(self))
+        owned = rows_by_party(parties, len(y))
+        if sample_weight is not None:
+            owned = repeat_rows(owned, sample_weight, len(y))
+        holdings = Holdings(x, y, owned, column_names(self))
         model, self.run_record_ = fit(
             holdings, self._make_settings(reserved), self.privacy, n_threads=self._n_threads()
         )
@@ -414,8 +442,10 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"({self.model_.guarantee}); fit again, which is charged as a new release"
             )
 
-    def _index_labels(self, X: Any, y: Any, operation: str) -> tuple[Any, npt.NDArray[np.int64]]:
-        """Return rows and class indices; raise if a label is unknown."""
+    def _index_labels(
+        self, X: Any, y: Any, operation: str, sample_weight: Any
+    ) -> tuple[Any, npt.NDArray[np.int64]]:
+        """Return repeated rows and class indices; raise if a label is unknown."""
         x, labels = self._validate_rows(X, y, reset=False)
         index = label_index(self.model_.classes)
         distinct, inverse = np.unique(labels, return_inverse=True)
@@ -425,7 +455,11 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"{operation} got labels {unknown[:5]} that are not in classes_ "
                 f"{list(self.model_.classes)[:10]}; name all classes at the first call"
             )
-        return x, np.array([index[label] for label in distinct.tolist()], np.int64)[inverse]
+        indices = np.array([index[label] for label in distinct.tolist()], np.int64)[inverse]
+        if sample_weight is None:
+            return x, indices
+        (rows,) = repeat_rows({"all": slice(None)}, sample_weight, len(indices)).values()
+        return x[rows], indices[rows]
 
     def _make_settings(self, reserved: tuple[Any, ...]) -> FlyNNSettings:
         return FlyNNSettings(

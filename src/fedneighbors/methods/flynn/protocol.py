@@ -56,9 +56,7 @@ class MomentsRequest:
     with_columns: bool
 
 
-def check_counts(
-    plans: Sequence[HashPlan], classes: tuple[Label, ...], n_bits: int = 32
-) -> None:
+def check_counts(plans: Sequence[HashPlan], classes: tuple[Label, ...], n_bits: int = 32) -> None:
     """Raise ValueError for too many counts, or an unsupported number of bits."""
     check_cells("counts", sum(plan.n_units for plan in plans), len(classes))
     if n_bits not in (8, 16, 32):

@@ -206,7 +206,10 @@ class PrivateFlyNNParty(ChargedReplies, PrivateTableParty, FlyNNParty):
             raise Refused("the number of cells to pick is out of range")
         sensitivity = self.sensitivity(request)
         mechanism = picks_mechanism(
-            self._privacy, constants_paid=request.constants_paid, n_picks=request.n_picks
+            self._privacy,
+            constants_paid=request.constants_paid,
+            n_picks=request.n_picks,
+            share=request.share,
         )
 
         def draw() -> Message:
