@@ -124,13 +124,15 @@ def _two_normals(rng: Draw) -> Rows:
 
 
 def _moons(rng: Draw) -> Rows:
-    return generators.make_moons(N_POOL, noise=0.25, random_state=int(rng.integers(1 << 31)))
+    x, y = generators.make_moons(N_POOL, noise=0.25, random_state=int(rng.integers(1 << 31)))
+    return x, y
 
 
 def _shells(rng: Draw) -> Rows:
-    return generators.make_gaussian_quantiles(
+    x, y = generators.make_gaussian_quantiles(
         n_samples=N_POOL, n_features=4, n_classes=4, random_state=int(rng.integers(1 << 31))
     )
+    return x, y
 
 
 def _rules(rng: Draw) -> Rows:

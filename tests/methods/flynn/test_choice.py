@@ -271,7 +271,7 @@ def test_too_many_settings_are_refused():
     plan = SETTINGS.plans(FlyNNParty("a", *table()).answer(MomentsRequest(True)), 4)[0]
     model = FlyNNModel(plan, (0, 1), np.zeros((60, 2), "u1"), None, True)
 
-    with pytest.raises(ValueError, match="too many settings"):
+    with pytest.raises(ValueError, match="more settings than the limit of 8"):
         HitRequest((model,), ((0.5,) * 9,), (True,) * 9)
 
 

@@ -230,7 +230,9 @@ class HitRequest:
         if not self.models or len(self.models) != len(self.decays):
             raise ValueError("models and decays differ in number")
         if len(self.models) > len(EXPANSIONS) or len(self.normalized) > MAX_SETTINGS:
-            raise ValueError("too many settings to choose from")
+            raise ValueError(f"more settings than the limit of {MAX_SETTINGS} for each expansion")
+        if len({model.classes for model in self.models}) > 1:
+            raise ValueError("models differ in their classes")
         for model, decays in zip(self.models, self.decays, strict=True):
             if len(decays) != len(self.normalized) or not all(0 <= d <= 1 for d in decays):
                 raise ValueError("decays differ in number or are out of range")

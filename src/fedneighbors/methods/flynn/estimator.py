@@ -239,11 +239,6 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         sample_weight : array of shape (n_rows,), optional
             Whole numbers: a row of weight w is learned w times. Not under a privacy budget.
 
-        Returns
-        -------
-        FlyNNClassifier
-            Self.
-
         Raises
         ------
         ValueError
