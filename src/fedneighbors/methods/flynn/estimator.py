@@ -251,7 +251,8 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ) -> Self:
         """Add rows to the filters.
 
-        The first call sets sizes, standardizing constants and classes; later calls add counts.
+        The first call sets sizes, standardizing constants, classes and the chosen values; later
+        calls add counts.
 
         Parameters
         ----------
@@ -281,7 +282,7 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         After ``partial_fit(X, y)`` and ``unlearn(X, y)`` the counts are restored bit for bit. These
         do not change: the standardizing constants, the sizes derived from the first table, the
-        calibration of the probabilities, and copies of the model held by others.
+        values chosen for ``"auto"``, the calibration, and copies of the model held by others.
 
         Raises
         ------

@@ -42,14 +42,18 @@ def settings_from(config: Config) -> FlyNNSettings:
         n_units=typed_or_none(config, "n-units", "auto", int),
         n_inputs=typed_or_none(config, "n-inputs", "auto", int),
         n_active=typed_or_none(config, "n-active", "auto", int),
-        decay=typed_value(config, "decay", float, str),
+        decay=_typed_or_auto(config, "decay", float),
         standardize=typed_value(config, "standardize", bool, str),
         expand=typed_or_none(config, "expand", "none", str),
-        class_normalized=typed_value(config, "class-normalized", bool, str),
+        class_normalized=_typed_or_auto(config, "class-normalized", bool),
         seed=typed_value(config, "seed", int),
         classes=reserved_classes(config),
         declared_rows=declared_rows(config),
     )
+
+
+def _typed_or_auto(config: Config, key: str, kind: type) -> Any:
+    return "auto" if config.get(key) == "auto" else typed_value(config, key, kind)
 
 
 def _coordinate(config: Config, privacy: Privacy | None) -> Coordinator[FlyNNModel]:
