@@ -1,7 +1,8 @@
 """CPU seconds of FlyNN's cross-validation without refits, compared with scikit-learn's.
 
-Searches 60 wirings with 10 folds on 1,000 rows of 50 columns. Prints the seconds of the search, and
-the ratio to scikit-learn's ``cross_val_score`` for a sample of the same settings in the same run.
+Searches with the defaults and 10 folds on 1,000 rows of 50 columns. Prints the seconds of the
+search, and the ratio to scikit-learn's ``cross_val_score`` for a sample of the same settings in the
+same run.
 """
 
 import statistics
@@ -12,7 +13,7 @@ from sklearn.datasets import make_classification
 from sklearn.model_selection import cross_val_score
 
 from fedneighbors import FlyNNClassifier, FlyNNSearchCV
-from fedneighbors.methods.flynn._candidates import Candidate
+from fedneighbors.methods.flynn._scoring import Candidate
 
 TARGET_S = 5.0
 REPEATS = 3
@@ -32,8 +33,10 @@ def main():
         1000, 50, n_informative=50, n_redundant=0, n_classes=5, n_clusters_per_class=3,
         class_sep=1.2, flip_y=0.01, random_state=0,
     )  # fmt: skip
-    FlyNNSearchCV(n_candidates=3, refit=False).fit(x[:200], y[:200])  # compile
-    runs = [measure_seconds(lambda: FlyNNSearchCV(refit=False).fit(x, y)) for _ in range(REPEATS)]
+    FlyNNSearchCV(refit=False).fit(x[:200], y[:200])  # compile
+    runs = [
+        measure_seconds(lambda: FlyNNSearchCV(10, refit=False).fit(x, y)) for _ in range(REPEATS)
+    ]
     search = runs[0][1]
     seconds = statistics.median(run[0] for run in runs)
     settings = search.cv_results_["params"]
@@ -42,7 +45,9 @@ def main():
     for index in sample:
         params = {**settings[index], "standardize": False}
         rescored = FlyNNSearchCV(
+            10,
             candidates=[_make_candidate(params)],
+            n_finalists=None,
             n_active=[params["n_active"]],
             load=[],
             decay=[params["decay"]],
@@ -57,9 +62,7 @@ def main():
             (scores == [rescored.cv_results_[f"split{f}_test_score"][0] for f in range(10)]).all()
         )
     per_setting = seconds / len(settings)
-    print(
-        f"wirings {search.n_candidates}, settings scored {len(settings)}, folds 10, rows 1000 x 50"
-    )
+    print(f"settings of the last stage {len(settings)}, folds 10, rows 1000 x 50")
     print(
         f"search: {seconds:.2f} CPU s, target <= {TARGET_S}: "
         + ("met" if seconds <= TARGET_S else "MISSED")

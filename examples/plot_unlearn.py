@@ -17,11 +17,11 @@ X, y = load_digits(return_X_y=True)
 X, X_new, y, y_new = train_test_split(X, y, stratify=y, random_state=0)
 
 # %%
-# Add rows in batches of a hundred, then remove them in the same order. ``standardize=False``
-# keeps the features independent of the rows, and equal sizes keep the hash the same.
+# Add rows in batches of a hundred, then remove them in the same order. ``standardize=False`` and a
+# fixed ``expand`` keep the features independent of the rows, and equal sizes keep the hash the same.
 
 starts = range(0, len(X) - 99, 100)
-model = FlyNNClassifier(n_units=2_560, standardize=False)
+model = FlyNNClassifier(n_units=2_560, standardize=False, expand="mirror")
 sizes, scores = [], []
 for start in starts:
     model.partial_fit(X[start : start + 100], y[start : start + 100], classes=np.arange(10))
@@ -36,7 +36,7 @@ for start in starts[:-1]:
 # Only the last batch remains. The counts equal those of a model trained on that batch alone.
 
 last = slice(starts[-1], starts[-1] + 100)
-retrained = FlyNNClassifier(n_units=2_560, standardize=False)
+retrained = FlyNNClassifier(n_units=2_560, standardize=False, expand="mirror")
 retrained.partial_fit(X[last], y[last], classes=np.arange(10))
 assert np.array_equal(model.counts_, retrained.counts_)
 

@@ -8,6 +8,7 @@ from experiments.harness import Study
 EXPERIMENTS: Mapping[str, str] = {
     "flynn.synthetic": "flynn.synthetic.STUDY",
     "flynn.openml": "flynn.openml.STUDY",
+    "flynn.defaults": "flynn.defaults.STUDY",
     "flynn.scaling": "flynn.scaling.STUDY",
     "flynn.hyperparameters": "flynn.hyperparameters.STUDY",
     "flynn.bundled": "flynn.bundled.BUNDLED",

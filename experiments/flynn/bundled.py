@@ -8,8 +8,7 @@ from sklearn.datasets import make_classification
 from sklearn.model_selection import StratifiedKFold
 from sklearn.preprocessing import StandardScaler
 
-from experiments.flynn.comparison import Effort, two_stage_search
-from experiments.flynn.spaces import SPACES
+from experiments.flynn.spaces import SCREEN_UNITS, SPACES, search_space
 from experiments.flynn.tuning import tune_neighbors
 from experiments.harness import Findings, Study, run_each
 from fedneighbors._typing import Array, Progress
@@ -22,7 +21,7 @@ SETS = ("digits", "wine", "breast_cancer", "iris")
 N_OUTER = 10
 N_REPEATS = 3
 N_INNER = 5
-BUNDLED_EFFORT = SPACES["120 units a row, densities .15 and .3, 4 finalists"]  # by flynn.spaces
+BUNDLED_SPACE = SPACES["120 units a row, densities .15 and .3, 4 finalists"]  # by flynn.spaces
 RATIOS = (0.1, 1 / 31)
 N_TEST = 3000
 
@@ -34,7 +33,7 @@ def _inner_folds(y: Array, seed: int) -> Folds:
 
 
 def score_fold(
-    x: Array, y: Array, train: Array, test: Array, seed: int, effort: Effort
+    x: Array, y: Array, train: Array, test: Array, seed: int, n_units: int
 ) -> dict[str, float]:
     """Return each method's accuracy on an outer fold, tuned on ``train``."""
     folds = _inner_folds(y[train], seed)
@@ -43,7 +42,8 @@ def score_fold(
     neighbors = tune_neighbors(z_train, y[train], folds).model.fit(z_train, y[train])
     one = tune_neighbors(z_train, y[train], folds, max_neighbors=1).model.fit(z_train, y[train])
     default = FlyNNClassifier(random_state=seed).fit(x[train], y[train])
-    tuned = two_stage_search(x[train], y[train], folds, effort, seed)
+    search = search_space(BUNDLED_SPACE, x.shape[1], folds, seed, n_units=n_units)
+    tuned = search.fit(x[train], y[train])
     return {
         "FlyNN, tuned": accuracy(y[test], tuned.predict(x[test])),
         "FlyNN, defaults": accuracy(y[test], default.predict(x[test])),
@@ -55,7 +55,7 @@ def score_fold(
 def _bundled(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Findings:
     names = SETS[1:] if quick else SETS
     n_outer, n_repeats = (3, 1) if quick else (N_OUTER, N_REPEATS)
-    effort = Effort(screen_units=4_000, units=10_000) if quick else BUNDLED_EFFORT
+    n_units = 4_000 if quick else SCREEN_UNITS
     jobs: list[tuple[Any, ...]] = []
     owners = []
     for name in names:
@@ -63,7 +63,7 @@ def _bundled(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Find
         for repeat_seed in range(seed, seed + n_repeats):
             outer = StratifiedKFold(n_outer, shuffle=True, random_state=repeat_seed)
             for train, test in outer.split(data.x, data.y):
-                jobs.append((data.x.astype(np.float64), data.y, train, test, repeat_seed, effort))
+                jobs.append((data.x.astype(np.float64), data.y, train, test, repeat_seed, n_units))
                 owners.append(name)
     scores = run_each(
         score_fold, jobs, n_jobs=n_jobs, progress=progress, label=lambda *job: f"{len(job[1])} rows"
@@ -125,8 +125,13 @@ def score_imbalance(rare: float, n_rows: int, seed: int) -> Mapping[str, float]:
     neighbors = tune_neighbors(z_train, y[train], _inner_folds(y[train], seed)).model
     five = type(neighbors)(5)
     models = {
-        "FlyNN, class-normalised": FlyNNClassifier(random_state=seed),
-        "FlyNN, the paper's exponent": FlyNNClassifier(class_normalized=False, random_state=seed),
+        "FlyNN, class-normalised": FlyNNClassifier(
+            class_normalized=True, decay=None, expand="mirror", random_state=seed
+        ),
+        "FlyNN, the paper's exponent": FlyNNClassifier(
+            class_normalized=False, decay=None, expand="mirror", random_state=seed
+        ),
+        "FlyNN, defaults": FlyNNClassifier(random_state=seed),
     }
     return {
         **{

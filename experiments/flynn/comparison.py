@@ -1,8 +1,8 @@
 """Scores of all methods on one split of a real table, tuned on the training rows."""
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,6 @@ from experiments.flynn.tuning import (
 )
 from fedneighbors._typing import Array
 from fedneighbors.datasets import Dataset
-from fedneighbors.methods.flynn._candidates import Candidate
 from fedneighbors.methods.flynn._selection import FlyNNSearchCV
 from fedneighbors.metrics import accuracy
 
@@ -51,30 +50,14 @@ class Effort:
         Size of the sample of a larger table.
     test_size : float
         Fraction of rows held out.
-    screen_units : int
-        Units per wiring in the first stage, which tries all kinds of wirings.
-    units, units_per_row : int
-        Units per wiring in the second stage: ``units_per_row`` for each training row, at most
-        ``units``.
-    n_finalists : int
-        Kinds of wirings in the second stage.
-    densities : tuple of float
-        Additional fractions of the hashed features that a unit sums, tried with mirrored features
-        (the paper's Table 6 uses .3 for digits).
+    search : mapping
+        Arguments of FlyNN's search other than its defaults.
     """
 
     n_folds: int = 5
     max_rows: int = 4000
     test_size: float = 0.3
-    screen_units: int = 20_000
-    units: int = 120_000
-    units_per_row: int = 40
-    n_finalists: int = 2
-    densities: tuple[float, ...] = ()
-
-    def units_for(self, n_rows: int) -> int:
-        """Return the units of the second stage for ``n_rows`` training rows."""
-        return min(max(self.screen_units, self.units_per_row * n_rows), self.units)
+    search: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -183,7 +166,7 @@ def _score_flynn(
 ) -> Score:
     x_train, y_train, x_test, y_test = rows
     clock = time.process_time()
-    search = two_stage_search(x_train, y_train, folds, effort, seed)
+    search = FlyNNSearchCV(folds, random_state=seed, **effort.search).fit(x_train, y_train)
     held_out = accuracy(y_test, search.predict(x_test))
     best = search.best_params_
     chosen = (
@@ -191,64 +174,3 @@ def _score_flynn(
         f"rho={best['n_active']} gamma={best['decay']:.3g} normalized={best['class_normalized']}"
     )
     return Score(search.best_score_, held_out, time.process_time() - clock, chosen)
-
-
-def two_stage_search(
-    x: Array, y: Array, folds: list[Split], effort: Effort, seed: int
-) -> FlyNNSearchCV:
-    """Tune and fit FlyNN in two stages.
-
-    The first tries all kinds of wirings with few units, the second the best kinds with many.
-    """
-    kinds = _kinds(x.shape[1], effort)
-    screen = FlyNNSearchCV(
-        candidates=kinds,
-        cv=folds,
-        n_active=(64, 256),
-        load=(0.8, 3.2),
-        refit=False,
-        random_state=seed,
-    ).fit(x, y)
-    finalists = _best_kinds(screen, kinds, effort.units_for(len(y)))[: effort.n_finalists]
-    return FlyNNSearchCV(
-        candidates=finalists,
-        cv=folds,
-        n_active=(32, 128, 256, 512),
-        load=(0.2, 0.8, 1.6, 3.2, float("inf")),
-        random_state=seed,
-    ).fit(x, y)
-
-
-def _kinds(n_features: int, effort: Effort) -> list[Candidate]:
-    """Return the scaling, expansion and inputs of all wirings to try."""
-    n_units = effort.screen_units
-    shapes: list[tuple[str | None, int, int]] = [
-        ("mirror", 2 * n_features, 16),
-        ("population", 8 * n_features, 4),
-        ("population", 8 * n_features, 8),
-        (None, n_features, 16),
-    ]
-    if n_features <= 8:
-        shapes.append(("fourier", 256, 16))
-    width = 2 * n_features
-    shapes += [("mirror", width, max(2, round(share * width))) for share in effort.densities]
-    kinds = [
-        Candidate(scaling, expand, n_units, min(s, max(width // 2, 1)))
-        for expand, width, s in shapes
-        for scaling in ("feature", "global")
-    ]
-    kinds.append(Candidate(False, None, n_units, min(16, max(n_features // 2, 1))))
-    return list(dict.fromkeys(kinds))
-
-
-def _best_kinds(screen: FlyNNSearchCV, kinds: list[Candidate], n_units: int) -> list[Candidate]:
-    """Return the kinds with ``n_units``, best scores first."""
-    table = screen.cv_results_
-    best_scores: dict[Candidate, float] = dict.fromkeys(kinds, 0.0)
-    for params, score in zip(table["params"], table["mean_test_score"], strict=True):
-        kind = Candidate(
-            params["standardize"], params["expand"], params["n_units"], params["n_inputs"]
-        )
-        best_scores[kind] = max(best_scores[kind], float(score))
-    ordered = sorted(kinds, key=lambda kind: -best_scores[kind])
-    return [Candidate(k.standardize, k.expand, n_units, k.n_inputs) for k in ordered]

@@ -10,7 +10,7 @@ from sklearn.model_selection import StratifiedKFold, train_test_split
 from experiments.harness import Findings, Study, run_each
 from fedneighbors._typing import Array, Progress
 from fedneighbors.datasets import load
-from fedneighbors.methods.flynn._candidates import Candidate
+from fedneighbors.methods.flynn._scoring import Candidate
 from fedneighbors.methods.flynn._selection import FlyNNSearchCV
 from fedneighbors.records import Figure, ResultTable
 
@@ -158,6 +158,7 @@ def score_case(case: Case, plan: Plan, seed: int) -> list[Point]:
         has_all_values = units in plan.fixed_units and density in FIXED_DENSITIES
         search = FlyNNSearchCV(
             candidates=[_candidate(pair, x.shape[1])],
+            n_finalists=None,
             cv=folds,
             n_active=tuple(sorted({*ACTIVE, *FIXED_ACTIVE})) if has_all_values else FIXED_ACTIVE,
             load=(),

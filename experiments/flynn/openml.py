@@ -17,6 +17,7 @@ from experiments.flynn.comparison import (
 from experiments.harness import Findings, Study, run_each
 from fedneighbors._typing import Progress
 from fedneighbors.datasets import load
+from fedneighbors.methods.flynn._selection import FlyNNSearchCV
 from fedneighbors.metrics import compare_paired, normalized_accuracy
 from fedneighbors.records import Figure, ResultTable
 
@@ -89,7 +90,7 @@ class Plan:
 
 
 FULL = Plan(SETS, 3)
-QUICK = Plan(BUNDLED, 1, Effort(max_rows=800, screen_units=5_000, units=20_000))
+QUICK = Plan(BUNDLED, 1, Effort(max_rows=800, search={"max_units": 20_000}))
 
 
 @dataclass(frozen=True)
@@ -154,8 +155,7 @@ def examine(plan: Plan, *, seed: int, n_jobs: int, progress: Progress) -> Findin
             "test_size": effort.test_size,
             "folds": effort.n_folds,
             "most_rows": effort.max_rows,
-            "units_per_row": effort.units_per_row,
-            "units": effort.units,
+            "search": str(FlyNNSearchCV(**effort.search)),
         },
         tables=(
             _summary(
@@ -315,9 +315,7 @@ def _notes(results: Sequence[SetResult], plan: Plan) -> tuple[str, ...]:
         "All methods use standardized features, except that FlyNN and 'kNN, scaling tuned' choose "
         "the scaling. kNN chooses k from 1 to 64. LR and MLP make one pass over the rows, as in "
         "the paper, with smaller grids.",
-        f"FlyNN tries all kinds of wirings with {effort.screen_units:,} units, and then the best "
-        f"{effort.n_finalists} with {effort.units_per_row} units for each training row, at most "
-        f"{effort.units:,}.",
+        f"FlyNN is {FlyNNSearchCV(**effort.search)} with these folds and the seed of the split.",
         f"Median improvement over kNN {np.median(-losses):+.2%}; the largest loss is "
         f"{losses.max():+.2%} on {worst.name}; {(losses > LARGE_LOSS).sum()} sets lose more than "
         f"{LARGE_LOSS:.0%}.",

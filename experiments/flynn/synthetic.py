@@ -14,7 +14,7 @@ from experiments.flynn.tuning import Split, neighbor_scores, tune_simhash
 from experiments.harness import Findings, Study, run_each
 from fedneighbors._typing import Progress
 from fedneighbors.datasets import Dataset
-from fedneighbors.methods.flynn._candidates import Candidate
+from fedneighbors.methods.flynn._scoring import Candidate
 from fedneighbors.methods.flynn._selection import FlyNNSearchCV
 from fedneighbors.metrics import normalized_accuracy
 from fedneighbors.records import Figure, ResultTable
@@ -204,6 +204,7 @@ def _search(
 ) -> tuple[float, str]:
     search = FlyNNSearchCV(
         candidates=plan.candidates(setting),
+        n_finalists=None,
         cv=folds,
         n_active=plan.n_active(setting),
         load=plan.load,

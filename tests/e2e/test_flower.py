@@ -9,7 +9,8 @@ from fedneighbors.federation._inprocess import run
 from fedneighbors.methods.fedpnn._party import FedPNNParty
 from fedneighbors.methods.fedpnn.protocol import FedPNNSettings
 from fedneighbors.methods.fedpnn.protocol import coordinate as coordinate_fedpnn
-from fedneighbors.methods.flynn.protocol import FlyNNParty, FlyNNSettings, coordinate
+from fedneighbors.methods.flynn._settings import FlyNNSettings
+from fedneighbors.methods.flynn.protocol import FlyNNParty, coordinate
 from fedneighbors.methods.knnper import KNNPerClassifier
 from fedneighbors.secure_sum._keys import Identity, Roster
 from tests.e2e.network import Network, wait_until, write_node_key

@@ -17,7 +17,8 @@ from fedneighbors.federation._inprocess import run
 from fedneighbors.federation._roles import Refused, make_refusal
 from fedneighbors.methods.fedpnn import flower_app as fedpnn_app
 from fedneighbors.methods.flynn import flower_app
-from fedneighbors.methods.flynn.protocol import FlyNNParty, FlyNNSettings, coordinate
+from fedneighbors.methods.flynn._settings import FlyNNSettings
+from fedneighbors.methods.flynn.protocol import FlyNNParty, coordinate
 from fedneighbors.tabular import _app_config
 from fedneighbors.tabular._agreement import (
     AgreedSchema,

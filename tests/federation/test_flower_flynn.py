@@ -12,7 +12,8 @@ from fedneighbors.errors import PartyMissing, PartyRefused, SchemaMismatch
 from fedneighbors.federation._inprocess import run
 from fedneighbors.methods.fedpnn import flower_app as fedpnn_app
 from fedneighbors.methods.flynn import flower_app
-from fedneighbors.methods.flynn.protocol import FlyNNParty, FlyNNSettings, coordinate
+from fedneighbors.methods.flynn._settings import FlyNNSettings
+from fedneighbors.methods.flynn.protocol import FlyNNParty, coordinate
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.secure_sum._keys import Identity, Roster
 from tests.architecture.tree import ROOT

@@ -35,6 +35,8 @@ from fedneighbors.methods.fedpnn.private.protocol import (
     OriginRequest,
 )
 from fedneighbors.methods.flynn._features import FeatureMap
+from fedneighbors.methods.flynn._model import FlyNNModel
+from fedneighbors.methods.flynn._scoring import HitRequest
 from fedneighbors.methods.flynn._search import FoldCountRequest, FoldHitRequest, SearchParty
 from fedneighbors.methods.flynn.algorithm import MAX_UNITS, HashPlan
 from fedneighbors.methods.flynn.private._party import PrivateFlyNNParty
@@ -70,6 +72,7 @@ from fedneighbors.neural._schedule import Regime
 EMPTY, ONE = np.empty(0), np.ones(1)
 WIDE = HashPlan(FeatureMap(3, "none"), MAX_UNITS, 1, 2, 0)
 PLAN = HashPlan(FeatureMap(3, "none"), 8, 1, 2, 0)
+MODEL = FlyNNModel(PLAN, (0, 1), np.zeros((8, 2), np.uint8), 0.5, True)
 MANY = tuple(range(MAX_CLASSES + 1))
 LONG = "n" * 1000
 NO_COLUMNS = np.zeros(0, np.int64)
@@ -130,6 +133,10 @@ HOSTILE = [
         CountRequest,
         lambda: CountRequest(HashPlan(FeatureMap(2**40, "none"), 8, 1, 1, 0), (0, 1), 16, {}),
     ),
+    (CountRequest, lambda: CountRequest(PLAN, (0, 1), 16, {}, (PLAN,))),
+    (HitRequest, lambda: HitRequest((MODEL,), ((0.5,) * 9,), (True,) * 9)),
+    (HitRequest, lambda: HitRequest((MODEL,), ((2.0,),), (True,))),
+    (HitRequest, lambda: HitRequest((MODEL,) * 99, ((0.5,),) * 99, (True,))),
     (FoldCountRequest, lambda: FoldCountRequest(WIDE, (0, 1), 16, (1,), 2**40)),
     (FoldCountRequest, lambda: FoldCountRequest(PLAN, (0, 1), 16, (2**40,), 2)),
     (FoldHitRequest, lambda: fold_hits(np.full((1, 8, 2), 2**32 - 1, np.uint32))),
@@ -138,6 +145,7 @@ HOSTILE = [
     (ConstantsRequest, lambda: ConstantsRequest(LONG, {}, 1, EMPTY, EMPTY)),
     (NoisyCountRequest, lambda: NoisyCountRequest("r", {}, 1, WIDE, tuple(range(32)), False)),
     (PicksRequest, lambda: PicksRequest("r", {}, WIDE, tuple(range(32)), False, 1)),
+    (PicksRequest, lambda: PicksRequest("r", {}, PLAN, (0, 1), False, 1, share=1.5)),
     (SelectionRequest, lambda: SelectionRequest((0, 1), 2**24, 1)),
     (SelectionRequest, lambda: SelectionRequest((0, 1), 2**40, 1)),
     (ScalingRequest, lambda: ScalingRequest(MAX_KNOTS + 1, 1)),

@@ -32,6 +32,7 @@ from fedneighbors.federation import _inprocess
 from fedneighbors.federation._messages import decode
 from fedneighbors.federation._roles import serve
 from fedneighbors.methods.fedpnn.synthesis import TabularSynthesizer
+from fedneighbors.methods.flynn._scoring import Candidate
 from fedneighbors.methods.knnper._client import KNNPerParty
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
 from fedneighbors.methods.knnper._task import CLASSIFICATION, REGRESSION
@@ -459,7 +460,8 @@ def run_few_methods():
 def _run_other_methods():
     declared = {"classes": (0, 1, 2), "bounds": (-4, 4)}
     sizes, owned = {"n_units": 16, "n_active": 2}, {"parties": OWNER}
-    FlyNNSearchCV(4).fit(X, Y, **owned)
+    candidate = Candidate("feature", "mirror", 40, 2)
+    FlyNNSearchCV(3, candidates=[candidate], n_finalists=None, n_active=(2, 4)).fit(X, Y, **owned)
     FedPNNClassifier(min_count=2, frame="local", metric=None).fit(X, Y, **owned)
     for mechanism, delta in (("local", 0), ("central", "1e-6")):
         privacy = Privacy(1, delta, mechanism, **declared)

@@ -21,9 +21,9 @@ from fedneighbors.methods.fedpnn import flower_app as fedpnn_app
 from fedneighbors.methods.fedpnn.private import _release as fedpnn_release
 from fedneighbors.methods.fedpnn.private import protocol as fedpnn
 from fedneighbors.methods.flynn import flower_app as flynn_app
+from fedneighbors.methods.flynn._settings import FlyNNSettings
 from fedneighbors.methods.flynn.private import _release as flynn_release
 from fedneighbors.methods.flynn.private import protocol as flynn
-from fedneighbors.methods.flynn.protocol import FlyNNSettings
 from fedneighbors.methods.knnper._settings import RoundSettings
 from fedneighbors.methods.knnper.private import protocol as knnper
 from fedneighbors.methods.knnper.private._party import ROW_COUNTS, PrivateKNNPerParty

@@ -185,7 +185,7 @@ def _score_at(
     if line in (LOCAL, CENTRAL):
         return means[Key(data, setting, line, epsilon)], None
     if line == DEFAULT_PICKS:
-        (n_picks,) = {k.n_picks for k in means if k[:3] == (data, setting, line)}
+        (n_picks,) = {k.n_picks for k in means if k[:4] == (data, setting, line, epsilon)}
         return means[Key(data, setting, line, epsilon, n_picks)], n_picks
     party_epsilon = epsilon / N_PARTIES if line == BEST_DIVIDED else epsilon
     by_picks = {

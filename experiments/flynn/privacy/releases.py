@@ -163,11 +163,9 @@ def private_model(
     sensitivity = count_sensitivity(data.plan.n_active, privacy.neighbors)
     noise_variance = 0.0
     if privacy.mechanism == "paper":
-        dp = picks_mechanism(
-            replace(privacy, n_parties=len(data.counts)),
-            constants_paid=False,
-            n_picks=privacy.n_picks or default_picks(data.plan.n_units),
-        )
+        n_picks, share = choose_picks(data, privacy)
+        terms = replace(privacy, n_parties=len(data.counts))
+        dp = picks_mechanism(terms, constants_paid=False, n_picks=n_picks, share=share)
         # the paper's line 15 adds noise to one class after another
         released = [
             dp.release(counts.T, sensitivity, bits=source).T
@@ -183,6 +181,16 @@ def private_model(
         noise_variance=noise_variance,
         guarantee=str(privacy.total),
     )
+
+
+def choose_picks(data: HashedData, privacy: Privacy) -> tuple[int, float]:
+    """Return T and the share of epsilon; the number of rows is public here."""
+    if privacy.n_picks is not None:
+        return privacy.n_picks, 1.0
+    terms = replace(privacy, n_parties=len(data.counts))
+    epsilon = picks_mechanism(terms, constants_paid=False, n_picks=1).epsilon
+    mean_count = float(np.mean(data.counts))
+    return default_picks(epsilon, mean_count=mean_count, n_cells=data.counts[0].size)
 
 
 def _add_noise(

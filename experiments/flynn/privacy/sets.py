@@ -9,6 +9,7 @@ import numpy as np
 from experiments.datasets.synthetic import synthetic_private
 from experiments.flynn.privacy.releases import (
     Setting,
+    choose_picks,
     exact_model,
     hash_data,
     private_model,
@@ -16,8 +17,8 @@ from experiments.flynn.privacy.releases import (
 )
 from fedneighbors._typing import Array
 from fedneighbors.datasets import load
+from fedneighbors.methods.flynn._features import choose_expansion
 from fedneighbors.methods.flynn.estimator import FlyNNClassifier
-from fedneighbors.methods.flynn.private._release import default_picks
 from fedneighbors.metrics import balanced_accuracy
 from fedneighbors.partition import iid
 from fedneighbors.privacy._policy import Privacy
@@ -185,7 +186,10 @@ class RealTable:
         owners = iid(len(y), N_PARTIES_OF_TABLES, seed=seed)
         models = {
             line: FlyNNClassifier(
-                random_state=seed, privacy=privacy, standardize=line == EXACT
+                random_state=seed,
+                privacy=privacy,
+                standardize=line == EXACT,
+                **_fixed(x.shape[1]),
             ).fit(x, y, parties=owners)
             for line, privacy in (
                 (EXACT, None),
@@ -256,17 +260,18 @@ class _Rows:
         for line in (LOCAL, CENTRAL):
             for epsilon in grid.epsilons:
                 models.append((line, epsilon, 0, private_model(data, _privacy(line, epsilon))))
-        default = default_picks(setting.n_units)
         for epsilon in grid.party_epsilons:
-            for n_picks in sorted({*grid.n_picks, default}):
+            for n_picks in grid.n_picks:
                 privacy = _privacy(PICKED, epsilon, n_picks)
                 models.append((PICKED, epsilon, n_picks, private_model(data, privacy, **printed)))
-        points = [
+        for epsilon in grid.epsilons:
+            privacy = _privacy(PICKED, epsilon)
+            model = private_model(data, privacy, **printed)
+            models.append((DEFAULT_PICKS, epsilon, choose_picks(data, privacy)[0], model))
+        return [
             Point(self.data, setting.name, line, self.seed, score(model, data), epsilon, n_picks)
             for line, epsilon, n_picks, model in models
         ]
-        by_default = [p for p in points if p.line == PICKED and p.n_picks == default]
-        return points + [replace(point, line=DEFAULT_PICKS) for point in by_default]
 
     def score_estimator(
         self, name: str, grid: Grid, lines: Sequence[str], *, sizes: Setting | None = None
@@ -290,9 +295,19 @@ class _Rows:
             privacy=None
             if line == EXACT
             else _add_declarations(_privacy(line, epsilon), self.train),
+            **_fixed(self.train[0].shape[1]),
         )
         model.fit(*self.train, parties=self.owners)
         return balanced_accuracy(self.test[1], model.predict(self.test[0]))
+
+
+def _fixed(n_features: int) -> dict[str, Any]:
+    """Return the parameters under a budget, so that only noise differs between lines."""
+    return {
+        "decay": None,
+        "class_normalized": True,
+        "expand": choose_expansion("auto", n_features),
+    }
 
 
 def _load_threes_and_eights(name: str) -> tuple[Part, Part]:

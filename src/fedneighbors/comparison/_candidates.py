@@ -269,8 +269,7 @@ def _fit_estimator(
 def _flynn(trial: Trial) -> Predictions:
     from fedneighbors.methods.flynn import FlyNNClassifier
 
-    grid = [FlyNNClassifier(), FlyNNClassifier(class_normalized=False)]
-    return _tuned(*(partial(_fit_estimator, each) for each in grid))(_complete(trial))
+    return _fit_estimator(FlyNNClassifier(), _complete(trial))
 
 
 def _fedpnn(trial: Trial) -> Predictions:

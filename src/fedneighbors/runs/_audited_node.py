@@ -27,8 +27,8 @@ from fedneighbors.federation._roles import (
     serve_safely,
 )
 from fedneighbors.methods.fedpnn.private import protocol as fedpnn
+from fedneighbors.methods.flynn._settings import FlyNNSettings
 from fedneighbors.methods.flynn.private import protocol as flynn
-from fedneighbors.methods.flynn.protocol import FlyNNSettings
 from fedneighbors.privacy._guarantees import Guarantee, Neighbors, Sensitivity
 from fedneighbors.privacy._policy import privacy_from
 from fedneighbors.privacy.ledger._ledger import Ledger

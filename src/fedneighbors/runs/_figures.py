@@ -19,6 +19,7 @@ _REQUEST_TITLES = {
     "CentersRequest": "centers",
     "MomentsRequest": "sums of columns",
     "CountRequest": "counts",
+    "HitRequest": "correct predictions",
     "CountsRequest": "class counts",
     "ClassMomentsRequest": "sums and products by class",
     "LossRequest": "held-out loss",

@@ -302,6 +302,32 @@ def rows_by_party(parties: Sequence[Any] | npt.NDArray[Any] | None, n_rows: int)
     return {str(name): np.flatnonzero(owner == name) for name in np.unique(owner)}
 
 
+def repeat_rows(owned: dict[str, Any], sample_weight: Any, n_rows: int) -> dict[str, Any]:
+    """Return each party's rows, each repeated as often as its weight.
+
+    Raises
+    ------
+    ValueError
+        If there is not one whole number of at least 0 for each row, or all are zero.
+    """
+    weights = np.asarray(sample_weight, np.float64)
+    if weights.shape != (n_rows,):
+        raise ValueError(
+            f"expected sample_weight of shape ({n_rows},), got {weights.shape}; give one weight "
+            "for each row"
+        )
+    whole = (weights >= 0) & (weights == np.rint(weights)) & (weights < np.iinfo(np.int32).max)
+    if not whole.all():
+        raise ValueError(
+            f"expected sample_weight of whole numbers, got {weights[~whole][0]}; rows are added as "
+            "integer counts, which are exact in any order: multiply the weights and round them"
+        )
+    if n_rows and not weights.any():
+        raise ValueError("expected a positive sample_weight, got zero for all rows")
+    times, every = weights.astype(np.int64), np.arange(n_rows)
+    return {name: np.repeat(every[rows], times[rows]) for name, rows in owned.items()}
+
+
 def _is_missing(name: Any) -> bool:
     """Return whether a value is None, "", or a missing marker.
 

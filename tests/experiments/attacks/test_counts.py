@@ -26,6 +26,7 @@ from experiments.attacks.scores import auc, auc_margin, hit_rate_limit
 from fedneighbors.federation._inprocess import run
 from fedneighbors.federation._messages import encode
 from fedneighbors.methods.flynn._features import FeatureMap
+from fedneighbors.methods.flynn._settings import FlyNNSettings
 from fedneighbors.methods.flynn.algorithm import HashPlan, count_activations, hash_with_plan
 from fedneighbors.methods.flynn.private._party import PrivateFlyNNParty
 from fedneighbors.methods.flynn.private._release import (
@@ -33,7 +34,6 @@ from fedneighbors.methods.flynn.private._release import (
     constants_sensitivity,
 )
 from fedneighbors.methods.flynn.private.protocol import NoisyCountReply, coordinate_private
-from fedneighbors.methods.flynn.protocol import FlyNNSettings
 from fedneighbors.privacy._guarantees import ApproxDP
 from fedneighbors.privacy.ledger._ledger import Ledger
 from tests.experiments.attacks.attack_trials import (

@@ -2,6 +2,7 @@
 
 from contextlib import ExitStack
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -34,10 +35,10 @@ from experiments.flynn.privacy.sets import (
 from fedneighbors._typing import silent
 from fedneighbors.federation._inprocess import run
 from fedneighbors.federation._messages import encode
+from fedneighbors.methods.flynn._settings import FlyNNSettings
 from fedneighbors.methods.flynn.estimator import FlyNNClassifier
 from fedneighbors.methods.flynn.private._party import PrivateFlyNNParty
 from fedneighbors.methods.flynn.private.protocol import coordinate_private
-from fedneighbors.methods.flynn.protocol import FlyNNSettings
 from fedneighbors.metrics import balanced_accuracy
 from fedneighbors.partition import iid
 from fedneighbors.privacy._policy import Privacy
@@ -103,10 +104,9 @@ def train_with_parties(train, owners, policy, decay, class_normalized):
         (Privacy(1, 1e-6, "central", classes=CLASSES), 2, None),
         (Privacy(0.5, 1e-6, "central", classes=CLASSES), 8, 0.9),
         (Privacy(1, mechanism="paper", classes=CLASSES, n_picks=20), 2, 0.9),
-        (PAPER, 2, 0.9),
         (replace(PAPER, epsilon=2, n_picks=20, accounting="paper", n_parties=2), 2, 0.9),
     ],
-    ids=["local", "central", "central of 8", "paper", "paper, default T", "paper, divided"],
+    ids=["local", "central", "central of 8", "paper", "paper, divided"],
 )
 def test_the_shortcut_equals_releases_of_parties_with_ledgers(split, policy, n_parties, decay):
     train, test = split
@@ -123,6 +123,29 @@ def test_the_shortcut_equals_releases_of_parties_with_ledgers(split, policy, n_p
     assert party_model.guarantee.startswith(shortcut_model.guarantee)
     predicted = np.argmin(party_model.novelty(test[0]), axis=1)
     assert score(shortcut_model, data) == balanced_accuracy(data.truth, predicted)
+
+
+def test_the_default_number_of_picks_gains_from_a_larger_epsilon():
+    accuracy = {0.25: [], 1: [], 4: [], 64: []}
+    for seed in range(SEED, SEED + 4):
+        train, test = synthetic_private(20_000, seed=seed).train_test()
+        data = hash_data(
+            SETTING,
+            (train.x, train.y),
+            (test.x, test.y),
+            parties=iid(train.n_rows, 2, seed=seed),
+            seed=seed,
+        )
+        bits = [np.random.default_rng([seed, party]).bytes for party in range(2)]
+        for epsilon, values in accuracy.items():
+            model = private_model(data, replace(PAPER, epsilon=epsilon), bits=bits)
+            values.append(score(model, data))
+
+    means = [float(np.mean(values)) for values in accuracy.values()]
+
+    noise = 0.02  # about one standard error of a difference
+    assert all(high > low - noise for low, high in pairwise(means))
+    assert means[-1] > means[0] + 0.04
 
 
 def test_the_model_without_privacy_equals_the_estimator(split):
@@ -167,7 +190,6 @@ def test_the_table_of_picks_has_every_setting_epsilon_and_t(findings):
     rows = read_rows(findings, "picks-400")
 
     lines = ["epsilon = 0.5", "epsilon = 1", EXACT_PRINTED]
-    # the default T is 10
     expected = {(s.name, line, t) for s in GRID.settings for line in lines for t in (4, 10, 20)}
     assert {(row["setting"], row["line"], row["T"]) for row in rows} == expected
     assert len(rows) == len(expected)
@@ -189,8 +211,8 @@ def test_the_best_number_of_picks_is_that_of_the_best_mean(findings):
         best = lines[BEST, epsilon]
         scores = {t: by_picks[f"epsilon = {epsilon:g}", t] for t in (4, 10, 20)}
         assert best["balanced accuracy"] == max(scores.values()) == scores[best["T"]]
-        default = lines[DEFAULT_PICKS, epsilon]
-        assert (default["T"], default["balanced accuracy"]) == (10, scores[10])
+        mean_count = 400 / 2 * SETTING.n_active / (2 * SETTING.n_units)
+        assert lines[DEFAULT_PICKS, epsilon]["T"] == max(1, round(epsilon * mean_count / 8))
     divided, full_epsilon = lines[BEST_DIVIDED, 1.0], lines[BEST, 0.5]
     assert divided["balanced accuracy"] == full_epsilon["balanced accuracy"]
 

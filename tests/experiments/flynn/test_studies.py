@@ -6,12 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.flynn import hyperparameters, openml, scaling, synthetic
+from experiments.flynn import bundled, defaults, hyperparameters, openml, scaling, synthetic
 from experiments.flynn.comparison import METHODS, Effort, sample_rows, score_split
+from experiments.flynn.development import DEVELOPMENT_SETS
 from experiments.harness import Findings, Study
 from fedneighbors._typing import silent
 from fedneighbors.datasets import load
-from fedneighbors.methods.flynn._candidates import Candidate
+from fedneighbors.methods.flynn._scoring import Candidate
 from fedneighbors.records import ResultTable, read_record, write_record
 
 
@@ -33,7 +34,7 @@ def read_rows(findings, name):
     return [dict(zip(table.columns, row, strict=True)) for row in table.rows]
 
 
-SMALL = Effort(n_folds=3, screen_units=2_000, units=5_000, n_finalists=1)
+SMALL = Effort(n_folds=3, search={"units_per_row": 1, "max_units": 5_000, "n_finalists": 1})
 TABLES = openml.Plan(("iris", "wine"), 2, SMALL)
 
 
@@ -150,6 +151,31 @@ def test_figures_have_a_point_for_every_set_and_baseline(comparison):
     assert len(points) == 2 * (len(METHODS) - 1)
     assert {point["rival"] for point in points} == set(METHODS) - {"FlyNN"}
     assert [figure.diagonal for figure in comparison.figures if figure.kind == "scatter"] == [True]
+
+
+def test_defaults_are_compared_on_development_and_reported_sets():
+    plan = defaults.Plan(("moons", "rules"), ("iris", "wine"), n_splits=1, max_rows=300)
+
+    findings = defaults.examine(plan, seed=0, n_jobs=1, progress=silent)
+
+    sets = read_rows(findings, "sets")
+    assert [(row["sets"], row["set"]) for row in sets] == [
+        ("development", "moons"),
+        ("development", "rules"),
+        ("reported", "iris"),
+        ("reported", "wine"),
+    ]
+    gains = {r["set"]: r[defaults.DEFAULTS] / r[defaults.NEIGHBORS] - 1 for r in sets}
+    assert all(r["improvement of the defaults"] == pytest.approx(gains[r["set"]]) for r in sets)
+    rows = {(r["sets"], r["method"]): r for r in read_rows(findings, "summary")}
+    reported = rows["reported", defaults.DEFAULTS]
+    assert reported["median improvement"] == pytest.approx((gains["iris"] + gains["wine"]) / 2)
+    assert sum(map(int, reported["W/T/L"].split("/"))) == 2
+    assert reported["losses above 3 %"] == sum(gains[name] < -0.03 for name in ("iris", "wine"))
+
+
+def test_development_sets_are_none_of_the_reported_ones():
+    assert not set(DEVELOPMENT_SETS) & {*openml.SETS, *bundled.SETS}
 
 
 def test_held_out_rows_do_not_affect_the_tuning():

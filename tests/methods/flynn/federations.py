@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from fedneighbors.federation._inprocess import run
 from fedneighbors.methods.flynn._features import n_expanded
-from fedneighbors.methods.flynn.protocol import FlyNNParty, FlyNNSettings, coordinate
+from fedneighbors.methods.flynn._settings import FlyNNSettings
+from fedneighbors.methods.flynn.protocol import FlyNNParty, coordinate
 
 DTYPES = ("uint8", "int8", "int16", "int32", "int64", "float32", "float64")
 LABELS = {
@@ -65,7 +66,9 @@ def table(rng, dtype, shape):
 
 
 @st.composite
-def federations(draw, expansions=("none", "mirror", "population", "thermometer", "fourier")):
+def federations(
+    draw, expansions=("none", "mirror", "population", "thermometer", "fourier", "auto")
+):
     n_rows = draw(st.integers(2, 14))
     n_features = draw(st.integers(1, 6))
     n_parties = draw(st.integers(1, 6))
@@ -77,15 +80,16 @@ def federations(draw, expansions=("none", "mirror", "population", "thermometer",
     by_class = draw(st.booleans())
     owner = labels % n_parties if by_class else rng.integers(0, n_parties, n_rows)
     expansion = draw(st.sampled_from(expansions))
+    width = n_features if expansion == "auto" else n_expanded(expansion, n_features)
     n_units = draw(st.integers(1, 60))
     settings = FlyNNSettings(
         n_units=n_units,
-        n_inputs=draw(st.integers(1, min(8, n_expanded(expansion, n_features)))),
+        n_inputs=draw(st.integers(1, min(8, width))),
         n_active=draw(st.integers(1, n_units)),
-        decay=draw(st.sampled_from([None, 0.0, 0.5, 0.9, 1.0])),
+        decay=draw(st.sampled_from([None, "auto", 0.0, 0.5, 0.9, 1.0])),
         standardize=draw(st.sampled_from([True, False, "feature", "global"])),
         expand=None if expansion == "none" else expansion,
-        class_normalized=draw(st.booleans()),
+        class_normalized=draw(st.sampled_from([True, False, "auto"])),
         seed=draw(st.integers(0, 9)),
     )
     if draw(st.booleans()):

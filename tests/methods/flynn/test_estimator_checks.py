@@ -12,13 +12,14 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from fedneighbors import FlyNNClassifier, FlyNNSearchCV
+from fedneighbors.methods.flynn._scoring import Candidate
 
 # Checks that are expected to fail, with the reason, by estimator; none at present.
 EXPECTED_FAILED_CHECKS: dict[str, dict[str, str]] = {}
 
 
 @parametrize_with_checks(
-    [FlyNNClassifier(), FlyNNSearchCV(n_candidates=2, cv=2)],
+    [FlyNNClassifier(), FlyNNSearchCV(2, candidates=[Candidate("feature", "mirror", 99, 2)])],
     expected_failed_checks=lambda estimator: EXPECTED_FAILED_CHECKS.get(
         type(estimator).__name__, {}
     ),
@@ -151,11 +152,12 @@ def test_the_run_record_has_the_rounds(wine):
         "SchemaRequest",
         "MomentsRequest",
         "CountRequest",
+        "HitRequest",
         "ModelRelease",
         "Finish",
     ]
     assert all(set(r.upload_bytes) == {"a", "b"} for r in record.rounds)
-    assert [r.reduce for r in record.rounds] == ["gather", "sum", "sum", "sum", "gather"]
+    assert [r.reduce for r in record.rounds] == ["gather", "sum", "sum", "sum", "sum", "gather"]
 
 
 def test_fit_discards_earlier_training(wine):

@@ -5,7 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedneighbors import FlyNNClassifier
-from fedneighbors.methods.flynn.protocol import FlyNNParty, FlyNNSettings
+from fedneighbors.methods.flynn._settings import FlyNNSettings
+from fedneighbors.methods.flynn.protocol import FlyNNParty
 from tests.methods.flynn.federations import DTYPES, LABELS, federations, train
 
 SETTINGS = FlyNNSettings(n_units=50, n_inputs=2, n_active=7)

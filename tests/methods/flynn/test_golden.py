@@ -36,7 +36,7 @@ def test_the_file_of_a_fixed_table_is_the_known_one():
     raw = classifier.fit(X, Y).model_.to_bytes()
 
     assert hashlib.sha256(raw).hexdigest() == (
-        "16adfdd966aca5944cd3a75165a6a6e4c77d542dc2fd118c1c397378aace55ae"
+        "5d383091efd1c49a626af77fd2b2b62842ad725cd63eb60404927ea7b60a7e4e"
     )
 
 

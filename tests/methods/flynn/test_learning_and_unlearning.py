@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import log_loss
 
 from fedneighbors import FlyNNClassifier
+from fedneighbors.errors import PrivacyError
 from fedneighbors.methods.flynn.algorithm import (
     SHARPNESS_GRID,
     calibration_rows,
@@ -16,6 +17,7 @@ from fedneighbors.methods.flynn.algorithm import (
     log_losses,
     probabilities,
 )
+from fedneighbors.privacy import Privacy
 
 
 def table(n_rows, seed=0, n_classes=3):
@@ -26,7 +28,8 @@ def table(n_rows, seed=0, n_classes=3):
 
 
 def classifier(**options):
-    return FlyNNClassifier(**{"n_units": 80, "n_inputs": 3, "n_active": 9, **options})
+    fixed = {"decay": None, "expand": "mirror", "class_normalized": True}
+    return FlyNNClassifier(**{"n_units": 80, "n_inputs": 3, "n_active": 9, **fixed, **options})
 
 
 def unscaled_classifier(**options):
@@ -352,3 +355,63 @@ def test_a_decay_table_covers_a_class_without_rows():
     empty_table = decay_table(np.zeros(2, int), np.zeros(2, int), decay=0.5, class_normalized=True)
 
     assert empty_table.weights.tolist() == [1.0, 1.0]
+
+
+# Weights.
+
+
+@settings(max_examples=50)
+@given(st.integers(0, 2**32 - 1), st.lists(st.integers(0, 3), min_size=24, max_size=24))
+def test_whole_weights_repeat_rows_bit_for_bit(seed, weights):
+    x, y = table(24, seed)
+    weights[:3] = 1, 1, 1  # at least one row of each class
+    repeated = np.repeat(np.arange(24), weights)
+    choice = {"decay": "auto", "expand": "auto", "class_normalized": "auto"}
+    learner = classifier(**choice)
+
+    weighted = learner.fit(x, y, sample_weight=weights).model_.to_bytes()
+    federated = learner.fit(x, y, np.arange(24) % 3, np.array(weights, float)).model_.to_bytes()
+
+    expected = learner.fit(x[repeated], y[repeated]).model_.to_bytes()
+    assert weighted == expected
+    assert federated == expected
+
+
+def test_weights_of_later_rows_repeat_them():
+    x, y = table(30)
+    weights = np.arange(15) % 3
+    rows = 15 + np.repeat(np.arange(15), weights)
+    weighted, repeated = (classifier().fit(x[:15], y[:15]) for _ in range(2))
+
+    weighted.partial_fit(x[15:], y[15:], sample_weight=weights)
+
+    assert weighted.model_.to_bytes() == repeated.partial_fit(x[rows], y[rows]).model_.to_bytes()
+    weighted.unlearn(x[15:], y[15:], sample_weight=weights)
+    assert weighted.counts_.tolist() == classifier().fit(x[:15], y[:15]).counts_.tolist()
+
+
+@pytest.mark.parametrize(
+    ("weights", "words"),
+    [
+        (np.full(30, 0.5), "whole numbers, got 0.5; rows are added as integer counts"),
+        (np.full(30, -1), "whole numbers, got -1"),
+        (np.full(30, np.nan), "whole numbers, got nan"),
+        (np.full(30, np.inf), "whole numbers, got inf"),
+        (np.ones(29), r"shape \(30,\), got \(29,\)"),
+        (np.zeros(30), "got zero for all rows"),
+    ],
+    ids=["half", "negative", "nan", "infinite", "too few", "zero"],
+)
+def test_weights_that_are_no_repetitions_are_refused(weights, words):
+    x, y = table(30)
+
+    with pytest.raises(ValueError, match=words):
+        classifier().fit(x, y, sample_weight=weights)
+
+
+def test_weights_under_a_budget_are_refused():
+    x, y = table(30)
+    privacy = Privacy(epsilon=1, classes=(0, 1, 2), bounds=(-5, 5))
+
+    with pytest.raises(PrivacyError, match="the noise is sized for rows that count once"):
+        classifier(privacy=privacy).fit(x, y, sample_weight=np.ones(30))

@@ -30,7 +30,7 @@ MODEL = FlyNNModel(
 
 def file_of_frame(frame):
     """Return a model file with a correct checksum for any frame."""
-    return b"FNMODEL3" + hashlib.sha256(frame).digest() + frame
+    return b"FNMODEL4" + hashlib.sha256(frame).digest() + frame
 
 
 VALID = file_of_frame(encode(MODEL))
@@ -162,7 +162,7 @@ def test_versions_and_file_kinds_are_distinguished(tmp_path):
     (tmp_path / "empty").touch()
 
     with pytest.raises(
-        ModelFileError, match=r"old has format version b'1', this release reads b'3'"
+        ModelFileError, match=r"old has format version b'1', this release reads b'4'"
     ):
         FlyNNClassifier.load(tmp_path / "old")
     with pytest.raises(

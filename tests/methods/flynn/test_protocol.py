@@ -20,6 +20,7 @@ from fedneighbors.federation._messages import decode, encode
 from fedneighbors.federation._roles import Refused, serve
 from fedneighbors.methods.flynn._features import FeatureMap
 from fedneighbors.methods.flynn._model import FlyNNModel
+from fedneighbors.methods.flynn._settings import FlyNNSettings
 from fedneighbors.methods.flynn.algorithm import SHARPNESS_GRID, HashPlan
 from fedneighbors.methods.flynn.protocol import (
     CalibrationReply,
@@ -27,7 +28,6 @@ from fedneighbors.methods.flynn.protocol import (
     CountRequest,
     Finish,
     FlyNNParty,
-    FlyNNSettings,
     ModelRelease,
     MomentsRequest,
     SchemaRequest,
@@ -38,7 +38,9 @@ from fedneighbors.tabular._schema import MomentsReply, Receipt, SchemaReply
 from tests.methods.flynn.federations import train
 
 PLAN = HashPlan(FeatureMap(2, "mirror", np.zeros(2), np.ones(2)), 9, 2, 3, 5)
-SETTINGS = FlyNNSettings(n_units=40, n_inputs=2, n_active=5)
+SETTINGS = FlyNNSettings(
+    n_units=40, n_inputs=2, n_active=5, decay=None, expand="mirror", class_normalized=True
+)
 SECRET = 123456.789
 
 
@@ -442,7 +444,7 @@ def test_messages_survive_a_round_trip(item):
 
 
 def test_a_count_request_carries_the_plan():
-    plan = SETTINGS.plan(*moments_of(party("a")))
+    plan = SETTINGS.plans(*moments_of(party("a")))[0]
 
     request = CountRequest(plan, (0, 1), 16, {})
 
@@ -556,7 +558,7 @@ def test_a_party_that_cannot_write_keeps_its_old_model(tmp_path, monkeypatch):
     ],
 )
 def test_a_party_refuses_to_count_for_another_table(change, words):
-    request = CountRequest(SETTINGS.plan(*moments_of(party("a"))), (0, 1), 16, {})
+    request = CountRequest(SETTINGS.plans(*moments_of(party("a")))[0], (0, 1), 16, {})
     request = replace(request, **change)
 
     with pytest.raises(Refused, match=words):
@@ -574,11 +576,19 @@ def test_a_party_refuses_an_unknown_request():
         ({"n_units": 10.0}, TypeError, "expected n_units as an integer or None, got 10.0"),
         ({"n_inputs": "two"}, TypeError, "expected n_inputs as an integer or None, got 'two'"),
         ({"n_active": True}, TypeError, "expected n_active as an integer or None, got True"),
-        ({"decay": "slow"}, TypeError, "expected decay as a number or None, got 'slow'"),
-        ({"decay": True}, TypeError, "expected decay as a number or None, got True"),
-        ({"decay": 1.1}, ValueError, r"expected decay in \[0, 1\] or None, got 1.1"),
-        ({"decay": float("nan")}, ValueError, r"expected decay in \[0, 1\] or None, got nan"),
-        ({"class_normalized": 1}, TypeError, "expected class_normalized True or False, got 1"),
+        ({"decay": "slow"}, TypeError, "expected decay as a number, 'auto' or None, got 'slow'"),
+        ({"decay": True}, TypeError, "expected decay as a number, 'auto' or None, got True"),
+        ({"decay": 1.1}, ValueError, r"expected decay in \[0, 1\], 'auto' or None, got 1.1"),
+        (
+            {"decay": float("nan")},
+            ValueError,
+            r"expected decay in \[0, 1\], 'auto' or None, got nan",
+        ),
+        (
+            {"class_normalized": 1},
+            TypeError,
+            "expected class_normalized True, False or 'auto', got 1",
+        ),
         ({"standardize": "std"}, ValueError, "expected standardize True, False, 'feature' or"),
     ],
 )
@@ -588,8 +598,8 @@ def test_settings_of_the_wrong_kind_are_refused(change, error, words):
 
 
 def test_missing_settings_derive_from_the_number_of_rows():
-    plan = FlyNNSettings().plan(*moments_of(party("a")))
+    plan = FlyNNSettings().plans(*moments_of(party("a")))[0]
 
     assert plan.n_units >= 10_000
     assert plan.n_active <= plan.n_units
-    assert FlyNNSettings(n_units=3).plan(*moments_of(party("a"))).n_active == 3
+    assert FlyNNSettings(n_units=3).plans(*moments_of(party("a")))[0].n_active == 3

@@ -19,8 +19,8 @@ from sklearn.model_selection import (
 from fedneighbors import FlyNNClassifier, FlyNNSearchCV
 from fedneighbors.errors import ProtocolError
 from fedneighbors.federation._inprocess import run
-from fedneighbors.methods.flynn._candidates import Candidate, ScoringGrid, draw_candidates
 from fedneighbors.methods.flynn._features import n_expanded
+from fedneighbors.methods.flynn._scoring import Candidate, ScoringGrid, list_candidates
 from fedneighbors.methods.flynn._search import SearchParty, coordinate_search
 
 CANDIDATES = (
@@ -43,7 +43,8 @@ def table(n_rows=48, n_classes=3, seed=0):
 
 
 def search(**options):
-    return FlyNNSearchCV(**{"candidates": CANDIDATES, **GRID, "cv": 3, "refit": False, **options})
+    stages = {"candidates": CANDIDATES, "n_finalists": None}
+    return FlyNNSearchCV(**{**stages, **GRID, "cv": 3, "refit": False, **options})
 
 
 def fold_scores(fitted):
@@ -340,13 +341,9 @@ def test_a_rho_above_the_number_of_units_is_left_out():
         ({"class_normalized": (1,)}, ValueError, "expected True and False to try"),
         ({"candidates": ()}, ValueError, "expected candidates as Candidate objects"),
         ({"candidates": (3,)}, ValueError, "expected candidates as Candidate objects"),
-        ({"candidates": None, "n_candidates": 0}, ValueError, "n_candidates=0"),
-        ({"candidates": None, "n_candidates": 1.5}, ValueError, "n_candidates=1.5"),
-        ({"candidates": None, "standardize": ()}, ValueError, "at least one candidate, scaling"),
-        ({"candidates": None, "standardize": True}, TypeError, "standardize as a sequence"),
-        ({"candidates": None, "standardize": ("x",)}, ValueError, "expected standardize True, F"),
-        ({"candidates": None, "expand": "mirror"}, TypeError, "expand as a sequence"),
-        ({"candidates": None, "expand": ("x",)}, ValueError, "expected expand 'auto', None or one"),
+        ({"n_finalists": 0}, ValueError, "expected n_finalists as a positive integer, got 0"),
+        ({"units_per_row": 1.5}, ValueError, "expected units_per_row as a positive integer"),
+        ({"max_units": None}, ValueError, "expected max_units as a positive integer, got None"),
         ({"random_state": -1}, ValueError, "expected random_state in"),
     ],
     ids=str,
@@ -371,37 +368,44 @@ def test_parties_need_two_folds_or_more(cv):
 # Candidates.
 
 
-@pytest.mark.parametrize("n_features", [1, 2, 4, 30, 784])
-def test_drawn_candidates_always_make_a_plan(n_features):
-    candidates = draw_candidates(
-        40,
-        500,
-        n_features,
-        standardize=("global", False),
-        expand=("auto", "population", None),
-        seed=1,
-    )
+@pytest.mark.parametrize("n_features", [1, 2, 8, 9, 784])
+def test_listed_candidates_suit_the_number_of_columns(n_features):
+    candidates = list_candidates(n_features, n_units=99)
 
-    assert len(candidates) == 40
+    assert len(set(candidates)) == len(candidates)
     for candidate in candidates:
-        width = n_expanded(candidate.expand or "none", n_features)
-        assert 1 <= candidate.n_inputs <= width
-        assert 1 <= candidate.n_units <= 100_000
-    assert {(c.standardize, c.expand is None) for c in candidates} == {
-        ("global", True),
-        ("global", False),
-        (False, True),
-        (False, False),
-    }
+        assert 1 <= candidate.n_inputs <= n_expanded(candidate.expand, n_features)
+        assert candidate.n_units == 99
+    assert ("fourier" in {c.expand for c in candidates}) == (n_features <= 8)
+    assert {c.standardize for c in candidates} == {"feature", "global", False}
 
 
-def test_the_same_seed_draws_the_same_candidates():
-    options = {"standardize": (True,), "expand": ("mirror",)}
+def test_the_best_candidates_are_scored_again_with_more_units():
+    x, y = table()
+    options = {"candidates": CANDIDATES, "scoring": "balanced_accuracy"}
+    screen = search(**options, n_active=(64, 256), load=(0.8, 3.2), decay=()).fit(x, y)
+    scores = zip(screen.cv_results_["params"], screen.cv_results_["mean_test_score"], strict=True)
+    best = {}
+    for params, score in scores:
+        best[params["n_units"]] = max(score, best.get(params["n_units"], 0))
+    order = sorted((60, 90, 70), key=lambda units: -best[units])
 
-    first, second, third = (draw_candidates(5, 99, 7, seed=s, **options) for s in (3, 3, 4))
+    fitted = search(**options, n_finalists=2, units_per_row=2, max_units=95).fit(x, y)
 
-    assert first == second
-    assert first != third
+    finalists = [next(c for c in CANDIDATES if c.n_units == units) for units in order[:2]]
+    expected = search(
+        scoring="balanced_accuracy", candidates=[replace(c, n_units=95) for c in finalists]
+    ).fit(x, y)
+    assert fitted.cv_results_["params"] == expected.cv_results_["params"]
+    assert fold_scores(fitted).tolist() == fold_scores(expected).tolist()
+
+
+def test_finalists_have_no_fewer_units_than_their_candidates():
+    x, y = table()
+
+    fitted = search(n_finalists=3, units_per_row=1, max_units=80).fit(x, y)
+
+    assert {p["n_units"] for p in fitted.cv_results_["params"]} == {60, 70, 90}
 
 
 def test_a_grid_pairs_every_decay_with_every_exponent():

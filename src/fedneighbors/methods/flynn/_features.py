@@ -17,6 +17,7 @@ EXPANSIONS = ("none", "mirror", "population", "thermometer", "fourier")
 # ``"auto"`` selects by the number of columns, with these limits.
 MAX_FOURIER_COLUMNS = 8
 MAX_POPULATION_COLUMNS = 24
+MAX_CHOSEN_POPULATION_COLUMNS = 50  # wider tables gain little from it, at eight times the columns
 N_CENTERS = 8
 N_THRESHOLDS = 7
 N_WAVES = 256
@@ -49,11 +50,19 @@ def choose_expansion(name: str | None, n_features: int) -> str:
     return name
 
 
-def n_expanded(kind: str, n_features: int) -> int:
+def list_expansions(n_features: int) -> list[str | None]:
+    """Return the expansions to choose from, that of ``"auto"`` without choice first."""
+    limits = {"mirror": MAX_COLUMNS, "population": MAX_CHOSEN_POPULATION_COLUMNS}
+    suitable = [kind for kind, limit in limits.items() if n_features <= limit]
+    return [*dict.fromkeys([choose_expansion("auto", n_features), *suitable]), None]
+
+
+def n_expanded(kind: str | None, n_features: int) -> int:
     """Return the number of columns after an expansion."""
     if kind == "fourier":
         return N_WAVES
     factor = {
+        None: 1,
         "none": 1,
         "mirror": 2,
         "population": N_CENTERS,

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from fedneighbors._typing import Floats
 from fedneighbors.federation._messages import encode
 from fedneighbors.methods.flynn.algorithm import (
+    KAPPA,
     SHARPNESS_GRID,
     Counts,
     HashPlan,
@@ -48,6 +49,8 @@ class FlyNNModel(ModelFile):
         gamma; None derives it from the load, see :func:`~.algorithm.default_decay`.
     class_normalized : bool
         Use the exponent c * n_mean / n_l of gamma instead of c.
+    kappa : float
+        Factor of the load in a decay that is derived from it; inf means decay 0.
     feature_names : tuple of str or None
         Column names, if the table has any.
     losses : int64 array of shape (len(SHARPNESS_GRID),)
@@ -59,13 +62,14 @@ class FlyNNModel(ModelFile):
         Description of the privacy guarantee; empty for exact counts.
     """
 
-    magic: ClassVar[bytes] = b"FNMODEL3"
+    magic: ClassVar[bytes] = b"FNMODEL4"
 
     plan: HashPlan
     classes: tuple[Label, ...]
     counts: npt.NDArray[np.integer]
     decay: float | None
     class_normalized: bool
+    kappa: float = KAPPA
     feature_names: tuple[str, ...] | None = None
     losses: npt.NDArray[np.int64] = field(
         default_factory=lambda: np.zeros(len(SHARPNESS_GRID), np.int64)
@@ -76,6 +80,8 @@ class FlyNNModel(ModelFile):
     def __post_init__(self) -> None:
         if self.decay is not None and not 0 <= self.decay <= 1:
             raise ValueError("the decay is out of range")
+        if not self.kappa >= 0:
+            raise ValueError("kappa is negative")
         if len({type(label) for label in self.classes}) > 1 or not _is_ascending(self.classes):
             raise ValueError("classes are not labels of one type in ascending order")
         if self.counts.shape != (self.plan.n_units, len(self.classes)):
@@ -115,7 +121,8 @@ class FlyNNModel(ModelFile):
         if self.decay is not None:
             return self.decay
         plan = self.plan
-        return default_decay(self.n_rows, plan.n_units, plan.n_active, len(self.classes))
+        sizes = (self.n_rows, plan.n_units, plan.n_active, len(self.classes))
+        return default_decay(*sizes, kappa=self.kappa)
 
     @cached_property
     def table(self) -> WeightTable:

@@ -18,11 +18,10 @@ from fedneighbors.errors import ProtocolError
 from fedneighbors.federation._loop import Coordinator, gather, total
 from fedneighbors.federation._messages import Message, message
 from fedneighbors.federation._roles import Refused
-from fedneighbors.kernels.flyhash._bloom import grid_hits
 from fedneighbors.kernels.flyhash._hash import winners
-from fedneighbors.methods.flynn._candidates import Candidate, ScoringGrid
 from fedneighbors.methods.flynn._features import FeatureMap, standardizer
-from fedneighbors.methods.flynn.algorithm import HashPlan, count_activations, decay_table
+from fedneighbors.methods.flynn._scoring import Candidate, HitCounter, ScoringGrid
+from fedneighbors.methods.flynn.algorithm import HashPlan, count_activations
 from fedneighbors.methods.flynn.protocol import (
     FlyNNParty,
     MomentsRequest,
@@ -67,7 +66,7 @@ class FoldCountRequest:
     n_folds: int
 
     def __post_init__(self) -> None:
-        check_counts(self.plan, self.classes, self.n_bits)
+        check_counts([self.plan], self.classes, self.n_bits)
         if self.n_folds < 0 or not all(0 < n <= self.plan.n_active for n in self.n_active):
             raise ValueError("n_folds or n_active is out of range")
         n_counts = max(1, len(self.n_active)) * max(1, self.n_folds)
@@ -200,80 +199,6 @@ def _rank_hashes(x: Any, plan: HashPlan, *, n_threads: int) -> npt.NDArray[np.in
         for block in blocks(x)
     ]
     return np.concatenate(parts) if parts else np.zeros((0, plan.n_active), np.int32)
-
-
-class HitCounter:
-    """Counter of correct predictions on held-out rows, for a grid of settings.
-
-    Parameters
-    ----------
-    counts : integer array of shape (n_folds, n_units, n_classes)
-        Counts of each fold, over all parties.
-    rows : int64 array of shape (n_folds, n_classes)
-        Rows of each fold and class, over all parties.
-    settings : sequence of (decay, class_normalized)
-        Settings to score.
-    """
-
-    def __init__(
-        self,
-        counts: npt.NDArray[Any],
-        rows: npt.NDArray[np.int64],
-        settings: Sequence[tuple[float, bool]],
-    ) -> None:
-        self._fold_counts = counts
-        self._rows = rows
-        self._settings = settings
-        self._totals = counts.sum(axis=0, dtype=np.int32)
-        self._largest = self._totals.max(axis=0).astype(np.int64)
-        self._unnormalized_weights: dict[tuple[float, bytes], npt.NDArray[np.float64]] = {}
-
-    def leave_fold_out(
-        self, active: npt.NDArray[np.int32], labels: npt.NDArray[np.int64], fold: int
-    ) -> npt.NDArray[np.int64]:
-        """Count the hits on a held-out fold, shape (n_settings, n_classes)."""
-        weights, starts = self._weights_and_starts(self._rows.sum(axis=0) - self._rows[fold])
-        return grid_hits(active, labels, self._totals, self._fold_counts[fold], weights, starts)
-
-    def leave_one_out(
-        self, active: npt.NDArray[np.int32], labels: npt.NDArray[np.int64], _fold: int
-    ) -> npt.NDArray[np.int64]:
-        """Count the hits on rows, each scored without its own contribution."""
-        no_counts = np.zeros_like(self._totals)
-        hits = np.zeros((len(self._settings), len(self._largest)), np.int64)
-        for label in np.unique(labels):
-            sizes = self._rows.sum(axis=0)
-            sizes[label] -= 1
-            weights, starts = self._weights_and_starts(sizes)
-            mask = labels == label
-            arrays = active[mask], labels[mask], self._totals, no_counts, weights, starts
-            hits += grid_hits(*arrays, leave_one_out=True)
-        return hits
-
-    def _weights_and_starts(
-        self, sizes: npt.NDArray[np.int64]
-    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-        """Return all settings' weights and each class's start, -1 without rows."""
-        present = sizes > 0
-        columns = [self._tabulate_weights(*setting, sizes) for setting in self._settings]
-        largest = np.where(present, self._largest + 1, 0)
-        starts = np.where(present, np.cumsum(largest) - largest, -1)
-        return np.stack(columns, axis=1), starts
-
-    def _tabulate_weights(
-        self, decay: float, normalized: bool, sizes: npt.NDArray[np.int64]
-    ) -> npt.NDArray[np.float64]:
-        """Return one setting's weights, cached across folds if unnormalized."""
-        present = sizes > 0
-        key = (decay, present.tobytes())
-        if not normalized and key in self._unnormalized_weights:
-            return self._unnormalized_weights[key]
-        weights = decay_table(
-            self._largest[present], sizes[present], decay=decay, class_normalized=normalized
-        ).weights
-        if not normalized:
-            self._unnormalized_weights[key] = weights
-        return weights
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Scikit-learn estimator that selects FlyNN's settings by cross-validation."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from numbers import Integral
 from typing import Any, Self
 
@@ -14,13 +15,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fedneighbors._typing import Floats
 from fedneighbors.federation._inprocess import run
-from fedneighbors.methods.flynn._candidates import (
-    Candidate,
-    ScoringGrid,
-    default_expansions,
-    draw_candidates,
-)
 from fedneighbors.methods.flynn._features import convert_for_kernels
+from fedneighbors.methods.flynn._scoring import Candidate, ScoringGrid, list_candidates
 from fedneighbors.methods.flynn._search import (
     LEAVE_ONE_OUT,
     CandidateScores,
@@ -34,24 +30,35 @@ from fedneighbors.tabular._ownership import (
     rows_by_party,
 )
 
+SCREENING_ACTIVE = (64, 256)
+SCREENING_LOADS = (0.8, 3.2)
+"""Values of rho and kappa of the first stage."""
+
 
 class FlyNNSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     """Cross-validated search over FlyNN's settings, with one pass per candidate hash.
 
+    The first stage scores every kind of hash with few units, the second the best kinds with many.
     Scores equal those of scikit-learn's ``cross_val_score`` for a :class:`FlyNNClassifier` with
     the same settings (with standardizing constants fixed over the folds), because hashes are
     independent of labels and folds, and counts can be subtracted.
 
     Parameters
     ----------
-    n_candidates : int
-        Number of hashes to draw; each is scored under every combination of ``n_active``, ``load``
-        or ``decay``, and ``class_normalized``.
     cv : int, scikit-learn splitter or "loo"
         Folds. With an integer in a federation, each party splits its own rows into stratified
         folds. ``"loo"`` is leave-one-out, which transfers the fewest bytes.
     scoring : {"accuracy", "balanced_accuracy"}
         Score to maximise.
+    candidates : sequence of Candidate, optional
+        Hashes to try. None tries every combination of scaling and expansion that suits the number
+        of columns, with 20,000 units.
+    n_finalists : int, optional
+        Number of candidates that the second stage scores again with more units. None skips the
+        first stage and scores the candidates as they are.
+    units_per_row, max_units : int
+        Number of units in the second stage: ``units_per_row`` for each row, at most ``max_units``,
+        at least those of the candidate.
     n_active : sequence of int
         Values of rho to try.
     load : sequence of float
@@ -60,16 +67,10 @@ class FlyNNSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
         Values of the decay to try in addition to those derived from ``load``.
     class_normalized : sequence of bool
         Values to try, see :class:`FlyNNClassifier`.
-    standardize : sequence
-        Scalings to try, see :class:`FlyNNClassifier`.
-    expand : sequence, optional
-        Expansions to try. None selects them by the number of columns.
-    candidates : sequence of Candidate, optional
-        Hashes to try instead of random ones.
     refit : bool
         Fit ``best_estimator_`` on all rows.
     random_state : int, RandomState or None
-        Seed of the candidates and of the hash.
+        Seed of the hash.
     n_jobs : int, optional
         Threads.
 
@@ -82,43 +83,43 @@ class FlyNNSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
     best_estimator_ : FlyNNClassifier
         Classifier fitted on all rows of the same parties.
     cv_results_ : dict of arrays
-        As in scikit-learn's ``GridSearchCV``.
+        As in scikit-learn's ``GridSearchCV``, for the last stage.
 
     Examples
     --------
     >>> from sklearn.datasets import load_iris
     >>> X, y = load_iris(return_X_y=True)
-    >>> search = FlyNNSearchCV(n_candidates=4, cv=5).fit(X, y)
+    >>> search = FlyNNSearchCV().fit(X, y)
     >>> bool(search.best_score_ > 0.9)
     True
     """
 
     def __init__(
         self,
-        n_candidates: int = 60,
-        cv: Any = 10,
+        cv: Any = 5,
         scoring: str = "accuracy",
-        n_active: Sequence[int] = (8, 16, 32, 64, 128),
-        load: Sequence[float] = (0.2, 0.4, 0.8, 1.6, 3.2),
+        candidates: Sequence[Candidate] | None = None,
+        n_finalists: int | None = 2,
+        units_per_row: int = 40,
+        max_units: int = 120_000,
+        n_active: Sequence[int] = (32, 128, 256, 512),
+        load: Sequence[float] = (0.2, 0.8, 1.6, 3.2, float("inf")),
         decay: Sequence[float] = (),
         class_normalized: Sequence[bool] = (True, False),
-        standardize: Sequence[bool | str] = ("global", "feature"),
-        expand: Sequence[str | None] | None = None,
-        candidates: Sequence[Candidate] | None = None,
         refit: bool = True,
         random_state: int | np.random.RandomState | None = 0,
         n_jobs: int | None = None,
     ) -> None:
-        self.n_candidates = n_candidates
         self.cv = cv
         self.scoring = scoring
+        self.candidates = candidates
+        self.n_finalists = n_finalists
+        self.units_per_row = units_per_row
+        self.max_units = max_units
         self.n_active = n_active
         self.load = load
         self.decay = decay
         self.class_normalized = class_normalized
-        self.standardize = standardize
-        self.expand = expand
-        self.candidates = candidates
         self.refit = refit
         self.random_state = random_state
         self.n_jobs = n_jobs
@@ -151,17 +152,19 @@ class FlyNNSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
             raise ValueError(
                 f"expected scoring 'accuracy' or 'balanced_accuracy', got {self.scoring!r}"
             )
-        seed = public_seed(self.random_state)
+        seed, grid = public_seed(self.random_state), self._grid()
+        candidates = self._list_candidates(x.shape[1])
         searched, n_folds = self._make_parties(convert_for_kernels(x), labels, parties)
-        outcome = run(
-            coordinate_search(
-                self._list_candidates(x.shape, seed), self._grid(), n_folds=n_folds, seed=seed
-            ),
-            searched,
-            n_workers=int(effective_n_jobs(self.n_jobs)),
-        )
+
+        def score(candidates: Sequence[Candidate], grid: ScoringGrid) -> list[CandidateScores]:
+            search = coordinate_search(candidates, grid, n_folds=n_folds, seed=seed)
+            return run(search, searched, n_workers=int(effective_n_jobs(self.n_jobs))).result
+
+        if self.n_finalists is not None:
+            screening = ScoringGrid(SCREENING_ACTIVE, SCREENING_LOADS, grid.class_normalized)
+            candidates = self._choose_finalists(score(candidates, screening), n_rows=len(labels))
         self.classes_ = np.unique(labels)
-        self._set_results(outcome.result, seed)
+        self._set_results(score(candidates, grid), seed)
         if self.refit:
             self.best_estimator_ = FlyNNClassifier(**self.best_params_, n_jobs=self.n_jobs)
             self.best_estimator_.fit(X, y, parties=parties)
@@ -191,22 +194,36 @@ class FlyNNSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
             decay=tuple(map(float, _check_sequence("decay", self.decay))),
         )
 
-    def _list_candidates(self, shape: tuple[int, int], seed: int) -> list[Candidate]:
-        if self.candidates is not None:
-            candidates = list(_check_sequence("candidates", self.candidates))
-            if not candidates or not all(isinstance(c, Candidate) for c in candidates):
-                raise ValueError(f"expected candidates as Candidate objects, got {candidates}")
-            return candidates
-        n_rows, n_features = shape
-        expand = default_expansions(n_features) if self.expand is None else self.expand
-        return draw_candidates(
-            self.n_candidates,
-            n_rows,
-            n_features,
-            standardize=_check_sequence("standardize", self.standardize),
-            expand=_check_sequence("expand", expand),
-            seed=seed,
-        )
+    def _list_candidates(self, n_features: int) -> list[Candidate]:
+        for name in ("n_finalists", "units_per_row", "max_units"):
+            value = getattr(self, name)
+            allowed = name == "n_finalists" and value is None
+            if not allowed and (not isinstance(value, Integral) or value < 1):
+                raise ValueError(f"expected {name} as a positive integer, got {value!r}")
+        if self.candidates is None:
+            return list_candidates(n_features)
+        candidates = list(_check_sequence("candidates", self.candidates))
+        if not candidates or not all(isinstance(c, Candidate) for c in candidates):
+            raise ValueError(f"expected candidates as Candidate objects, got {candidates}")
+        return candidates
+
+    def _choose_finalists(
+        self, scored: Sequence[CandidateScores], *, n_rows: int
+    ) -> list[Candidate]:
+        """Return the best candidates with the units of the second stage."""
+        units = min(self.units_per_row * n_rows, self.max_units)
+        best = [
+            max(
+                _fold_scores(hits, result.rows, self.scoring).mean(axis=0).max()
+                for hits in result.hits
+            )
+            for result in scored
+        ]
+        ranked = sorted(range(len(scored)), key=lambda k: -best[k])[: self.n_finalists]
+        return [
+            replace(scored[k].candidate, n_units=max(scored[k].candidate.n_units, units))
+            for k in ranked
+        ]
 
     def _make_parties(
         self, x: Any, y: npt.NDArray[Any], parties: Any

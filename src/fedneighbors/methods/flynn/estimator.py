@@ -20,14 +20,16 @@ from fedneighbors.federation._inprocess import run
 from fedneighbors.federation._loop import Outcome
 from fedneighbors.methods.flynn._features import convert_for_kernels
 from fedneighbors.methods.flynn._model import FlyNNModel, narrow_counts
+from fedneighbors.methods.flynn._settings import FlyNNSettings
 from fedneighbors.methods.flynn.algorithm import (
+    KAPPA,
     calibration_rows,
     count_activations,
     hash_with_plan,
     leave_one_out,
     log_losses,
 )
-from fedneighbors.methods.flynn.protocol import FlyNNParty, FlyNNSettings, coordinate
+from fedneighbors.methods.flynn.protocol import FlyNNParty, coordinate
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.records import RunRecord, Scalar, environment
 from fedneighbors.tabular._ownership import (
@@ -36,6 +38,7 @@ from fedneighbors.tabular._ownership import (
     column_names,
     encode_features,
     public_seed,
+    repeat_rows,
     rows_by_party,
 )
 from fedneighbors.tabular._schema import label_array, label_index, reserved_labels
@@ -80,7 +83,7 @@ def fit(
             "decay_": model.gamma,
             "standardize": settings.standardize,
             "expansion": plan.features.expansion,
-            "class_normalized": settings.class_normalized,
+            "class_normalized": model.class_normalized,
             "seed": plan.seed,
         },
         rounds=outcome.rounds,
@@ -121,19 +124,19 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Number of inputs per unit (s). None derives it.
     n_active : int, optional
         Number of active units per row (rho). None derives it.
-    decay : float, optional
+    decay : float, "auto" or None
         Factor per activation (gamma), in [0, 1]; with 0 only the presence of activations matters.
         None derives it from the mean load of a unit, and again after each ``partial_fit`` and
-        ``unlearn``.
+        ``unlearn``; ``"auto"`` does the same with a factor that the training rows choose.
     standardize : bool, "feature" or "global"
         Centre and scale columns; the constants come from exact sums over all parties. True
         divides all columns by one common number if their spreads are similar, otherwise each
         column by its own.
     expand : {"auto", "mirror", "population", "thermometer", "fourier"} or None
-        Expansion that is hashed in place of the features; ``"auto"`` is ``"fourier"`` up to 8
-        columns, ``"population"`` up to 24, else ``"mirror"``.
-    class_normalized : bool
-        Weight counts by class size, so that a frequent class does not win by its size alone.
+        Expansion that is hashed in place of the features; ``"auto"`` lets the training rows choose.
+    class_normalized : bool or "auto"
+        Weight counts by class size, so that a frequent class does not win by its size alone;
+        ``"auto"`` lets the training rows choose.
     random_state : int, RandomState or None
         Seed of the hash. It is public in a federation and never used for noise.
     n_jobs : int, optional
@@ -141,8 +144,10 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     privacy : Privacy, optional
         Train under differential privacy, see :class:`~fedneighbors.privacy.Privacy`. Everything
         derived from the rows is then charged to the budget; columns and labels are declared, and a
-        data frame is read by ``privacy.schema``. With ``decay=None`` rows are scored by a function
-        suited to noised counts.
+        data frame is read by ``privacy.schema``. No choice is made by training rows: ``"auto"`` is
+        then a decay of None, under which rows are scored by a function suited to noised counts,
+        class-normalized counts, and an expansion by the number of columns (``"fourier"`` up to 8,
+        ``"population"`` up to 24, else ``"mirror"``).
 
     Attributes
     ----------
@@ -159,6 +164,11 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Notes
     -----
+    Where a parameter is ``"auto"``, the values with the most correct predictions of training rows
+    are chosen. Each row is predicted without its own contribution, which is subtracted from the
+    counts. A federation needs one more round for it, in which each party sends the number of its
+    correct predictions for every combination of values.
+
     With ``standardize=False, expand=None, class_normalized=False`` this is Algorithm 1 of [1]_.
 
     References
@@ -185,10 +195,10 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         n_units: int | None = None,
         n_inputs: int | None = None,
         n_active: int | None = None,
-        decay: float | None = None,
+        decay: float | str | None = "auto",
         standardize: bool | str = True,
         expand: str | None = "auto",
-        class_normalized: bool = True,
+        class_normalized: bool | str = "auto",
         random_state: int | np.random.RandomState | None = 0,
         n_jobs: int | None = None,
         privacy: Privacy | None = None,
@@ -209,7 +219,13 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tags.input_tags.sparse = True
         return tags
 
-    def fit(self, X: Any, y: Any, parties: Sequence[Any] | npt.NDArray[Any] | None = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        parties: Sequence[Any] | npt.NDArray[Any] | None = None,
+        sample_weight: Any = None,
+    ) -> Self:
         """Train on a table or on a federation of its parties.
 
         Parameters
@@ -220,18 +236,23 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             Labels.
         parties : sequence of shape (n_rows,), optional
             Owner of each row. None means one party.
+        sample_weight : array of shape (n_rows,), optional
+            Whole numbers: a row of weight w is learned w times. Not under a privacy budget.
 
-        Returns
-        -------
-        FlyNNClassifier
-            Self.
+        Raises
+        ------
+        ValueError
+            If a weight is negative or fractional, or all are zero.
         """
-        return self._train(X, y, parties, ())
+        return self._train(X, y, parties, (), sample_weight)
 
-    def partial_fit(self, X: Any, y: Any, classes: Sequence[Any] | None = None) -> Self:
+    def partial_fit(
+        self, X: Any, y: Any, classes: Sequence[Any] | None = None, sample_weight: Any = None
+    ) -> Self:
         """Add rows to the filters.
 
-        The first call sets sizes, standardizing constants and classes; later calls add counts.
+        The first call sets sizes, standardizing constants, classes and the chosen values; later
+        calls add counts.
 
         Parameters
         ----------
@@ -239,11 +260,14 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             As for :meth:`fit`.
         classes : sequence, optional
             All labels that any call will contain; required at the first call if ``y`` lacks some.
+        sample_weight
+            As for :meth:`fit`.
         """
         if not hasattr(self, "model_"):
-            return self._train(X, y, None, () if classes is None else reserved_labels(classes, y))
+            reserved = () if classes is None else reserved_labels(classes, y)
+            return self._train(X, y, None, reserved, sample_weight)
         self._check_no_noise("partial_fit")
-        x, labels = self._index_labels(X, y, "partial_fit")
+        x, labels = self._index_labels(X, y, "partial_fit", sample_weight)
         active = hash_with_plan(x, self.model_.plan, n_threads=self._n_threads())
         counts = narrow_counts(self.model_.counts + self._count(active, labels))
         model = replace(self.model_, counts=counts)
@@ -253,12 +277,12 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._set_model(replace(model, losses=losses))
         return self
 
-    def unlearn(self, X: Any, y: Any) -> Self:
-        """Remove rows from the filters exactly.
+    def unlearn(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Remove rows from the filters exactly; a row of weight w is removed w times.
 
         After ``partial_fit(X, y)`` and ``unlearn(X, y)`` the counts are restored bit for bit. These
         do not change: the standardizing constants, the sizes derived from the first table, the
-        calibration of the probabilities, and copies of the model held by others.
+        values chosen for ``"auto"``, the calibration, and copies of the model held by others.
 
         Raises
         ------
@@ -267,7 +291,7 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         self._check_no_noise("unlearn")
-        x, labels = self._index_labels(X, y, "unlearn")
+        x, labels = self._index_labels(X, y, "unlearn", sample_weight)
         active = hash_with_plan(x, self.model_.plan, n_threads=self._n_threads())
         remaining = self.model_.counts - self._count(active, labels)
         if remaining.min(initial=0) < 0:
@@ -358,7 +382,7 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             n_units=plan.n_units,
             n_inputs=plan.n_inputs,
             n_active=plan.n_active,
-            decay=model.decay,
+            decay=model.gamma if model.kappa != KAPPA else model.decay,
             standardize=plan.features.scaling,
             expand=None if plan.features.expansion == "none" else plan.features.expansion,
             class_normalized=model.class_normalized,
@@ -377,15 +401,24 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         y: Any,
         parties: Sequence[Any] | npt.NDArray[Any] | None,
         reserved: tuple[Any, ...],
+        sample_weight: Any,
     ) -> Self:
         if self.privacy is None:
             x, y = self._validate_rows(X, y, reset=True)
             like = y
+        elif sample_weight is not None:
+            raise PrivacyError(
+                "sample_weight would repeat a row, and the noise is sized for rows that count "
+                "once; omit it, or train without privacy"
+            )
         else:
             X, y = apply_schema(X, y, self.privacy)
             x = self._validate_features(X, reset=True, ensure_all_finite=False)
             like = np.array(self.privacy.classes)
-        holdings = Holdings(x, y, rows_by_party(parties, len(y)), column_names(self))
+        owned = rows_by_party(parties, len(y))
+        if sample_weight is not None:
+            owned = repeat_rows(owned, sample_weight, len(y))
+        holdings = Holdings(x, y, owned, column_names(self))
         model, self.run_record_ = fit(
             holdings, self._make_settings(reserved), self.privacy, n_threads=self._n_threads()
         )
@@ -405,8 +438,10 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"({self.model_.guarantee}); fit again, which is charged as a new release"
             )
 
-    def _index_labels(self, X: Any, y: Any, operation: str) -> tuple[Any, npt.NDArray[np.int64]]:
-        """Return rows and class indices; raise if a label is unknown."""
+    def _index_labels(
+        self, X: Any, y: Any, operation: str, sample_weight: Any
+    ) -> tuple[Any, npt.NDArray[np.int64]]:
+        """Return repeated rows and class indices; raise if a label is unknown."""
         x, labels = self._validate_rows(X, y, reset=False)
         index = label_index(self.model_.classes)
         distinct, inverse = np.unique(labels, return_inverse=True)
@@ -416,7 +451,11 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"{operation} got labels {unknown[:5]} that are not in classes_ "
                 f"{list(self.model_.classes)[:10]}; name all classes at the first call"
             )
-        return x, np.array([index[label] for label in distinct.tolist()], np.int64)[inverse]
+        indices = np.array([index[label] for label in distinct.tolist()], np.int64)[inverse]
+        if sample_weight is None:
+            return x, indices
+        (rows,) = repeat_rows({"all": slice(None)}, sample_weight, len(indices)).values()
+        return x[rows], indices[rows]
 
     def _make_settings(self, reserved: tuple[Any, ...]) -> FlyNNSettings:
         return FlyNNSettings(

@@ -11,7 +11,8 @@ from typing import Any
 from fedneighbors.federation._flower import Config
 from fedneighbors.federation._loop import Coordinator
 from fedneighbors.methods.flynn._model import FlyNNModel
-from fedneighbors.methods.flynn.protocol import FlyNNParty, FlyNNSettings, coordinate
+from fedneighbors.methods.flynn._settings import FlyNNSettings
+from fedneighbors.methods.flynn.protocol import FlyNNParty, coordinate
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.tabular._app_config import (
     declared_rows,
@@ -28,8 +29,9 @@ def settings_from(config: Config) -> FlyNNSettings:
     Parameters
     ----------
     config : mapping
-        One key per setting, with ``-`` for ``_``. ``"auto"`` derives a number from the tables,
-        ``classes`` is a JSON list, ``expand = "none"`` disables the expansion.
+        One key per setting, with ``-`` for ``_``. ``"auto"`` derives a number from the tables or
+        lets their rows choose, ``classes`` is a JSON list, ``expand = "none"`` disables the
+        expansion.
 
     Raises
     ------
@@ -40,14 +42,18 @@ def settings_from(config: Config) -> FlyNNSettings:
         n_units=typed_or_none(config, "n-units", "auto", int),
         n_inputs=typed_or_none(config, "n-inputs", "auto", int),
         n_active=typed_or_none(config, "n-active", "auto", int),
-        decay=typed_or_none(config, "decay", "auto", float),
+        decay=_typed_or_auto(config, "decay", float),
         standardize=typed_value(config, "standardize", bool, str),
         expand=typed_or_none(config, "expand", "none", str),
-        class_normalized=typed_value(config, "class-normalized", bool),
+        class_normalized=_typed_or_auto(config, "class-normalized", bool),
         seed=typed_value(config, "seed", int),
         classes=reserved_classes(config),
         declared_rows=declared_rows(config),
     )
+
+
+def _typed_or_auto(config: Config, key: str, kind: type) -> Any:
+    return "auto" if config.get(key) == "auto" else typed_value(config, key, kind)
 
 
 def _coordinate(config: Config, privacy: Privacy | None) -> Coordinator[FlyNNModel]:

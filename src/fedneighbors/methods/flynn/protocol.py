@@ -1,13 +1,13 @@
 """Federated training of FlyNN without noise: party and coordinator.
 
-FlyNNFL, Algorithm 2 of Ram and Sinha (AAAI 2022). Five rounds: schema, exact moments, counts,
-calibration losses and finished model. The coordinator reads each party's schema; of moments, counts
-and losses it uses only the sums. Rows never leave a party.
+FlyNNFL, Algorithm 2 of Ram and Sinha (AAAI 2022). Six rounds: schema, exact moments, counts, hits
+of the settings to choose from, calibration losses and finished model. The coordinator reads each
+party's schema; of moments, counts, hits and losses it uses only the sums. Rows never leave a party.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from numbers import Integral, Real
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,19 +19,14 @@ from fedneighbors.federation._loop import Coordinator, gather, total
 from fedneighbors.federation._messages import Message, encode, message
 from fedneighbors.federation._roles import Refused
 from fedneighbors.kernels._exactsum import MAX_MAGNITUDE, N_SQUARE_LIMBS, N_SUM_LIMBS
-from fedneighbors.methods.flynn._features import (
-    FeatureMap,
-    check_scaling,
-    choose_expansion,
-    standardizer,
-)
-from fedneighbors.methods.flynn._model import FlyNNModel, narrow_counts
+from fedneighbors.methods.flynn._model import FlyNNModel
+from fedneighbors.methods.flynn._scoring import HitRequest
+from fedneighbors.methods.flynn._settings import FlyNNSettings
 from fedneighbors.methods.flynn.algorithm import (
     DEFAULT_ACTIVE,
     HashPlan,
     calibration_rows,
     count_activations,
-    default_sizes,
     hash_with_plan,
     leave_one_out,
     log_losses,
@@ -61,25 +56,30 @@ class MomentsRequest:
     with_columns: bool
 
 
-def check_counts(plan: HashPlan, classes: tuple[Label, ...], n_bits: int = 32) -> None:
+def check_counts(plans: Sequence[HashPlan], classes: tuple[Label, ...], n_bits: int = 32) -> None:
     """Raise ValueError for too many counts, or an unsupported number of bits."""
-    check_cells("counts", plan.n_units, len(classes))
+    check_cells("counts", sum(plan.n_units for plan in plans), len(classes))
     if n_bits not in (8, 16, 32):
         raise ValueError(f"expected counts of 8, 16 or 32 bits, got {n_bits}")
 
 
 @message
 class CountReply:
-    """Activations of each unit in each class, unsigned integers of shape (n_units, n_classes)."""
+    """Activations of each unit in each class, unsigned integers of shape (n_units, n_classes).
+
+    The units of several plans follow each other.
+    """
 
     counts: npt.NDArray[np.unsignedinteger]
 
 
 @message
 class CountRequest:
-    """Hash plan and classes, and a request for counts as unsigned integers of ``n_bits`` bits.
+    """Hash plans and classes, and a request for counts as unsigned integers of ``n_bits`` bits.
 
-    ``declared`` maps a party's name to the maximum number of rows that it declared in advance.
+    The counts under ``plan`` are followed by those under ``others``, of which one plan is chosen
+    later. ``declared`` maps a party's name to the maximum number of rows that it declared in
+    advance.
     """
 
     reply: ClassVar[type] = CountReply
@@ -88,9 +88,18 @@ class CountRequest:
     classes: tuple[Label, ...]
     n_bits: int
     declared: Mapping[str, int]
+    others: tuple[HashPlan, ...] = ()
 
     def __post_init__(self) -> None:
-        check_counts(self.plan, self.classes, self.n_bits)
+        check_counts(self.plans, self.classes, self.n_bits)
+        kinds = {plan.features.expansion for plan in self.plans}
+        if len(kinds) < len(self.plans) or len(set(map(_without_expansion, self.plans))) > 1:
+            raise ValueError("plans differ in more than their expansions")
+
+    @property
+    def plans(self) -> tuple[HashPlan, ...]:
+        """Return all plans."""
+        return (self.plan, *self.others)
 
     def check(self, party: str, reply: CountReply) -> None:
         """Check that one party's counts are possible.
@@ -105,17 +114,37 @@ class CountRequest:
         ValueError
             If the counts are impossible or exceed the declared rows.
         """
-        counts = reply.counts
-        if counts.shape != (self.plan.n_units, len(self.classes)):
-            raise ValueError(f"expected counts of {self.plan.n_units} units by {len(self.classes)}")
-        sums, n_active = counts.sum(axis=0, dtype=np.int64), self.plan.n_active
-        if (sums % n_active).any():
-            raise ValueError(f"counts of a class do not add up to a multiple of {n_active}")
-        if (counts > sums // n_active).any():
-            raise ValueError("a unit was counted more often than its class has rows")
-        max_rows = self.declared.get(party)
-        if max_rows is not None and int(sums.sum()) > max_rows * n_active:
-            raise ValueError(f"counts of more than the {max_rows} rows that were declared")
+        for plan, counts in _split_counts(reply.counts, self.plans, len(self.classes)):
+            sums, n_active = counts.sum(axis=0, dtype=np.int64), plan.n_active
+            if (sums % n_active).any():
+                raise ValueError(f"counts of a class do not add up to a multiple of {n_active}")
+            if (counts > sums // n_active).any():
+                raise ValueError("a unit was counted more often than its class has rows")
+            max_rows = self.declared.get(party)
+            if max_rows is not None and int(sums.sum()) > max_rows * n_active:
+                raise ValueError(f"counts of more than the {max_rows} rows that were declared")
+
+
+def _without_expansion(plan: HashPlan) -> bytes:
+    """Return the parts of a plan that all plans of a request have in common.
+
+    A coordinator that chose several of them freely could find cells by bisection.
+    """
+    features = replace(plan.features, expansion="none")
+    return encode(replace(plan, features=features, n_inputs=1))
+
+
+def _split_counts(
+    counts: npt.NDArray[Any], plans: Sequence[HashPlan], n_classes: int
+) -> list[tuple[HashPlan, npt.NDArray[Any]]]:
+    """Return each plan with its counts."""
+    sizes = [plan.n_units for plan in plans]
+    if counts.shape != (sum(sizes), n_classes):
+        raise ValueError(
+            f"expected counts of {sum(sizes)} units by {n_classes}, got shape {counts.shape}"
+        )
+    parts = np.split(counts, np.cumsum(sizes)[:-1])
+    return list(zip(plans, parts, strict=True))
 
 
 @message
@@ -152,77 +181,6 @@ class SchemaRequest:
     reply: ClassVar[type] = SchemaReply
 
 
-@dataclass(frozen=True)
-class FlyNNSettings:
-    """Settings of the coordinator; sizes and decay of None are derived from the tables.
-
-    Parameters
-    ----------
-    n_units, n_inputs, n_active : int or None
-        Number of hash units (m), inputs of each unit (s), and active units of each row (rho).
-    decay : float or None
-        Decay of a unit's weight with its count (gamma), in [0, 1].
-    standardize : bool, "feature" or "global"
-        Centre and scale columns with means and scales over all parties, see
-        :func:`~._features.standardizer`.
-    expand : str or None
-        ``"auto"``, None for no expansion, or a name in :data:`~._features.EXPANSIONS`.
-    class_normalized : bool
-        Weight counts by class size.
-    seed : int
-        Public seed of the hash.
-    classes : tuple of labels
-        Labels that the model includes in addition to those that the parties announce.
-    declared_rows : mapping of str to int
-        Maximum number of rows of each party that declared one; larger counts are rejected.
-    """
-
-    n_units: int | None = None
-    n_inputs: int | None = None
-    n_active: int | None = None
-    decay: float | None = None
-    standardize: bool | str = True
-    expand: str | None = "auto"
-    class_normalized: bool = True
-    seed: int = 0
-    classes: tuple[Label, ...] = ()
-    declared_rows: Mapping[str, int] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        for name in ("n_units", "n_inputs", "n_active"):
-            value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, Integral)):
-                raise TypeError(f"expected {name} as an integer or None, got {value!r}")
-        if self.decay is not None:
-            if isinstance(self.decay, bool) or not isinstance(self.decay, Real):
-                raise TypeError(f"expected decay as a number or None, got {self.decay!r}")
-            if not 0 <= self.decay <= 1:
-                raise ValueError(f"expected decay in [0, 1] or None, got {self.decay!r}")
-            object.__setattr__(self, "decay", float(self.decay))  # integers 0 and 1 are accepted
-        if not isinstance(self.class_normalized, bool | np.bool_):
-            raise TypeError(f"expected class_normalized True or False, got {self.class_normalized}")
-        check_scaling(self.standardize)
-
-    def plan(self, moments: MomentsReply, n_features: int) -> HashPlan:
-        """Return the hash plan, with features and unset sizes from the moments."""
-        mean, scale = standardizer(moments, self.standardize) if self.standardize else (None, None)
-        expansion = choose_expansion(self.expand, n_features)
-        features = FeatureMap(n_features, expansion, mean, scale, self.seed)
-        return self.plan_of(features, default_sizes(moments.n_rows, features.n_outputs))
-
-    def plan_of(self, features: FeatureMap, sizes: tuple[int, int, int]) -> HashPlan:
-        """Return the hash plan for given features, with ``sizes`` as defaults."""
-        units, inputs, active = sizes
-        n_units = units if self.n_units is None else self.n_units
-        return HashPlan(
-            features=features,
-            n_units=n_units,
-            n_inputs=inputs if self.n_inputs is None else self.n_inputs,
-            n_active=min(active, n_units) if self.n_active is None else self.n_active,
-            seed=self.seed,
-        )
-
-
 class FlyNNParty(TableParty):
     """A party of the FlyNNFL protocol: one organisation's table and its replies.
 
@@ -235,13 +193,14 @@ class FlyNNParty(TableParty):
         SchemaRequest,
         MomentsRequest,
         CountRequest,
+        HitRequest,
         ModelRelease,
         Finish,
     )
 
     model: FlyNNModel | None
     _released: FlyNNModel | None = None
-    _hashed: tuple[bytes, npt.NDArray[np.int32]] | None = None
+    _hashed: Mapping[bytes, npt.NDArray[np.int32]] = MappingProxyType({})
     _same_work: ClassVar[bool] = False
     """True if the work of a hash must not depend on single rows."""
 
@@ -254,6 +213,9 @@ class FlyNNParty(TableParty):
                 return self._moments(with_columns=request.with_columns)
             case CountRequest():
                 return self._count(request)
+            case HitRequest():
+                hashes = [self._active(model.plan) for model in request.models]
+                return request.count_hits(hashes, self._positions(request.models[0].classes))
             case ModelRelease():
                 return self._calibrate(request.model)
             case Finish():
@@ -271,19 +233,20 @@ class FlyNNParty(TableParty):
         return column_moments(self._x)
 
     def _count(self, request: CountRequest) -> CountReply:
-        counts = self._count_activations(request.plan, request.classes)
-        return CountReply(counts.astype(f"u{request.n_bits // 8}"))
+        self._hashed = {}
+        counts = [self._count_activations(plan, request.classes) for plan in request.plans]
+        return CountReply(np.concatenate(counts).astype(f"u{request.n_bits // 8}"))
 
     def _active(self, plan: HashPlan) -> npt.NDArray[np.int32]:
-        """Return the hashes of the table, cached for the last plan."""
+        """Return the hashes of the table, cached for the plans of a request."""
         self._check_hash(plan)
         key = encode(plan)
-        if self._hashed is None or self._hashed[0] != key:
-            self._hashed = (
-                key,
-                hash_with_plan(self._x, plan, n_threads=self._n_threads, same_work=self._same_work),
+        if key not in self._hashed:
+            active = hash_with_plan(
+                self._x, plan, n_threads=self._n_threads, same_work=self._same_work
             )
-        return self._hashed[1]
+            self._hashed = {**self._hashed, key: active}
+        return self._hashed[key]
 
     def _check_hash(self, plan: HashPlan) -> None:
         """Refuse a plan for another table or of too much work."""
@@ -326,7 +289,7 @@ class FlyNNParty(TableParty):
         self._keep(finished)
         if self._path is not None:
             self._pending.unlink(missing_ok=True)
-        self._released = self._hashed = None
+        self._released, self._hashed = None, {}
         return Receipt()
 
 
@@ -361,18 +324,16 @@ def coordinate(settings: FlyNNSettings) -> Coordinator[FlyNNModel]:
     replies = yield total(MomentsRequest(bool(settings.standardize)))
     reply = replies.summed("the column moments")
     moments = check_moments(reply, schema.n_features if settings.standardize else 0)
-    plan = settings.plan(moments, schema.n_features)
+    plans = settings.plans(moments, schema.n_features)
     n_bits = 16 if moments.n_rows < 1 << 16 else 32  # no count exceeds the number of rows
-    replies = yield total(CountRequest(plan, schema.classes, n_bits, settings.declared_rows))
+    declared = settings.declared_rows
+    replies = yield total(CountRequest(plans[0], schema.classes, n_bits, declared, plans[1:]))
     reply = replies.summed("the counts")
-    counts = _check_counts(reply, (plan.n_units, len(schema.classes)), plan, moments.n_rows)
-    model = FlyNNModel(
-        plan=plan,
-        classes=schema.classes,
-        counts=narrow_counts(counts),
-        decay=settings.decay,
-        class_normalized=settings.class_normalized,
-        feature_names=schema.feature_names,
+    model = yield from _choose_model(
+        [
+            settings.models(plan, counts, schema)
+            for plan, counts in _check_counts(reply, plans, len(schema.classes), moments.n_rows)
+        ]
     )
     replies = yield total(ModelRelease(model))
     losses = replies.summed("the calibration").losses
@@ -416,18 +377,45 @@ def check_moments(reply: MomentsReply, n_columns: int) -> MomentsReply:
 
 
 def _check_counts(
-    reply: Message, shape: tuple[int, int], plan: HashPlan, n_rows: int
-) -> npt.NDArray[np.int32]:
-    """Check that the summed counts fit the number of rows."""
-    counts: npt.NDArray[Any] = reply.counts
-    if counts.shape != shape:
-        raise ProtocolError(f"expected counts of shape {shape}, got {counts.shape}")
-    sums = counts.sum(axis=0, dtype=np.int64)  # for each class
-    if sums.sum() != n_rows * plan.n_active or (sums % plan.n_active).any():
+    reply: Message, plans: Sequence[HashPlan], n_classes: int, n_rows: int
+) -> list[tuple[HashPlan, npt.NDArray[np.int32]]]:
+    """Return each plan with its summed counts, which fit the number of rows."""
+    try:
+        parts = _split_counts(reply.counts, plans, n_classes)
+    except ValueError as error:
+        raise ProtocolError(str(error)) from None
+    for plan, counts in parts:
+        sums = counts.sum(axis=0, dtype=np.int64)  # for each class
+        if sums.sum() != n_rows * plan.n_active or (sums % plan.n_active).any():
+            raise ProtocolError(
+                f"counts add up to {sums.sum()}, expected {n_rows} rows x "
+                f"{plan.n_active} active units; a party counted other rows than it announced"
+            )
+        if counts.max(initial=0) > n_rows:
+            raise ProtocolError("a unit was counted more often than there are rows")
+    return [(plan, np.ascontiguousarray(counts, np.int32)) for plan, counts in parts]
+
+
+def _choose_model(models: list[list[FlyNNModel]]) -> Coordinator[FlyNNModel]:
+    """Return the model with the most hits on rows left out, the first on ties.
+
+    Parameters
+    ----------
+    models : list, for each plan, of one model for each setting
+        Models to choose from.
+    """
+    every = [model for row in models for model in row]
+    if len(every) == 1:
+        return every[0]
+    request = HitRequest(
+        tuple(row[0] for row in models),
+        tuple(tuple(model.gamma for model in row) for row in models),
+        tuple(model.class_normalized for model in models[0]),
+    )
+    hits = (yield total(request)).summed("the hits").hits
+    if hits.shape != (len(every),) or hits.min() < 0 or hits.max() > every[0].n_rows:
         raise ProtocolError(
-            f"counts add up to {sums.sum()}, expected {n_rows} rows x "
-            f"{plan.n_active} active units; a party counted other rows than it announced"
+            f"expected {len(every)} numbers of hits on {every[0].n_rows} rows, got shape "
+            f"{hits.shape}; a party sent wrong hits"
         )
-    if counts.max(initial=0) > n_rows:
-        raise ProtocolError("a unit was counted more often than there are rows")
-    return np.ascontiguousarray(counts, np.int32)
+    return every[int(np.argmax(hits))]

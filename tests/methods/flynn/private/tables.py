@@ -3,9 +3,9 @@
 import numpy as np
 
 from fedneighbors.federation._inprocess import run
+from fedneighbors.methods.flynn._settings import FlyNNSettings
 from fedneighbors.methods.flynn.private._party import PrivateFlyNNParty
 from fedneighbors.methods.flynn.private.protocol import coordinate_private
-from fedneighbors.methods.flynn.protocol import FlyNNSettings
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.privacy.ledger._ledger import Ledger
 

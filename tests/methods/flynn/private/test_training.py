@@ -15,6 +15,7 @@ from fedneighbors.federation._masking import (
 )
 from fedneighbors.federation._roles import serve
 from fedneighbors.methods.flynn._features import FeatureMap
+from fedneighbors.methods.flynn._settings import FlyNNSettings
 from fedneighbors.methods.flynn.algorithm import HashPlan, count_activations, hash_with_plan
 from fedneighbors.methods.flynn.private.protocol import (
     ConstantsReply,
@@ -24,7 +25,6 @@ from fedneighbors.methods.flynn.private.protocol import (
     PicksRequest,
     coordinate_private,
 )
-from fedneighbors.methods.flynn.protocol import FlyNNSettings
 from fedneighbors.privacy._accounting import fits
 from fedneighbors.privacy._guarantees import PureDP
 from fedneighbors.privacy._policy import Privacy, terms

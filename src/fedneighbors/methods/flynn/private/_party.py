@@ -122,7 +122,7 @@ class PrivateFlyNNParty(ChargedReplies, PrivateTableParty, FlyNNParty):
                 return self._schema()
             case PrivateModelRelease():
                 self._keep(request.model)
-                self._hashed = None
+                self._hashed = {}
                 return Receipt()
             case ConstantsRequest() | NoisyCountRequest() | PicksRequest():
                 return self._charge_and_draw(request)
@@ -206,7 +206,10 @@ class PrivateFlyNNParty(ChargedReplies, PrivateTableParty, FlyNNParty):
             raise Refused("the number of cells to pick is out of range")
         sensitivity = self.sensitivity(request)
         mechanism = picks_mechanism(
-            self._privacy, constants_paid=request.constants_paid, n_picks=request.n_picks
+            self._privacy,
+            constants_paid=request.constants_paid,
+            n_picks=request.n_picks,
+            share=request.share,
         )
 
         def draw() -> Message:

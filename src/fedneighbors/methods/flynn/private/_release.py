@@ -4,6 +4,7 @@ The parties' rows are disjoint, so the releases of all parties together cost as 
 of one party (parallel composition). One row belongs to one class and activates ``n_active`` units.
 """
 
+import math
 from fractions import Fraction
 
 import numpy as np
@@ -18,6 +19,7 @@ from fedneighbors.privacy.noise._mechanisms import MAX_TABLE_SCALE, MAX_TABLE_VA
 from fedneighbors.privacy.noise._top_picks import TopPicks
 
 _MIN_LEVELS, _MAX_LEVELS = 1 << 4, 1 << 10  # quantization steps of a column's range
+_SHARE_STEPS = 1 << 10  # shares of epsilon are multiples of its inverse, which is cheap to sample
 _MIN_UNITS, _MAX_UNITS = 300, 200_000  # limits of the derived number; the user may exceed them
 
 
@@ -97,7 +99,9 @@ def release_budget(privacy: Privacy, *, of: str, constants_paid: bool) -> PureDP
     return budget_fraction(privacy, share)
 
 
-def picks_mechanism(privacy: Privacy, *, constants_paid: bool, n_picks: int) -> TopPicks:
+def picks_mechanism(
+    privacy: Privacy, *, constants_paid: bool, n_picks: int, share: float = 1.0
+) -> TopPicks:
     """Return the mechanism DP() of Algorithm 2 for one party.
 
     Parameters
@@ -109,6 +113,8 @@ def picks_mechanism(privacy: Privacy, *, constants_paid: bool, n_picks: int) -> 
         As for :func:`release_budget`.
     n_picks : int
         T; tau is ``privacy.n_parties``.
+    share : float
+        Part of a party's epsilon that is spent, at most 1.
 
     Raises
     ------
@@ -121,7 +127,7 @@ def picks_mechanism(privacy: Privacy, *, constants_paid: bool, n_picks: int) -> 
     divisor = privacy.n_parties if privacy.accounting == "paper" else 1
     if divisor is None:
         raise PrivacyError("accounting='paper' divides epsilon by the parties: give n_parties")
-    return TopPicks(budget.epsilon / divisor, n_picks)
+    return TopPicks(budget.epsilon / divisor * Fraction(share), n_picks)
 
 
 def quantized_moments(
@@ -199,9 +205,31 @@ def paper_sizes(n_features: int, n_outputs: int) -> tuple[int, int, int]:
     return n_units, max(1, min(3, n_outputs // 2)), max(1, n_units // 20)
 
 
-def default_picks(n_units: int) -> int:
-    """Return the default number of picked cells (T).
+def default_picks(epsilon: Fraction, *, mean_count: float, n_cells: int) -> tuple[int, float]:
+    """Return the default number of picked cells (T) and share of epsilon.
 
-    It is one per 30 units, but at most 600 as in appendix D.8.
+    With T proportional to epsilon, a pick prefers a cell of mean count to an empty one by exp(2),
+    and its noise has a quarter of the mean count as scale, at every epsilon: a larger budget buys
+    more cells. With a constant T it would buy the same cells again. As many picks as cells spend
+    only the share of epsilon that keeps this proportion. The constant was chosen on tables from
+    the generator of appendix D.8 with other seeds than those reported.
+
+    Parameters
+    ----------
+    epsilon : Fraction
+        Epsilon of one party's counts.
+    mean_count : float
+        Mean count of a cell at one party, from the charged number of rows.
+    n_cells : int
+        Number of cells, the largest T.
+
+    Examples
+    --------
+    >>> [default_picks(Fraction(e), mean_count=125, n_cells=600) for e in (1, 2, 64)]
+    [(16, 1.0), (31, 1.0), (600, 0.599609375)]
     """
-    return max(1, min(600, n_units // 30))
+    wanted = epsilon * Fraction(mean_count) / 8
+    if wanted <= n_cells:
+        return max(1, round(wanted)), 1.0
+    steps = max(1, math.floor(_SHARE_STEPS * n_cells / wanted))
+    return n_cells, steps / _SHARE_STEPS

@@ -17,6 +17,7 @@ from fedneighbors.federation._loop import Coordinator, Replies, gather, total
 from fedneighbors.federation._messages import message
 from fedneighbors.methods.flynn._features import FeatureMap, choose_expansion, scales
 from fedneighbors.methods.flynn._model import FlyNNModel, narrow_counts
+from fedneighbors.methods.flynn._settings import FlyNNSettings
 from fedneighbors.methods.flynn.algorithm import HashPlan
 from fedneighbors.methods.flynn.private._release import (
     constants_levels,
@@ -25,10 +26,11 @@ from fedneighbors.methods.flynn.private._release import (
     default_active,
     default_picks,
     paper_sizes,
+    picks_mechanism,
     private_sizes,
     release_budget,
 )
-from fedneighbors.methods.flynn.protocol import FlyNNSettings, check_counts
+from fedneighbors.methods.flynn.protocol import check_counts
 from fedneighbors.privacy._guarantees import Sensitivity
 from fedneighbors.privacy._policy import Privacy, terms
 from fedneighbors.tabular._private import PaidRequest, PrivateTraining, check_run, column_bounds
@@ -95,7 +97,7 @@ class NoisyCountRequest(PaidRequest):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_counts(self.plan, self.classes)
+        check_counts([self.plan], self.classes)
 
 
 @message
@@ -130,7 +132,8 @@ class PicksReply:
 class PicksRequest:
     """Request for the output of Algorithm 2's DP() with ``n_picks`` cells (T).
 
-    Each party's picks carry complete noise, so the coordinator may read them individually.
+    ``share`` is the part of a party's epsilon that is spent, at most 1. Each party's picks carry
+    complete noise, so the coordinator may read them individually.
     """
 
     reply: ClassVar[type] = PicksReply
@@ -141,10 +144,13 @@ class PicksRequest:
     classes: tuple[Label, ...]
     constants_paid: bool
     n_picks: int
+    share: float = 1.0
 
     def __post_init__(self) -> None:
         check_run(self.run)
-        check_counts(self.plan, self.classes)
+        check_counts([self.plan], self.classes)
+        if not 0 < self.share <= 1:
+            raise ValueError("the share of epsilon is out of range")
 
 
 @message
@@ -185,7 +191,8 @@ def coordinate_private(
     Parameters
     ----------
     settings : FlyNNSettings
-        As without privacy; values of None are derived only from public or charged facts.
+        As without privacy; values of None are derived only from public or charged facts. No rows
+        choose ``"auto"`` values, which are the first of the values to choose from.
     privacy : Privacy
         Budget, mechanism and public facts. Every party must have agreed to the same terms.
     run : str, optional
@@ -224,8 +231,8 @@ def coordinate_private(
         plan=plan,
         classes=training.schema.classes,
         counts=narrow_counts(counts),
-        decay=settings.decay,
-        class_normalized=settings.class_normalized,
+        decay=settings.explicit_decay,
+        class_normalized=settings.flags[0],
         feature_names=training.schema.feature_names,
         noise_variance=variance,
         guarantee=training.guarantee,
@@ -256,8 +263,9 @@ class _Training(PrivateTraining):
         """Request the noised number of rows and scaling, if required."""
         scaled = bool(self.settings.standardize)
         sizes = (self.settings.n_units, self.settings.n_active, self.settings.n_inputs)
-        derives_decay = self.settings.decay is None and self.privacy.mechanism == "paper"
-        if not scaled and None not in sizes and not derives_decay:
+        is_paper = self.privacy.mechanism == "paper"
+        needs_rows = is_paper and None in (self.settings.explicit_decay, self.privacy.n_picks)
+        if not scaled and None not in sizes and not needs_rows:
             return _Totals()
         low = high = np.zeros(0)
         if scaled:
@@ -355,15 +363,22 @@ class _Training(PrivateTraining):
                 "parties announced at most; a party counted other rows than it announced"
             )
 
+    def _choose_picks(self, plan: HashPlan, totals: _Totals) -> tuple[int, float]:
+        """Return the number of picks and the share of epsilon."""
+        n_cells = plan.n_units * len(self.schema.classes)
+        if self.privacy.n_picks is not None:
+            return min(self.privacy.n_picks, n_cells), 1.0
+        mechanism = picks_mechanism(self.privacy, constants_paid=totals.paid, n_picks=1)
+        n_active = (totals.n_rows or 1) * plan.n_active
+        mean_count = n_active / (self.n_parties * n_cells)
+        return default_picks(mechanism.epsilon, mean_count=mean_count, n_cells=n_cells)
+
     def request_picks(self, plan: HashPlan, totals: _Totals) -> Coordinator[npt.NDArray[np.int32]]:
         """Request picked cells and sum them (lines 5-8 and 11)."""
         n_classes = len(self.schema.classes)
-        n_picks = min(self.privacy.n_picks or default_picks(plan.n_units), plan.n_units * n_classes)
-        replies = yield gather(
-            PicksRequest(
-                self.run, terms(self.privacy), plan, self.schema.classes, totals.paid, n_picks
-            )
-        )
+        n_picks, share = self._choose_picks(plan, totals)
+        fields = self.run, terms(self.privacy), plan, self.schema.classes, totals.paid
+        replies = yield gather(PicksRequest(*fields, n_picks, share))
         by_class = np.zeros(n_classes * plan.n_units, np.int64)
         for party, reply in replies.complete("the counts").each.items():
             if len(reply.cells) > n_picks or (reply.cells >= len(by_class)).any():
