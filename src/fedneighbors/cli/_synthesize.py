@@ -101,8 +101,8 @@ def synthesize(
     Trains on the rows of --data and measures the quality of the synthetic rows:
     similarity of columns and of pairs of columns, scores of classifiers trained
     on them, copies of real rows and of rare values. Rare values are left out
-    (--min-count). Synthetic rows are not differentially private. Training needs the extra 'torch'; sampling from a
-    saved model does not.
+    (--min-count). Synthetic rows are not differentially private. Training needs
+    the extra 'torch'; sampling from a saved model does not.
     """
     if data is None:
         settings = (epochs, noise, min_count, together or None)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 import numpy as np
 
 from fedneighbors._typing import Floats
-from fedneighbors.datasets._table import Column, Table, join_names, missing_cells, word_column
+from fedneighbors.datasets._table import Table, join_names, missing_cells, word_column
 
 OTHER = "other"
 _MAX_DISTINCT = 0.5  # a text column with more distinct cells per cell is an identifier

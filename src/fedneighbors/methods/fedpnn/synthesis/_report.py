@@ -203,8 +203,8 @@ def _column_table(
         (*header, "rare_held_out")[: 5 + len(rare)],
         tuple(rows),
         caption="KS: KS complement of numbers (Eq 6). Coverage: fraction of a column's categories "
-        "that occur. Missing: fraction of cells. Rare: fraction of cells that equal a value of fewer "
-        "than 5 real rows.",
+        "that occur. Missing: fraction of cells. Rare: fraction of cells that equal a value of "
+        "fewer than 5 real rows.",
     )
 
 

@@ -401,7 +401,7 @@ def _fit_parts(
         if job.table.n_rows < 2 * min_count:
             raise DataError(
                 f"{job.name} has {job.table.n_rows} rows, expected {2 * min_count} or more: twice "
-                f"min_count={min_count}. Leave the rows out, use per_class=False, or lower min_count"
+                f"min_count={min_count}. Leave the rows out, use per_class=False, or lower it"
             )
     optional_module("torch", "torch")
     from fedneighbors.methods.fedpnn.synthesis._training import train
