@@ -14,8 +14,10 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fedneighbors import FederatedEstimator
+from fedneighbors._limits import MAX_CLASSES
 from fedneighbors.errors import AggregationError, DataError, ModelFileError, PartyRefused
 from fedneighbors.federation import run
+from fedneighbors.tabular._federated_estimator import SummaryModel
 from tests.federation.grid import ProcessGrid
 
 X, Y = load_wine(return_X_y=True)
@@ -176,6 +178,35 @@ def test_summaries_that_are_no_sums_are_rejected(sums, message):
 
     with pytest.raises(ValueError, match=message):
         Wrong().fit(X)
+
+
+def test_shapes_that_depend_on_rows_are_rejected():
+    class Rows(Histogram):
+        def summarize(self, rows, labels):
+            return {"rows": rows}
+
+    with pytest.raises(ValueError, match="arrays differ in size from those for a table without"):
+        Rows().fit(X)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"integers": np.zeros(7, np.int64)}, "arrays differ in size"),
+        ({"floats": np.zeros((2, 3), np.int64)}, "sums are not of the expected shape"),
+        ({"classes": tuple(range(MAX_CLASSES + 1))}, "at most"),
+        ({"n_features": 1 << 60}, "the limit is"),
+    ],
+)
+def test_files_with_wrong_sums_are_rejected(tmp_path, changes, message):
+    NaiveBayes().fit(X, Y).save(tmp_path / "model")
+    model = SummaryModel.load(tmp_path / "model")
+    for name, value in changes.items():
+        object.__setattr__(model, name, value)
+    model.save(tmp_path / "model")
+
+    with pytest.raises(ModelFileError, match=message):
+        NaiveBayes.load(tmp_path / "model")
 
 
 def test_a_classifier_needs_two_classes():

@@ -20,15 +20,17 @@ from fedneighbors.federation._inprocess import run
 from fedneighbors.federation._loop import Coordinator, gather, total
 from fedneighbors.federation._messages import message
 from fedneighbors.federation._roles import Refused
-from fedneighbors.kernels._exactsum import QUANTUM_BITS, exact_moments
+from fedneighbors.kernels._exactsum import N_SUM_LIMBS, QUANTUM_BITS, exact_moments
 from fedneighbors.records import RunRecord, environment
-from fedneighbors.tabular._model_file import ModelFile
+from fedneighbors.tabular._model_file import ModelFile, convert_file_errors
 from fedneighbors.tabular._ownership import Holdings, TableParty, column_names, rows_by_party
 from fedneighbors.tabular._schema import (
     Label,
     SchemaReply,
     agree,
     agree_columns,
+    check_cells,
+    check_n_classes,
     join_limbs,
     label_array,
 )
@@ -60,6 +62,9 @@ class SummaryRequest:
     estimator: str
     classes: tuple[Label, ...]
 
+    def __post_init__(self) -> None:
+        check_n_classes(len(self.classes))
+
 
 @dataclass(frozen=True, eq=False)
 class SummaryModel(ModelFile):
@@ -89,6 +94,12 @@ class SummaryModel(ModelFile):
     classes: tuple[Label, ...]
     integers: Integers
     floats: Integers
+
+    def __post_init__(self) -> None:
+        check_n_classes(len(self.classes))
+        check_cells("an array for each column and class", self.n_features, len(self.classes) or 1)
+        if self.integers.ndim != 1 or self.floats.shape[1:] != (N_SUM_LIMBS,):
+            raise ValueError("sums are not of the expected shape")
 
 
 class SummaryParty(TableParty):
@@ -329,7 +340,8 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         new.n_features_in_ = model.n_features
         if model.feature_names is not None:
             new.feature_names_in_ = np.array(model.feature_names, dtype=object)
-        new._set_totals(model, np.array(model.classes))
+        with convert_file_errors(str(path)):
+            new._set_totals(model, np.array(model.classes))
         return new
 
     def _set_totals(self, model: SummaryModel, labels: npt.NDArray[Any]) -> None:
@@ -398,7 +410,10 @@ def _unpack(template: Arrays, integers: Integers, floats: Integers) -> Arrays:
         kind: sum(a.size for a in template.values() if a.dtype.kind == kind) for kind in numbers
     }
     if sizes != {kind: len(array) for kind, array in numbers.items()}:
-        raise ModelFileError("the numbers of sums differ from those of summarize")
+        raise ValueError(
+            "the parties' arrays differ in size from those for a table without rows; their shapes "
+            "may depend on the numbers of columns and classes only"
+        )
     arrays, starts = {}, dict.fromkeys(numbers, 0)
     for name, array in template.items():
         start = starts[kind := array.dtype.kind]

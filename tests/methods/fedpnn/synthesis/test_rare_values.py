@@ -13,7 +13,10 @@ from fedneighbors.datasets import Table
 from fedneighbors.errors import DataError
 from fedneighbors.methods.fedpnn.synthesis import TabularSynthesizer, quality_record, rare_values
 from fedneighbors.methods.fedpnn.synthesis._encoding import NumericCoding, fit_transform
-from fedneighbors.methods.fedpnn.synthesis._rare_values import clip_tails, merge_categories
+from fedneighbors.methods.fedpnn.synthesis._rare_values import (
+    merge_categories,
+    replace_rare_numbers,
+)
 
 SMALL = {"generator": (16,), "critic": (16,), "epochs": 3, "embedding": 8}
 OUTLIER = 98_765.4321
@@ -33,8 +36,9 @@ def merge(*cells, min_count=5, coded=()):
     return merge_categories(Table({"w": make_text(*cells)}, "t"), min_count, coded).columns["w"]
 
 
-def clip(*cells, min_count):
-    return clip_tails(Table({"x": np.array(cells, np.float64)}, "t"), min_count).columns["x"]
+def clip(*cells, min_count, share=None):
+    table = Table({"x": np.array(cells, np.float64)}, "t")
+    return replace_rare_numbers(table, min_count, share).columns["x"]
 
 
 @pytest.mark.parametrize("repeated_share", [0.05, None])
@@ -65,6 +69,25 @@ def test_unique_names_are_merged_with_a_warning():
         synthetic = sample(x, n=200)
 
     assert set(synthetic["name"]) == {"other"}
+
+
+def test_account_numbers_raise_a_warning():
+    rng = np.random.default_rng(2)
+    x = pd.DataFrame({"account": rng.integers(10**8, 10**12, 200), "size": rng.normal(size=200)})
+
+    with pytest.warns(UserWarning, match="the columns 'account' have another integer in each"):
+        synthetic = sample(x, n=400)
+
+    assert set(synthetic["account"]).isdisjoint(x["account"])
+
+
+def test_rare_integers_in_gaps_are_not_generated():
+    x = np.repeat([100.0, 200.0, 300.0, 1_000.0], 100)
+    x[:3], x[150], x[399] = 150.0, 700.0, 5_000.0
+
+    synthetic = sample(x[:, None]).ravel()
+
+    assert set(synthetic) == {100.0, 200.0, 300.0, 1_000.0}
 
 
 def test_dates_in_frames_are_merged_with_a_warning():
@@ -119,6 +142,13 @@ def test_tails_are_clipped_between_ranks():
     assert clip(*values, min_count=0).tolist() == values
 
 
+def test_few_other_numbers_take_the_nearest_repeated_one():
+    column = [*[0.0] * 9, 1.5, 8.0, *[9.0] * 9]
+
+    assert clip(*column, min_count=3, share=0.2).tolist() == [0.0] * 10 + [9.0] * 10
+    assert clip(*column, min_count=2, share=0.2).tolist() == column
+
+
 def test_columns_of_few_numbers_become_missing():
     with pytest.warns(UserWarning, match="the columns 'x' have fewer than 10 numbers"):
         emptied = clip(*[1.0] * 9, *[np.nan] * 11, min_count=5)
@@ -148,7 +178,7 @@ numbers = st.one_of(st.sampled_from([0.0, 1.0, 7.0, 1e9]), st.floats(-1e6, 1e6))
 @given(st.lists(numbers, min_size=1, max_size=60), st.integers(1, 6), st.sampled_from([0.05, None]))
 def test_any_number_category_has_enough_records(values, min_count, repeated_share):
     column = np.array(values * 2 * min_count)[: max(len(values), 2 * min_count)]
-    table = clip_tails(Table({"x": column}, "t"), min_count)
+    table = replace_rare_numbers(Table({"x": column}, "t"), min_count, repeated_share)
 
     (coding,) = fit_transform(table, repeated_share=repeated_share, min_count=min_count).codings
 

@@ -333,7 +333,7 @@ def fit_transform(
         A value of at least this fraction of the rows becomes a category of its own and is
         reproduced exactly. None, as in the paper, restricts this to constant columns.
     min_count : int
-        Minimum number of cells with a repeated value or in a mode, of a column with as many cells.
+        Minimum number of cells with a repeated value or in a mode, if so many are for modes.
 
     Returns
     -------
@@ -345,7 +345,7 @@ def fit_transform(
         If a numeric column contains infinite values, or values beyond 1e150 in magnitude.
     """
     split = {
-        name: _split_repeated(name, column.astype(np.float64), repeated_share, min_count)
+        name: split_repeated(name, column.astype(np.float64), repeated_share, min_count)
         for name, column in table.columns.items()
         if column.dtype != np.object_
     }
@@ -366,12 +366,19 @@ def fit_transform(
     return TableTransform(tuple(codings))
 
 
-def _split_repeated(
+def split_repeated(
     name: str, column: Floats, min_share: float | None, min_count: int
 ) -> tuple[Floats, Floats]:
     """Split a numeric column into repeated values and values for modes.
 
-    While the values for modes are fewer than ``min_count``, the rarest repeated value joins them.
+    Parameters
+    ----------
+    name : str
+        Name of the column, for errors.
+    column : float64 array of shape (n_rows,)
+        Cells; missing ones are NaN.
+    min_share, min_count : float or None, int
+        As ``repeated_share`` and ``min_count`` of :func:`fit_transform`.
     """
     if (np.abs(column) > _MAX_VALUE).any():
         raise DataError(
@@ -383,7 +390,5 @@ def _split_repeated(
     share = 1.0 if min_share is None else max(min_share, 0.0)
     frequent = counts >= max(share * len(column), min_count)
     frequent |= len(values) == 1
-    while frequent.any() and 0 < counts[~frequent].sum() < min_count:
-        frequent[np.where(frequent, counts, len(column) + 1).argmin()] = False
     repeated = values[frequent]
     return repeated, column[~missing & ~np.isin(column, repeated)]

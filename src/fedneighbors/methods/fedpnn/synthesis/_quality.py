@@ -300,9 +300,10 @@ def rare_values(real: Any, synthetic: Any, *, min_count: int = 5) -> dict[str, f
 
 def _round_cells(column: Column) -> list[Any]:
     """Return texts, and numbers with six digits; None where missing."""
+    cells: list[Any] = column.tolist()
     if column.dtype == np.object_:
-        return column.tolist()
-    return [None if cell != cell else f"{cell + 0.0:.6g}" for cell in column.tolist()]
+        return cells
+    return [None if cell != cell else f"{cell + 0.0:.6g}" for cell in cells]
 
 
 def _embed_rows(table: Table, real: Table) -> Floats:

@@ -24,7 +24,10 @@ from fedneighbors.methods.fedpnn.synthesis._generation import (
     check_size,
 )
 from fedneighbors.methods.fedpnn.synthesis._model import LABEL, SynthesisModel, TablePart
-from fedneighbors.methods.fedpnn.synthesis._rare_values import clip_tails, merge_categories
+from fedneighbors.methods.fedpnn.synthesis._rare_values import (
+    merge_categories,
+    replace_rare_numbers,
+)
 from fedneighbors.methods.fedpnn.synthesis._tabular import as_table
 from fedneighbors.tabular._schema import Label
 
@@ -87,7 +90,7 @@ class TabularSynthesizer(BaseEstimator):  # type: ignore[misc]
         Number of records that hold each value of the synthetic rows. Categories of fewer records
         are merged into ``"other"`` (into missing cells if they are numbers); numbers beyond the
         ``min_count``-th smallest and largest are clipped; repeated numbers and modes of fewer
-        records are dropped. Numbers are counted among the training rows of a generator, categories
+        records are not used. Numbers are counted among the training rows of a generator, categories
         in the whole table. Text columns of which most cells are distinct, such as names, are merged
         as a whole, with a warning. None, as in [1]_, keeps all values.
     categorical_features : sequence of names or positions, optional
@@ -119,9 +122,9 @@ class TabularSynthesizer(BaseEstimator):  # type: ignore[misc]
 
     Synthetic rows are not differentially private: a generator may repeat real rows, and values that
     many rows share are reproduced exactly. ``min_count`` hides rare values, not rare combinations
-    of frequent values. Integers between the bounds of a column may equal a rare real one by chance:
-    leave identifiers out. Check synthetic rows with :func:`~._quality.nearest_records` and
-    :func:`~._quality.rare_values` before you share them.
+    of frequent values, and not that a number is missing. Integers between the bounds of a column
+    may equal a rare real one by chance: leave identifiers out. Check synthetic rows with
+    :func:`~._quality.nearest_records` and :func:`~._quality.rare_values` before you share them.
 
     References
     ----------
@@ -408,7 +411,7 @@ def _fit_parts(
 
     total, n_done, parts = sum(job.settings.epochs for job in jobs), 0, []
     for index, job in enumerate(jobs):
-        table = clip_tails(job.table, min_count)
+        table = replace_rare_numbers(job.table, min_count, repeated_share)
         transform = fit_transform(
             table, max_modes=max_modes, repeated_share=repeated_share, min_count=min_count
         )
