@@ -286,7 +286,7 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         )
 
     def flower_apps(self) -> tuple[Any, Any]:
-        """Return the Flower apps: that of the coordinator, and that of a party.
+        """Return the Flower apps of the coordinator and of a party.
 
         Nodes read their tables as described in :func:`~._app_config.party_table`; the run writes
         the model to its ``model-path``, from which :meth:`load` reads it.
@@ -306,7 +306,7 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         return table_apps(type(self).__name__.lower(), coordinate, make_party)[:2]
 
     def save(self, path: str | Path) -> None:
-        """Write the sums to a file, from which :meth:`load` fits the estimator again.
+        """Write the sums to a file for :meth:`load`.
 
         Parameters
         ----------
@@ -318,7 +318,7 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]
 
     @classmethod
     def load(cls, path: str | Path, **parameters: Any) -> Self:
-        """Read an estimator from a file of :meth:`save` or of a Flower run.
+        """Read an estimator saved by :meth:`save` or a Flower run.
 
         Parameters
         ----------
@@ -358,7 +358,7 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in parameters.items())})"
 
     def _template(self, n_features: int, n_classes: int) -> Arrays:
-        """Return the arrays for a table without rows; raise if they are not zero."""
+        """Return the arrays for no rows; raise if not zero."""
         no_rows = np.empty((0, n_features)), np.empty(0, np.int64)
         arrays = self._sum_rows(*no_rows, n_classes=n_classes)
         for name, array in arrays.items():

@@ -285,7 +285,7 @@ def _utility_table(utilities: Utility) -> ResultTable:
 
 
 def _find_copied(rare: Sequence[Mapping[str, float]], n_rows: Sequence[int]) -> list[str]:
-    """Return the columns with more rare values than held-out rows have by chance."""
+    """Return the columns with more rare values than held-out rows."""
     copied = []
     for name in rare[0] if len(rare) > 1 else ():
         shares = np.array([part[name] for part in rare])
