@@ -102,6 +102,7 @@ def sample_synthetic_rows(
     synthesizer = TabularSynthesizer(
         informed=False,
         repeated_share=None,
+        min_count=None,
         random_state=seed,
         **settings,
         **_network_arguments(

@@ -10,6 +10,7 @@ _HOMES = {
     "audit_node": "fedneighbors.runs._node_audit",
     "EvolvingClustering": "fedneighbors.methods.fedpnn",
     "FedPNNClassifier": "fedneighbors.methods.fedpnn",
+    "FederatedEstimator": "fedneighbors.tabular._federated_estimator",
     "FederatedNeighbors": "fedneighbors.methods.fedknn",
     "FederatedNeighborsClassifier": "fedneighbors.methods.fedknn",
     "FederatedNeighborsRegressor": "fedneighbors.methods.fedknn",

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import softmax
 from sklearn.datasets import load_wine
 from sklearn.discriminant_analysis import (
     LinearDiscriminantAnalysis,
@@ -38,6 +39,24 @@ def test_probabilities_equal_those_of_scikit_learn(quadratic, shrinkage):
     assert (model.predict(X) == expected.predict(scaled)).all()
     assert model.classes_.tolist() == ["north", "south", "west"]
     np.testing.assert_allclose(model.priors_, expected.priors_)
+
+
+def test_classes_can_be_equally_frequent_and_columns_unscaled():
+    rows = X[:, [0, 2, 7]] / 8  # within the limit of 8
+    keep = np.r_[0:59, 71:90, 130:140]
+
+    model = FederatedDiscriminantClassifier(shrinkage=0.1, standardize=False, priors="equal").fit(
+        rows[keep], Y[keep], parties=OWNER[keep]
+    )
+
+    means = np.stack([rows[keep][Y[keep] == c].mean(axis=0) for c in range(3)])
+    residuals = rows[keep] - means[Y[keep]]
+    covariance = residuals.T @ residuals / len(keep)
+    shrunk = 0.9 * covariance + 0.1 * np.trace(covariance) / 3 * np.eye(3)
+    coefficients = np.linalg.solve(shrunk, means.T)
+    scores = rows @ coefficients - (means.T * coefficients).sum(axis=0) / 2
+    np.testing.assert_allclose(model.priors_, 1 / 3)
+    np.testing.assert_allclose(model.predict_proba(rows), softmax(scores, axis=1), atol=1e-3)
 
 
 @settings(max_examples=10)
@@ -91,6 +110,7 @@ def test_random_features_separate_rings():
     [
         ({"shrinkage": 1.5}, slice(None), ValueError, "expected shrinkage from 0 to 1"),
         ({"n_features": 2000}, slice(None), ValueError, "at most 1024 random features"),
+        ({"priors": "mine"}, slice(None), ValueError, "expected priors 'observed' or 'equal'"),
         ({"n_features": 0}, slice(None), ValueError, "expected 1 feature or more"),
         ({}, slice(20), DataError, "at least two classes"),
         ({"quadratic": True}, slice(60), DataError, "a class has a single row"),

@@ -9,7 +9,6 @@ from threadpoolctl import threadpool_limits
 from fedneighbors.baselines._tabular import (
     BASELINES,
     AveragedModels,
-    FederatedLDA,
     FederatedNaiveBayes,
 )
 
@@ -30,18 +29,17 @@ def test_every_baseline_classifies_tumors(name):
     np.testing.assert_allclose(probabilities.sum(axis=1), 1)
 
 
-@pytest.mark.parametrize("make", [FederatedLDA, FederatedNaiveBayes])
-def test_summed_moments_give_the_model_of_the_pooled_rows(make):
-    federated = make().fit(X, Y, parties=OWNER)
-    pooled = make().fit(X, Y)
+def test_summed_moments_give_the_model_of_the_pooled_rows():
+    federated = FederatedNaiveBayes().fit(X, Y, parties=OWNER)
+    pooled = FederatedNaiveBayes().fit(X, Y)
     pooled.scaling_ = federated.scaling_
 
     # the scalings of both differ a little; with one scaling, the moments are equal
     points = federated.scaling_.apply(X)
     pooled._train(points, Y, {"all": slice(None)})
 
-    for name in ("coef_", "means_", "variances_"):
-        assert np.array_equal(getattr(federated, name, 0), getattr(pooled, name, 0))
+    assert np.array_equal(federated.means_, pooled.means_)
+    assert np.array_equal(federated.variances_, pooled.variances_)
     assert (federated.predict_proba(X) == pooled.predict_proba(X)).all()
 
 

@@ -124,6 +124,7 @@ def test_without_a_label_all_columns_keep_their_order(loans, tmp_path):
         (["--model", "m", "--report", "r.html"], "--report compares with real rows"),
         (["--model", "m", "--epochs", "3"], "a saved --model is already trained"),
         (["--model", "m", "--noise", "normal"], "a saved --model is already trained"),
+        (["--model", "m", "--min-count", "3"], "a saved --model is already trained"),
         (["--model", "m", "--together"], "a saved --model is already trained"),
         (["--data", "x.csv", "--noise", "loud"], "'loud' is not one of"),
         (["--data", "x.csv", "--rows", "0"], "0 is not in the range"),

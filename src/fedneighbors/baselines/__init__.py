@@ -10,7 +10,6 @@ _MODULES = {
     "FederatedBoostingRegressor": "fedneighbors.baselines.boosting._estimator",
     "FederatedDiscriminantClassifier": "fedneighbors.baselines._discriminant",
     "FederatedNaiveBayes": "fedneighbors.baselines._tabular",
-    "FederatedLDA": "fedneighbors.baselines._tabular",
     "CentralModel": "fedneighbors.baselines._tabular",
     "AveragedModels": "fedneighbors.baselines._tabular",
     "APFLClassifier": "fedneighbors.baselines._client_networks",

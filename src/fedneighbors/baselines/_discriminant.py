@@ -64,7 +64,13 @@ class FederatedDiscriminantClassifier(ClassifierMixin, BaseEstimator):  # type: 
         Weight, in [0, 1], of the identity times the mean variance in each covariance.
     n_features : int, optional
         Number of random features of a Gaussian kernel, at most 1,024, to which rows are mapped.
-        None: the standardized columns.
+        None: the columns.
+    standardize : bool
+        Give each column mean 0 and standard deviation 1 over all parties. Otherwise columns are
+        used as they are.
+    priors : {"observed", "equal"}
+        Class priors: the shares of the classes in the rows, or the same for all classes, so that
+        rare ones are not lost.
     sums : {"plain", "masked"}
         ``"masked"`` computes the sums by secure aggregation, with the same result.
     random_state : int, RandomState or None
@@ -75,14 +81,14 @@ class FederatedDiscriminantClassifier(ClassifierMixin, BaseEstimator):  # type: 
     classes_ : array of shape (n_classes,)
         Labels, ascending.
     priors_ : float64 array of shape (n_classes,)
-        Share of each class in the rows of all parties.
+        Class priors.
     run_record_ : RunRecord
         Exchanges, bytes up and down, and seconds.
 
     Notes
     -----
-    In units of standard deviations, coordinates are rounded to multiples of 2**-16, and those
-    beyond 8 are clipped to 8 before they are summed.
+    Coordinates are rounded to multiples of 2**-16, and those beyond 8 (standard deviations, if
+    columns are standardized) are clipped to 8 before they are summed.
 
     References
     ----------
@@ -108,12 +114,16 @@ class FederatedDiscriminantClassifier(ClassifierMixin, BaseEstimator):  # type: 
         quadratic: bool = False,
         shrinkage: float = SHRINKAGE,
         n_features: int | None = None,
+        standardize: bool = True,
+        priors: Literal["observed", "equal"] = "observed",
         sums: Literal["plain", "masked"] = "plain",
         random_state: int | np.random.RandomState | None = 0,
     ) -> None:
         self.quadratic = quadratic
         self.shrinkage = shrinkage
         self.n_features = n_features
+        self.standardize = standardize
+        self.priors = priors
         self.sums = sums
         self.random_state = random_state
 
@@ -143,6 +153,8 @@ class FederatedDiscriminantClassifier(ClassifierMixin, BaseEstimator):  # type: 
         check_classification_targets(labels)
         if not 0 <= self.shrinkage <= 1:
             raise ValueError(f"expected shrinkage from 0 to 1, got {self.shrinkage!r}")
+        if self.priors not in ("observed", "equal"):
+            raise ValueError(f"expected priors 'observed' or 'equal', got {self.priors!r}")
         owned = rows_by_party(parties, len(x))
         started, clock = datetime.now(UTC), time.perf_counter()
         model = FrozenModel("rows", x.shape[1:], len(np.unique(labels)))
@@ -152,9 +164,10 @@ class FederatedDiscriminantClassifier(ClassifierMixin, BaseEstimator):  # type: 
         with one_blas_thread():
             outcome = run(self._coordinate(model, seed), members, sums=self.sums)
             agreed, self._units, self._request, moments = outcome.result
+            weights = moments.counts if self.priors == "observed" else moments.counts > 0
+            self.priors_ = weights / weights.sum()
             self._fit_moments(moments)
         self.classes_ = label_array(agreed.classes, like=labels)
-        self.priors_ = moments.counts / moments.counts.sum()
         self.run_record_ = RunRecord(
             name="discriminant.fit",
             parameters={
@@ -174,7 +187,9 @@ class FederatedDiscriminantClassifier(ClassifierMixin, BaseEstimator):  # type: 
         """Compare the schemas, agree on units, and sum moments by class."""
         replies = yield gather(ClientSchemaRequest(model.digest))
         agreed = CLASSIFICATION.agree(replies.complete("the schema").each, ())
-        center, scale, rate = yield from column_units(standardize=True)
+        center, scale, rate = yield from column_units(standardize=self.standardize)
+        if not self.standardize:
+            center, scale = np.empty(0), np.empty(0)
         yield from CLASSIFICATION.prepare(agreed, center, scale, held_out=False)
         features = None if self.n_features is None else RandomFeatures(seed, rate, self.n_features)
         request = ClassMomentsRequest(
@@ -185,7 +200,7 @@ class FederatedDiscriminantClassifier(ClassifierMixin, BaseEstimator):  # type: 
 
     def _fit_moments(self, moments: PointMomentsReply) -> None:
         """Set the parameters of the class densities."""
-        log_priors = np.log(moments.counts / moments.counts.sum())
+        log_priors = np.log(self.priors_)
         if not self.quadratic:
             fitted = LinearDiscriminants.fit(moments, shrinkage=self.shrinkage)
             head = fitted.head(log_priors, moments.counts > 0)
@@ -206,7 +221,7 @@ class FederatedDiscriminantClassifier(ClassifierMixin, BaseEstimator):  # type: 
         check_is_fitted(self)
         x = validate_data(self, X, dtype=np.float64, reset=False)
         center, scale = self._units
-        points = self._request.points((x - center) / scale)
+        points = self._request.points((x - center) / scale if self.standardize else x)
         if not self.quadratic:
             return np.asarray(softmax(points @ self._head[:-1] + self._head[-1], axis=1))
         scores = []

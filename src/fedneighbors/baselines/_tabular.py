@@ -20,6 +20,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.utils.validation import check_is_fitted
 
 from fedneighbors._typing import Floats, Integers
+from fedneighbors.baselines._discriminant import FederatedDiscriminantClassifier
 from fedneighbors.methods.fedpnn._network import ProbabilisticNeuralNetwork
 from fedneighbors.methods.fedpnn._scaling import (
     column_constants,
@@ -126,32 +127,6 @@ def _make_boosting() -> Any:
     return HistGradientBoostingClassifier(class_weight="balanced", random_state=0)
 
 
-class FederatedLDA(_ScaledClassifier):
-    """Linear discriminant analysis with equal class priors, from sums over parties.
-
-    On the same scaled rows, the model does not depend on their split over parties.
-
-    Parameters
-    ----------
-    ridge : float
-        Added to the diagonal of the within-class covariance, as a multiple of its mean.
-    """
-
-    def __init__(self, ridge: float = 0.03) -> None:
-        self.ridge = ridge
-
-    def _train(self, points: Floats, labels: Integers, owned: Mapping[str, Any]) -> None:
-        moments = _sum_moments(points, labels, owned, len(self.classes_))
-        means, within = covariance_within(moments)
-        mean_variance = np.trace(within) / len(within)
-        ridge = self.ridge * mean_variance
-        self.coef_ = np.linalg.solve(within + ridge * np.eye(len(within)), means.T)
-        self.intercept_ = -(means.T * self.coef_).sum(axis=0) / 2
-
-    def _probabilities(self, points: Floats) -> Floats:
-        return np.asarray(softmax(points @ self.coef_ + self.intercept_, axis=1))
-
-
 class FederatedNaiveBayes(_ScaledClassifier):
     """Gaussian naive Bayes with equal class priors, from sums over parties.
 
@@ -220,10 +195,18 @@ class CentralModel(_ScaledClassifier):
         return np.asarray(self.model_.predict_proba(points), np.float64)
 
 
+def _make_discriminants() -> Any:
+    ridge = 0.03  # added to the covariance, as a multiple of the mean variance
+    return FederatedDiscriminantClassifier(
+        shrinkage=ridge / (1 + ridge), standardize=False, priors="equal"
+    )
+
+
 BASELINES: Mapping[str, Callable[[], Any]] = {
     "averaged logistic regression": averaged_logistic_regression,
     "averaged boosting": averaged_boosting,
-    "federated LDA": FederatedLDA,
+    # its sums over parties give the bits of the pooled rows
+    "federated LDA": lambda: CentralModel(_make_discriminants),
     "federated naive Bayes": FederatedNaiveBayes,
     "central kNN": lambda: CentralModel(lambda: KNeighborsClassifier(10, weights="distance")),
     "central PNN": lambda: CentralModel(ProbabilisticNeuralNetwork),

@@ -68,7 +68,15 @@ TestSizeOption = Annotated[
     typer.Option(
         min=0.0,
         max=0.99,
-        help="Fraction of real rows held out to test classifiers; 0 for none. Needs --label.",
+        help="Fraction of real rows held out from training, for comparison; 0 for none.",
+    ),
+]
+MinCountOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Number of records that hold each value of the synthetic rows; 5 by default. Rarer "
+        "categories are merged, larger and smaller numbers clipped.",
     ),
 ]
 SeedOption = Annotated[int, typer.Option(min=0, help="Random seed.")]
@@ -85,25 +93,32 @@ def synthesize(
     noise: NoiseOption = None,
     together: TogetherOption = False,
     test_size: TestSizeOption = 0.25,
+    min_count: MinCountOption = None,
     seed: SeedOption = 0,
 ) -> None:
     """Generate a synthetic table that resembles a real one.
 
     Trains on the rows of --data and measures the quality of the synthetic rows:
     similarity of columns and of pairs of columns, scores of classifiers trained
-    on them, and the number of copies of real rows. Synthetic rows are not
-    differentially private. Training needs the extra 'torch'; sampling from a
-    saved model does not.
+    on them, copies of real rows and of rare values. Rare values are left out
+    (--min-count). Synthetic rows are not differentially private. Training needs
+    the extra 'torch'; sampling from a saved model does not.
     """
     if data is None:
-        _check_options(model, report, epochs, noise, together=together)
+        settings = (epochs, noise, min_count, together or None)
+        _check_options(model, report, trains=any(value is not None for value in settings))
         assert model is not None
         _write_rows(_sample_model(model, label or "target", rows, seed), out)
         return
     from fedneighbors.cli._console import echo, progress_bar
     from fedneighbors.runs._synthesis import synthesize as train_and_sample
 
-    options = {"per_class": not together, "epochs": epochs, "noise": noise and noise.value}
+    options = {
+        "per_class": not together,
+        "epochs": epochs,
+        "noise": noise and noise.value,
+        "min_count": min_count,
+    }
     with progress_bar() as progress:
         result = train_and_sample(
             _read_table(data, label),
@@ -122,23 +137,16 @@ def synthesize(
         echo(f"model   {model}", "green")
 
 
-def _check_options(
-    model: Path | None,
-    report: Path | None,
-    epochs: int | None,
-    noise: NoiseName | None,
-    *,
-    together: bool,
-) -> None:
+def _check_options(model: Path | None, report: Path | None, *, trains: bool) -> None:
     """Raise if the model is missing, or an option needs real rows."""
     if model is None:
         raise typer.BadParameter("give real rows with --data, or a saved model with --model")
     if report is not None:
         raise typer.BadParameter("--report compares with real rows: give them with --data")
-    if epochs is not None or noise is not None or together:
+    if trains:
         raise typer.BadParameter(
-            "--epochs, --noise and --together are for training, but a saved --model is already "
-            "trained; give real rows with --data, or omit these options"
+            "--epochs, --noise, --min-count and --together are for training, but a saved --model "
+            "is already trained; give real rows with --data, or omit these options"
         )
 
 

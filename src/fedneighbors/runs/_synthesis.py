@@ -60,7 +60,7 @@ def synthesize(
     n_rows : int, optional
         Number of rows to sample; by default as many as the table has.
     test_size : float
-        Fraction of the rows to hold out from training, in [0, 1), for testing classifiers.
+        Fraction of the rows to hold out from training, in [0, 1), for comparison.
     seed : int
         Seed of all random draws.
     parameters : mapping, optional
@@ -151,11 +151,11 @@ def _read_labels(table: Table, label: str) -> npt.NDArray[np.str_]:
 
 
 def _split(labels: Any, n_rows: int, test_size: float, seed: int) -> tuple[Rows, Rows]:
-    """Return training and test rows; no test rows without labels."""
+    """Return training and test rows, stratified by class."""
     all_rows = np.arange(n_rows)
-    if labels is None or test_size == 0:
+    if test_size == 0:
         return all_rows, all_rows[:0]
-    training, test = split_rows(labels, test_size, seed)
+    training, test = split_rows(np.zeros(n_rows) if labels is None else labels, test_size, seed)
     return np.sort(training), np.sort(test)
 
 
@@ -165,7 +165,7 @@ def _take_rows(features: Table, labels: Any, rows: Rows) -> tuple[Table, Any]:
 
 def _list_settings(synthesizer: TabularSynthesizer, label: str | None, seed: int) -> dict[str, Any]:
     """Return the settings that the report shows."""
-    names = ("noise", "per_class", "epochs", "batch_size", "pac", "learning_rate")
+    names = ("noise", "per_class", "epochs", "batch_size", "pac", "learning_rate", "min_count")
     return {
         "label": label or "none",
         **{name: getattr(synthesizer, name) for name in names},

@@ -340,7 +340,7 @@ def mean_and_deviation(moments: MomentsReply) -> tuple[Floats, Floats]:
     mean = np.empty(len(moments.sums))
     deviation = np.empty(len(moments.sums))
     for j, (low, high) in enumerate(zip(moments.sums, moments.squares, strict=True)):
-        first, second = _integer(low), _integer(high)
+        first, second = join_limbs(low), join_limbs(high)
         spread = n * second - first * first  # n**2 * variance, in units of 2**-400
         if spread < 0:
             raise ProtocolError("column moments contradict each other; a party sent wrong sums")
@@ -349,7 +349,7 @@ def mean_and_deviation(moments: MomentsReply) -> tuple[Floats, Floats]:
     return mean, deviation
 
 
-def _integer(limbs: npt.NDArray[np.int64]) -> int:
+def join_limbs(limbs: npt.NDArray[np.int64]) -> int:
     """Return the integer of limbs in base 2**32, the lowest first."""
     return sum(int(limb) << 32 * k for k, limb in enumerate(limbs))
 

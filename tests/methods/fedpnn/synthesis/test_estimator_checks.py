@@ -3,7 +3,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from fedneighbors.methods.fedpnn.synthesis import TabularSynthesizer
 
-SMALL = {"generator": (4,), "critic": (4,), "epochs": 1, "embedding": 4}
+SMALL = {"generator": (4,), "critic": (4,), "epochs": 1, "embedding": 4, "min_count": None}
 
 # scikit-learn checks that fail by design with a generator per class, with the reason.
 ONE_ROW = "its labels have a class of one row, and a generator is not trained on one row"

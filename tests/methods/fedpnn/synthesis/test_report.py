@@ -46,6 +46,8 @@ def test_summary_contains_every_measure():
         "copies of real rows",
         "repeated real rows",
         "closer than usual",
+        "rare values, synthetic rows",
+        "rare values, held-out rows",
         "train synthetic, test real",
         "train real, test real",
         "separability gap",

@@ -8,6 +8,7 @@ _HOMES = {
     "correlation_similarity": "fedneighbors.methods.fedpnn.synthesis._quality",
     "ks_complement": "fedneighbors.methods.fedpnn.synthesis._quality",
     "nearest_records": "fedneighbors.methods.fedpnn.synthesis._quality",
+    "rare_values": "fedneighbors.methods.fedpnn.synthesis._quality",
     "quality_record": "fedneighbors.methods.fedpnn.synthesis._report",
     "utility": "fedneighbors.methods.fedpnn.synthesis._quality",
 }

@@ -315,7 +315,11 @@ class TableTransform:
 
 
 def fit_transform(
-    table: Table, *, max_modes: int = 10, repeated_share: float | None = 0.05
+    table: Table,
+    *,
+    max_modes: int = 10,
+    repeated_share: float | None = 0.05,
+    min_count: int = 0,
 ) -> TableTransform:
     """Fit the encodings of all columns.
 
@@ -328,6 +332,8 @@ def fit_transform(
     repeated_share : float or None
         A value of at least this fraction of the rows becomes a category of its own and is
         reproduced exactly. None, as in the paper, restricts this to constant columns.
+    min_count : int
+        Minimum number of cells with a repeated value or in a mode, if so many are for modes.
 
     Returns
     -------
@@ -339,12 +345,13 @@ def fit_transform(
         If a numeric column contains infinite values, or values beyond 1e150 in magnitude.
     """
     split = {
-        name: _split_repeated(name, column.astype(np.float64), repeated_share)
+        name: split_repeated(name, column.astype(np.float64), repeated_share, min_count)
         for name, column in table.columns.items()
         if column.dtype != np.object_
     }
     spread = {name: values for name, (_, values) in split.items() if len(values)}
-    modes = dict(zip(spread, fit_modes(list(spread.values()), max_modes=max_modes), strict=True))
+    fitted = fit_modes(list(spread.values()), max_modes=max_modes, min_count=min_count)
+    modes = dict(zip(spread, fitted, strict=True))
     codings: list[Coding] = []
     for name, column in table.columns.items():
         missing = bool(missing_cells(column).any())
@@ -359,8 +366,20 @@ def fit_transform(
     return TableTransform(tuple(codings))
 
 
-def _split_repeated(name: str, column: Floats, min_share: float | None) -> tuple[Floats, Floats]:
-    """Split a numeric column into repeated values and values for modes."""
+def split_repeated(
+    name: str, column: Floats, min_share: float | None, min_count: int
+) -> tuple[Floats, Floats]:
+    """Split a numeric column into repeated values and values for modes.
+
+    Parameters
+    ----------
+    name : str
+        Name of the column, for errors.
+    column : float64 array of shape (n_rows,)
+        Cells; missing ones are NaN.
+    min_share, min_count : float or None, int
+        As ``repeated_share`` and ``min_count`` of :func:`fit_transform`.
+    """
     if (np.abs(column) > _MAX_VALUE).any():
         raise DataError(
             f"column {name!r} contains infinite values or values beyond {_MAX_VALUE:g}; use NaN "
@@ -368,7 +387,8 @@ def _split_repeated(name: str, column: Floats, min_share: float | None) -> tuple
         )
     missing = np.isnan(column)
     values, counts = np.unique(column[~missing], return_counts=True)
-    frequent = counts >= (1.0 if min_share is None else max(min_share, 0.0)) * len(column)
+    share = 1.0 if min_share is None else max(min_share, 0.0)
+    frequent = counts >= max(share * len(column), min_count)
     frequent |= len(values) == 1
     repeated = values[frequent]
     return repeated, column[~missing & ~np.isin(column, repeated)]

@@ -105,10 +105,10 @@ class TrainingSettings:
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "pac", "critic_steps", "embedding"):
-            _check_size(name, getattr(self, name))
+            check_size(name, getattr(self, name))
         for name in ("generator", "critic"):
             for units in getattr(self, name):
-                _check_size(f"a layer of {name}", units)
+                check_size(f"a layer of {name}", units)
         if self.batch_size < self.pac:
             raise ValueError(
                 f"batch_size={self.batch_size} is less than pac={self.pac}; the critic scores pac "
@@ -129,7 +129,8 @@ class TrainingSettings:
         return max(min(self.batch_size, n_rows) // self.pac, 1) * self.pac
 
 
-def _check_size(name: str, value: object) -> None:
+def check_size(name: str, value: object) -> None:
+    """Raise if a setting is not a positive integer."""
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise TypeError(f"{name} must be an integer, got {value!r}")
     if value < 1:

@@ -61,7 +61,11 @@ class Modes:
 
 
 def fit_modes(
-    columns: Sequence[Floats], *, max_modes: int = 10, min_weight: float = 0.001
+    columns: Sequence[Floats],
+    *,
+    max_modes: int = 10,
+    min_weight: float = 0.001,
+    min_count: int = 0,
 ) -> list[Modes]:
     """Fit a mixture of Gaussians to each column by variational inference.
 
@@ -78,6 +82,8 @@ def fit_modes(
         that are not needed.
     min_weight : float
         Modes of lower weight are dropped.
+    min_count : int
+        Modes with a lower weight times the number of values are dropped.
 
     Returns
     -------
@@ -97,9 +103,11 @@ def fit_modes(
             (column - center) / spread
             for column, (center, spread) in zip(block, scales, strict=True)
         ]
-        state = _infer(_condense_columns(scaled), _initial_means(scaled, max_modes))
+        state = _infer(_condense_columns(scaled), _initial_means(scaled, max_modes, min_count))
         found += [
-            _make_modes(state, index, center, spread, min_weight)
+            _make_modes(
+                state, index, center, spread, max(min_weight, min_count / len(block[index]))
+            )
             for index, (center, spread) in enumerate(scales)
         ]
     return found
@@ -159,14 +167,16 @@ def _condense_column(column: Floats) -> tuple[Floats, Floats, Floats]:
     return weight, mean, square / weight
 
 
-def _initial_means(columns: Sequence[Floats], max_modes: int) -> Floats:
+def _initial_means(columns: Sequence[Floats], max_modes: int, min_count: int) -> Floats:
     """Return initial means: distinct quantiles of each column, padded with NaN.
 
-    The result has shape (n_columns, max_modes).
+    The result has shape (n_columns, max_modes). A column has at most as many as it has groups of
+    ``min_count`` values, so that its largest mode has as many values.
     """
     means = np.full((len(columns), max_modes), np.nan)
     for index, column in enumerate(columns):
-        quantiles = np.unique(np.quantile(column, (np.arange(max_modes) + 0.5) / max_modes))
+        n_modes = min(max_modes, max(len(column) // min_count, 1)) if min_count else max_modes
+        quantiles = np.unique(np.quantile(column, (np.arange(n_modes) + 0.5) / n_modes))
         means[index, : len(quantiles)] = quantiles
     return means
 

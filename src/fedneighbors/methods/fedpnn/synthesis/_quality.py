@@ -203,12 +203,13 @@ class NearestRecords:
     ----------
     synthetic : float64 array of shape (n_synthetic,)
         Distance from each synthetic row.
-    real : float64 array of shape (n_real,)
-        Distance from each real row to the nearest other one, for comparison.
+    real : float64 array of shape (n_real,) or (n_held_out,)
+        For comparison, the distance from each held-out row or, if there are none, from each real
+        row to the nearest other one.
     copies : float
         Fraction of synthetic rows that equal a real row in every cell.
     duplicates : float
-        Fraction of real rows that equal another real row.
+        Fraction of held-out rows or, if there are none, real rows that equal another real row.
     """
 
     synthetic: Floats
@@ -220,12 +221,12 @@ class NearestRecords:
     def closer(self) -> float:
         """Return the fraction of synthetic rows unusually close to real ones.
 
-        These are closer to their nearest real row than 95 % of the real rows are to theirs.
+        These are closer to their nearest real row than 95 % of the rows for comparison.
         """
         return float(np.mean(self.synthetic < np.quantile(self.real, 0.05)))
 
 
-def nearest_records(real: Any, synthetic: Any) -> NearestRecords:
+def nearest_records(real: Any, synthetic: Any, held_out: Any = None) -> NearestRecords:
     """Measure the distances of synthetic rows to the nearest real rows.
 
     The difference of two numbers is that of their relative ranks among the real numbers. The
@@ -236,6 +237,8 @@ def nearest_records(real: Any, synthetic: Any) -> NearestRecords:
     ----------
     real, synthetic : Table, data frame or array of shape (n_rows, n_columns)
         Rows; at least two real ones.
+    held_out : Table, data frame or array of shape (n_held_out, n_columns), optional
+        Real rows that the synthesizer was not fitted on, for comparison.
 
     Raises
     ------
@@ -248,12 +251,59 @@ def nearest_records(real: Any, synthetic: Any) -> NearestRecords:
     points, others = _embed_rows(x_real, x_real), _embed_rows(x_synth, x_real)
     counts, other_counts = (Counter(row.tobytes() for row in rows) for rows in (points, others))
     search = NearestNeighbors(algorithm="brute").fit(points)
+    if held_out is None:
+        unseen, duplicates = None, sum(n for n in counts.values() if n > 1) / x_real.n_rows
+    else:
+        unseen = _embed_rows(read_tables(real, held_out)[1], x_real)
+        duplicates = float(np.mean([row.tobytes() in counts for row in unseen]))
     return NearestRecords(
         synthetic=search.kneighbors(others, n_neighbors=1)[0][:, 0],
-        real=search.kneighbors(n_neighbors=1)[0][:, 0],
+        real=search.kneighbors(unseen, n_neighbors=1)[0][:, 0],
         copies=sum(n for row, n in other_counts.items() if row in counts) / x_synth.n_rows,
-        duplicates=sum(n for n in counts.values() if n > 1) / x_real.n_rows,
+        duplicates=duplicates,
     )
+
+
+def rare_values(real: Any, synthetic: Any, *, min_count: int = 5) -> dict[str, float]:
+    """Return the fraction of synthetic cells that equal a rare real value.
+
+    Numbers are compared by their first six digits. Some cells agree by chance: as many as in real
+    rows that the synthesizer was not fitted on, given instead of the synthetic ones.
+
+    Parameters
+    ----------
+    real, synthetic : Table, data frame or array of shape (n_rows, n_columns)
+        Rows; missing cells are not values.
+    min_count : int
+        A value in fewer real rows is rare.
+
+    Returns
+    -------
+    dict of str to float
+        Fraction of the cells of each column, in [0, 1].
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rare_values(np.array([[1.0]] * 5 + [[777.25]]), np.array([[1.0], [777.25]]))
+    {'x0': 0.5}
+    """
+    x_real, x_synth = read_tables(real, synthetic)
+    shares = {}
+    for name, column in x_real.columns.items():
+        counts = Counter(_round_cells(column))
+        rare = {value for value, n in counts.items() if n < min_count} - {None}
+        cells = _round_cells(x_synth.columns[name])
+        shares[name] = sum(cell in rare for cell in cells) / x_synth.n_rows
+    return shares
+
+
+def _round_cells(column: Column) -> list[Any]:
+    """Return texts, and numbers with six digits; None where missing."""
+    cells: list[Any] = column.tolist()
+    if column.dtype == np.object_:
+        return cells
+    return [None if cell != cell else f"{cell + 0.0:.6g}" for cell in cells]
 
 
 def _embed_rows(table: Table, real: Table) -> Floats:

@@ -1,14 +1,14 @@
 """Run record with the quality of a synthetic table, for a one-page report."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 
 from fedneighbors.datasets._table import Table as Rows
-from fedneighbors.datasets._table import missing_cells
+from fedneighbors.datasets._table import join_names, missing_cells
 from fedneighbors.methods.fedpnn.synthesis._quality import (
     Correlations,
     NearestRecords,
@@ -17,6 +17,7 @@ from fedneighbors.methods.fedpnn.synthesis._quality import (
     correlation_similarity,
     ks_complement,
     nearest_records,
+    rare_values,
     read_tables,
     utility,
 )
@@ -24,6 +25,7 @@ from fedneighbors.records import Figure, ResultTable, RunRecord, Scalar, environ
 
 _MAX_PLOTTED = 6  # maximum number of columns in the plot of distributions
 _MAX_PAIRED = 14  # maximum number of columns in the heatmap of correlations
+_MAX_ERRORS = 4.0  # standard errors by which shares may differ by chance; 3 fails in many columns
 _FRACTIONS = np.linspace(0.0, 1.0, 41)  # fractions of rows at which distributions are plotted
 
 
@@ -48,8 +50,8 @@ def quality_record(
     real, synthetic : (X, y)
         Rows and labels; None for no labels.
     test : (X, y), optional
-        Real rows that the synthesizer was not fitted on. If they are given, and labels, classifiers
-        are scored on them.
+        Real rows that the synthesizer was not fitted on. Distances, copies and rare values are
+        compared with theirs; if there are labels, classifiers are scored on them.
     parameters : mapping, optional
         Settings to show in the report.
     name : str
@@ -71,18 +73,21 @@ def quality_record(
     scores = ks_complement(x_real, x_synth)
     coverage = category_coverage(x_real, x_synth)
     pairs = correlation_similarity(x_real, x_synth)
-    nearest = nearest_records(x_real, x_synth)
+    held_out = None if test is None else read_tables(real[0], test[0])[1]
+    nearest = nearest_records(x_real, x_synth, held_out)
+    compared = [x_synth] if held_out is None else [x_synth, held_out]
+    rare = [rare_values(x_real, rows) for rows in compared]
     utilities = None
     if test is not None and real[1] is not None and synthetic[1] is not None:
         utilities = utility(real, synthetic, test, random_state=random_state)
     tables = [
-        _summary_table(scores, coverage, pairs, nearest, utilities),
+        _summary_table(scores, coverage, pairs, nearest, rare, utilities),
         *_class_tables(x_real, x_synth, real[1], synthetic[1]),
         *([] if utilities is None else [_utility_table(utilities)]),
         _distribution_table(x_real, x_synth, scores),
         _correlation_table(pairs),
         _distance_table(nearest),
-        _column_table(x_real, x_synth, scores, coverage),
+        _column_table(x_real, x_synth, scores, coverage, rare),
     ]
     n_rows = {"real_rows": x_real.n_rows, "synthetic_rows": x_synth.n_rows}
     filled = tuple(table for table in tables if table.rows)
@@ -91,7 +96,7 @@ def quality_record(
         parameters={**n_rows, **(parameters or {})},
         tables=filled,
         figures=tuple(figure for figure in _FIGURES if figure.table in {t.name for t in filled}),
-        notes=_notes(nearest, utilities),
+        notes=_notes(nearest, _find_copied(rare, [rows.n_rows for rows in compared]), utilities),
         started=started.isoformat(timespec="seconds"),
         seconds=time.perf_counter() - clock,
         environment=environment(),
@@ -115,7 +120,7 @@ _FIGURES = (
         "nearest-records", "line", "Distance to the nearest real row", "distances",
         x="distance", y="share_of_rows", hue="rows",
         caption="Cumulative. If the synthetic curve is left of the real one, synthetic rows are "
-        "closer to real rows than real rows are to one another: they may be copies.",
+        "closer to real rows than other real rows are: they may be copies.",
     ),
     Figure(
         "worth", "bar", "What a classifier learns from the rows", "worth",
@@ -131,6 +136,7 @@ def _summary_table(
     coverage: Mapping[str, float],
     pairs: Correlations,
     nearest: NearestRecords,
+    rare: Sequence[Mapping[str, float]],
     utilities: Utility | None,
 ) -> ResultTable:
     rows: list[tuple[Scalar, ...]] = [
@@ -138,9 +144,12 @@ def _summary_table(
         ("correlation similarity, mean", pairs.mean, "1 is best: equal correlations (Eq 7)"),
         ("category coverage, mean", _mean(coverage), "1 is best: every category occurs"),
         ("copies of real rows", nearest.copies, "share of synthetic rows; 0 is best"),
-        ("repeated real rows", nearest.duplicates, "share of real rows that equal another one"),
+        ("repeated real rows", nearest.duplicates, "same of held-out or else real rows: chance"),
         ("closer than usual", nearest.closer, "share of synthetic rows; 0.05 is expected"),
     ]
+    for name, shares in zip(("synthetic", "held-out"), rare, strict=False):
+        meaning = "share of cells that equal a value of fewer than 5 real rows"
+        rows.append((f"rare values, {name} rows", _mean(shares), meaning))
     if utilities is not None:
         rows += [
             ("train synthetic, test real", utilities.synthetic_on_real.roc_auc, "ROC-AUC"),
@@ -173,7 +182,11 @@ def _class_tables(real: Rows, synth: Rows, y: Any, y_synth: Any) -> list[ResultT
 
 
 def _column_table(
-    real: Rows, synth: Rows, scores: Mapping[str, float], coverage: Mapping[str, float]
+    real: Rows,
+    synth: Rows,
+    scores: Mapping[str, float],
+    coverage: Mapping[str, float],
+    rare: Sequence[Mapping[str, float]],
 ) -> ResultTable:
     score = {name: scores.get(name, coverage.get(name, 0.0)) for name in real.names}
     rows = []
@@ -181,15 +194,17 @@ def _column_table(
         missing = (
             round(float(missing_cells(table.columns[name]).mean()), 4) for table in (real, synth)
         )
-        rows.append((name, "KS" if name in scores else "coverage", score[name], *missing))
-    header = ("column", "measure", "score", "missing_real", "missing_synthetic")
+        rares = (round(shares[name], 4) for shares in rare)
+        rows.append((name, "KS" if name in scores else "coverage", score[name], *missing, *rares))
+    header = ("column", "measure", "score", "missing_real", "missing_synthetic", "rare_synthetic")
     return ResultTable(
         "columns",
         "Column by column, the least alike first",
-        header,
+        (*header, "rare_held_out")[: 5 + len(rare)],
         tuple(rows),
         caption="KS: KS complement of numbers (Eq 6). Coverage: fraction of a column's categories "
-        "that occur. Missing: fraction of cells.",
+        "that occur. Missing: fraction of cells. Rare: fraction of cells that equal a value of "
+        "fewer than 5 real rows.",
     )
 
 
@@ -269,12 +284,31 @@ def _utility_table(utilities: Utility) -> ResultTable:
     return ResultTable("worth", "Train on synthetic rows, test on real ones", header, rows)
 
 
-def _notes(nearest: NearestRecords, utilities: Utility | None) -> tuple[str, ...]:
+def _find_copied(rare: Sequence[Mapping[str, float]], n_rows: Sequence[int]) -> list[str]:
+    """Return the columns with more rare values than held-out rows."""
+    copied = []
+    for name in rare[0] if len(rare) > 1 else ():
+        shares = np.array([part[name] for part in rare])
+        mean = np.average(shares, weights=n_rows)
+        error = np.sqrt(mean * (1.0 - mean) * np.sum(1.0 / np.array(n_rows)))
+        if shares[0] - shares[1] > _MAX_ERRORS * error:
+            copied.append(name)
+    return copied
+
+
+def _notes(
+    nearest: NearestRecords, copied: list[str], utilities: Utility | None
+) -> tuple[str, ...]:
     notes = ["This report is not differentially private; keep it where the real rows are."]
     if nearest.copies > nearest.duplicates:
         notes.append(
             f"{nearest.copies:.1%} of the synthetic rows are copies of real ones, more than the "
             f"{nearest.duplicates:.1%} of the real rows that are duplicates: do not share them."
+        )
+    if copied:
+        notes.append(
+            f"The columns {join_names(copied)} repeat rare real values more often than held-out "
+            "rows do: leave them out, or raise min_count."
         )
     if utilities is not None and utilities.separability_gap.roc_auc > 0.1:
         notes.append(

@@ -21,8 +21,13 @@ from fedneighbors.methods.fedpnn.synthesis._generation import (
     Noise,
     RowsByCategory,
     TrainingSettings,
+    check_size,
 )
 from fedneighbors.methods.fedpnn.synthesis._model import LABEL, SynthesisModel, TablePart
+from fedneighbors.methods.fedpnn.synthesis._rare_values import (
+    merge_categories,
+    replace_rare_numbers,
+)
 from fedneighbors.methods.fedpnn.synthesis._tabular import as_table
 from fedneighbors.tabular._schema import Label
 
@@ -81,6 +86,13 @@ class TabularSynthesizer(BaseEstimator):  # type: ignore[misc]
         A number in at least this fraction of the rows becomes a category and is reproduced exactly,
         so that peaks, for example at zero, are preserved. None, as in [1]_, restricts this to
         constant columns.
+    min_count : int or None
+        Number of records that hold each value of the synthetic rows. Categories of fewer records
+        are merged into ``"other"`` (into missing cells if they are numbers); numbers beyond the
+        ``min_count``-th smallest and largest are clipped; repeated numbers and modes of fewer
+        records are not used. Numbers are counted among the training rows of a generator, categories
+        in the whole table. Text columns of which most cells are distinct, such as names, are merged
+        as a whole, with a warning. None, as in [1]_, keeps all values.
     categorical_features : sequence of names or positions, optional
         Numeric columns to treat as nominal; text columns are always nominal.
     random_state : int, RandomState or None
@@ -109,8 +121,10 @@ class TabularSynthesizer(BaseEstimator):  # type: ignore[misc]
     synthetic rows; measure their quality with :func:`~._report.quality_record`.
 
     Synthetic rows are not differentially private: a generator may repeat real rows, and values that
-    many rows share are reproduced exactly. Check synthetic rows with
-    :func:`~._quality.nearest_records` before you share them.
+    many rows share are reproduced exactly. ``min_count`` hides rare values, not rare combinations
+    of frequent values, and not that a number is missing. Integers between the bounds of a column
+    may equal a rare real one by chance: leave identifiers out. Check synthetic rows with
+    :func:`~._quality.nearest_records` and :func:`~._quality.rare_values` before you share them.
 
     References
     ----------
@@ -144,6 +158,7 @@ class TabularSynthesizer(BaseEstimator):  # type: ignore[misc]
         informed: bool = True,
         max_modes: int = 10,
         repeated_share: float | None = 0.05,
+        min_count: int | None = 5,
         categorical_features: Sequence[str | int] | None = None,
         random_state: int | np.random.RandomState | None = 0,
     ) -> None:
@@ -161,6 +176,7 @@ class TabularSynthesizer(BaseEstimator):  # type: ignore[misc]
         self.informed = informed
         self.max_modes = max_modes
         self.repeated_share = repeated_share
+        self.min_count = min_count
         self.categorical_features = categorical_features
         self.random_state = random_state
 
@@ -194,7 +210,8 @@ class TabularSynthesizer(BaseEstimator):  # type: ignore[misc]
         MissingExtraError
             If PyTorch is not installed.
         DataError
-            If a class, or the table, has fewer than two rows, or a number is infinite.
+            If a class, or the table, has fewer than two rows or twice ``min_count``, or a number is
+            infinite.
         ValueError
             If a setting is out of range, or the training diverges.
         """
@@ -203,17 +220,20 @@ class TabularSynthesizer(BaseEstimator):  # type: ignore[misc]
             validate_data(self, X, skip_check_array=True)
         self.n_features_in_ = len(table.names)
         labels = None if y is None else self._check_labels(y, table)
-        classes = () if labels is None else tuple(np.unique(labels).tolist())
+        names, sizes = ((), ()) if labels is None else np.unique(labels, return_counts=True)
+        classes, counts = tuple(np.array(names).tolist()), tuple(np.array(sizes).tolist())
+        min_count = self._check_min_count(counts, classes)
+        table = merge_categories(table, min_count, input_format.coded)
         seed = check_random_state(self.random_state).randint(2**31)
         jobs = self._make_jobs(table, labels, classes)
         parts = _fit_parts(
             jobs,
             max_modes=self.max_modes,
             repeated_share=self.repeated_share,
+            min_count=min_count,
             seed=seed,
             progress=progress,
         )
-        counts = () if labels is None else tuple(np.unique(labels, return_counts=True)[1].tolist())
         self._set_model(SynthesisModel(input_format, classes, counts, parts))
         return self
 
@@ -311,6 +331,19 @@ class TabularSynthesizer(BaseEstimator):  # type: ignore[misc]
             raise ValueError(f"there is no class {y!r}; the classes are {self.classes_[:20]}")
         return positions[0]
 
+    def _check_min_count(self, counts: Sequence[int], classes: Sequence[Label]) -> int:
+        """Return ``min_count``, 0 for None; raise if a class has fewer rows."""
+        if self.min_count is None:
+            return 0
+        check_size("min_count", self.min_count)
+        for count, label in zip(counts, classes, strict=True):
+            if count < self.min_count and not self.per_class:
+                raise DataError(
+                    f"class {label!r} has {count} rows, fewer than min_count={self.min_count}; "
+                    "leave them out, or lower min_count"
+                )
+        return int(self.min_count)
+
     def _make_jobs(
         self, table: Table, labels: npt.NDArray[Any] | None, classes: tuple[Label, ...]
     ) -> list[_TrainingJob]:
@@ -356,6 +389,7 @@ def _fit_parts(
     *,
     max_modes: int,
     repeated_share: float | None,
+    min_count: int,
     seed: int,
     progress: Progress,
 ) -> tuple[TablePart, ...]:
@@ -367,13 +401,21 @@ def _fit_parts(
                 "more: a generator of a single row would repeat it. Leave the row out, or use "
                 "per_class=False"
             )
+        if job.table.n_rows < 2 * min_count:
+            raise DataError(
+                f"{job.name} has {job.table.n_rows} rows, expected {2 * min_count} or more: twice "
+                f"min_count={min_count}. Leave the rows out, use per_class=False, or lower it"
+            )
     optional_module("torch", "torch")
     from fedneighbors.methods.fedpnn.synthesis._training import train
 
     total, n_done, parts = sum(job.settings.epochs for job in jobs), 0, []
     for index, job in enumerate(jobs):
-        transform = fit_transform(job.table, max_modes=max_modes, repeated_share=repeated_share)
-        codes, positions = transform.codes(job.table, np.random.default_rng([seed, index, 0]))
+        table = replace_rare_numbers(job.table, min_count, repeated_share)
+        transform = fit_transform(
+            table, max_modes=max_modes, repeated_share=repeated_share, min_count=min_count
+        )
+        codes, positions = transform.codes(table, np.random.default_rng([seed, index, 0]))
         nominal = [k for k, c in enumerate(transform.codings) if isinstance(c, NominalCoding)]
         widths = [transform.codings[k].width for k in nominal]
         rows = RowsByCategory.of(codes[:, nominal], widths)
@@ -392,6 +434,6 @@ def _fit_parts(
             seed=(seed, index, 1),
             progress=report,
         )
-        parts.append(TablePart(transform, generator, rows.conditions(), job.table.n_rows))
+        parts.append(TablePart(transform, generator, rows.conditions(), table.n_rows))
         n_done += job.settings.epochs
     return tuple(parts)
