@@ -287,9 +287,13 @@ def rows_by_party(parties: Sequence[Any] | npt.NDArray[Any] | None, n_rows: int)
     ------
     ValueError
         If the numbers of parties and rows differ, or a name is missing (None, NaN, an empty text).
+    TypeError
+        If ``parties`` is a mapping.
     """
     if parties is None:
         return {"all": slice(None)}
+    if isinstance(parties, Mapping):
+        raise TypeError("expected a list with the party of each row, got a mapping; list its names")
     owner = np.asarray(parties, dtype=object)  # an array of text would convert NaN to "nan"
     if owner.shape != (n_rows,):
         raise ValueError(f"expected one party for each of {n_rows} rows, got shape {owner.shape}")
