@@ -8,8 +8,8 @@ import pytest
 from fedneighbors._limits import MAX_CELLS, MAX_CLASSES
 from fedneighbors.federation._messages import decode, encode
 from fedneighbors.federation._roles import Refusal, serve
-from fedneighbors.methods.fedknn._batch import NearestBatchRequest
 from fedneighbors.methods.fedknn import _provider
+from fedneighbors.methods.fedknn._batch import NearestBatchRequest
 from fedneighbors.methods.fedknn._provider import Provider
 from fedneighbors.methods.fedknn.algorithm import MAX_K, MAX_NAME_LENGTH, MAX_QUERY_BYTES
 from fedneighbors.methods.fedknn.metrics._function import FunctionMetric

@@ -92,9 +92,10 @@ def tune(
 
     Each candidate is fitted on the rows that are not held out; kNN-Per holds out the same rows to
     choose its mixtures. The first of equally good candidates is chosen. A candidate that diverges
-    scores 0, as a regressor minus infinity; if the chosen candidate diverges on all rows, the next best is used. If candidates
-    differ only in the training after federated averaging, they share one network, and only their
-    own parts are trained; ``grid=({},)`` builds such a baseline from ``starts``.
+    scores 0, or minus infinity as a regressor; if the chosen candidate diverges on all rows, the
+    next best is used. If candidates differ only in the training after federated averaging, they
+    share one network, and only their own parts are trained; ``grid=({},)`` builds such a baseline
+    from ``starts``.
 
     Parameters
     ----------

@@ -182,6 +182,11 @@ class _Source:
 
         from fedneighbors.datasets._arrays import is_arrays
 
+        if not hasattr(estimator, "n_features_in_"):
+            raise typer.BadParameter(
+                "this model compares objects such as strings or graphs, not rows of numbers: call "
+                "its predict in Python"
+            )
         keep_missing = get_tags(estimator).input_tags.allow_nan
         names = getattr(estimator, "feature_names_in_", None)
         if is_arrays(self.path):

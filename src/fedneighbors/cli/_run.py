@@ -97,6 +97,7 @@ BaselinesOption = Annotated[
     bool, typer.Option(help="Also train eleven methods for comparison; takes minutes.")
 ]
 
+
 @dataclass(frozen=True)
 class Training:
     """Arguments of a training over the parties of a table."""

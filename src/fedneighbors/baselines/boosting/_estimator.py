@@ -368,3 +368,15 @@ class FederatedBoostingRegressor(RegressorMixin, _FederatedBoosting):  # type: i
     def predict(self, X: Any) -> Floats:
         """Predict a number for each row."""
         return self._scores(X)[:, 0]
+
+
+def load_boosting(path: str | Path) -> FederatedBoostingClassifier | FederatedBoostingRegressor:
+    """Load a classifier or regressor, whichever the file has.
+
+    Raises
+    ------
+    ModelFileError
+        As the ``load`` of the classes.
+    """
+    is_classifier = bool(BoostingModel.load(path).classes)
+    return (FederatedBoostingClassifier if is_classifier else FederatedBoostingRegressor).load(path)

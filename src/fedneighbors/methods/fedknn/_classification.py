@@ -399,3 +399,19 @@ class FederatedNeighborsRegressor(MultiOutputMixin, RegressorMixin, _NeighborsEs
         if targets.ndim == 2:
             return np.sum(targets * weights, axis=1) / totals
         return np.sum(targets * weights[:, :, None], axis=1) / totals[:, None]
+
+
+def load_neighbors(path: str | Path) -> FederatedNeighborsClassifier | FederatedNeighborsRegressor:
+    """Read a classifier or regressor, whichever the file has.
+
+    Raises
+    ------
+    ModelFileError
+        As the ``load`` of the classes.
+    """
+    file = NeighborsFile.load(path)
+    is_regressor = file.method == FederatedNeighborsRegressor.__name__
+    kind = FederatedNeighborsRegressor if is_regressor else FederatedNeighborsClassifier
+    model: FederatedNeighborsClassifier | FederatedNeighborsRegressor
+    model = file.restore(kind, source=str(path))
+    return model
