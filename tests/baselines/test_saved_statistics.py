@@ -1,4 +1,4 @@
-"""Files of federated discriminants and boosting: ``baselines.load`` and ``fedneighbors predict``."""
+"""Files of discriminants and boosting: ``baselines.load`` and ``fedneighbors predict``."""
 
 from dataclasses import replace
 

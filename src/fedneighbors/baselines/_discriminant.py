@@ -39,6 +39,7 @@ from fedneighbors.tabular._ownership import (
     column_names,
     one_blas_thread,
     public_seed,
+    repeat_rows,
     rows_by_party,
 )
 from fedneighbors.tabular._schema import (
@@ -204,7 +205,13 @@ class FederatedDiscriminantClassifier(ClassifierMixin, BaseEstimator):  # type: 
         self.sums = sums
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any, parties: Sequence[Any] | npt.NDArray[Any] | None = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        parties: Sequence[Any] | npt.NDArray[Any] | None = None,
+        sample_weight: Any = None,
+    ) -> Self:
         """Fit the model to the sums of all parties.
 
         Parameters
@@ -215,6 +222,8 @@ class FederatedDiscriminantClassifier(ClassifierMixin, BaseEstimator):  # type: 
             Class labels.
         parties : sequence of shape (n_rows,), optional
             Party of each row. None means one party.
+        sample_weight : array-like of shape (n_rows,), optional
+            Whole numbers of 0 or more: a weight of 2 equals a second copy of the row.
 
         Raises
         ------
@@ -230,9 +239,10 @@ class FederatedDiscriminantClassifier(ClassifierMixin, BaseEstimator):  # type: 
         check_classification_targets(labels)
         if not 0 <= self.shrinkage <= 1:
             raise ValueError(f"expected shrinkage from 0 to 1, got {self.shrinkage!r}")
-        owned = rows_by_party(parties, len(x))
+        owned = repeat_rows(rows_by_party(parties, len(x)), sample_weight, x)
         started, clock = datetime.now(UTC), time.perf_counter()
-        model = FrozenModel("rows", x.shape[1:], len(np.unique(labels)))
+        n_classes = len(np.unique(np.concatenate([labels[rows] for rows in owned.values()])))
+        model = FrozenModel("rows", x.shape[1:], n_classes)
         holdings = Holdings(x, labels, owned, column_names(self))
         members = holdings.parties(KNNPerParty, n_threads=1, network=model)
         seed = public_seed(self.random_state)

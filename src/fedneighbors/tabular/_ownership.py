@@ -21,7 +21,13 @@ from fedneighbors._typing import Integers
 from fedneighbors.datasets._schema_columns import read_labels
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.records import replace_file
-from fedneighbors.tabular._schema import Label, SchemaReply, describe, label_positions
+from fedneighbors.tabular._schema import (
+    Label,
+    SchemaReply,
+    check_cells,
+    describe,
+    label_positions,
+)
 
 MAX_PENDING = 16
 """Maximum number of runs whose unfinished models are kept; others delete the oldest."""
@@ -304,6 +310,39 @@ def rows_by_party(parties: Sequence[Any] | npt.NDArray[Any] | None, n_rows: int)
         )
     owner = np.array([party_name(name) for name in owner])
     return {str(name): np.flatnonzero(owner == name) for name in np.unique(owner)}
+
+
+def repeat_rows(owned: Mapping[str, Any], sample_weight: Any, x: Any) -> Mapping[str, Any]:
+    """Return each party's rows, repeated as often as their weights say.
+
+    Parameters
+    ----------
+    owned : mapping of str to rows
+        Rows of each party, from :func:`rows_by_party`.
+    sample_weight : array-like of shape (n_rows,) or None
+        Whole numbers of 0 or more; None: all 1.
+    x : array of shape (n_rows, n_features)
+        The rows.
+
+    Raises
+    ------
+    ValueError
+        If the weights are not one whole number of 0 or more for each row, or too large.
+    """
+    if sample_weight is None:
+        return owned
+    from sklearn.utils.validation import _check_sample_weight  # slow to import, as above
+
+    weights = _check_sample_weight(sample_weight, x, dtype=np.float64, ensure_non_negative=True)
+    if (weights != np.rint(weights)).any():
+        raise ValueError(
+            "expected whole numbers as sample_weight, since sums of integers alone are exact; "
+            "multiply the weights by a constant and round them"
+        )
+    check_cells("the repeated rows", int(weights.sum()), x.shape[1])
+    copies, positions = weights.astype(np.int64), np.arange(len(weights))
+    repeated = {name: np.repeat(positions[rows], copies[rows]) for name, rows in owned.items()}
+    return {name: rows for name, rows in repeated.items() if len(rows)}
 
 
 def _is_missing(name: Any) -> bool:
