@@ -2,8 +2,15 @@
 
 import numpy as np
 import pytest
+from sklearn.base import clone
+from sklearn.model_selection import ParameterGrid
 
-from fedneighbors import baselines
+from fedneighbors import (
+    FederatedNeighborsClassifier,
+    FederatedNeighborsRegressor,
+    FlyNNClassifier,
+    baselines,
+)
 from fedneighbors.baselines._tuning import train_start_networks, tune
 from fedneighbors.methods.knnper._settings import MemorySettings
 from fedneighbors.methods.knnper.personal._client_state import held_out_mask
@@ -112,8 +119,47 @@ def test_tuning_does_not_change_the_estimator():
     assert result.parameters["strength"] in (0.25, 0.5, 0.75, 1.0)
 
 
-def test_too_many_candidates_are_refused():
-    with pytest.raises(ValueError, match="expected 1 to 4 candidates, got 5"):
-        tune(baselines.LocalClassifier(), X, Y, OWNER, grid=({},) * 5)
-    with pytest.raises(ValueError, match="expected 1 to 4 candidates, got 0"):
+def test_tuning_without_candidates_is_refused():
+    with pytest.raises(ValueError, match="expected candidates for LocalClassifier, got none"):
         tune(baselines.LocalClassifier(), X, Y, OWNER, grid=())
+    with pytest.raises(ValueError, match="expected candidates for FlyNNClassifier, got none"):
+        tune(FlyNNClassifier(), X, Y, OWNER)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "grid"),
+    [
+        (FlyNNClassifier(), {"n_units": [50, 400], "n_active": [4, 8, 16]}),
+        (FederatedNeighborsClassifier(metric="manhattan"), {"n_neighbors": [1, 2, 3, 5, 8, 13]}),
+        (baselines.FederatedDiscriminantClassifier(), {"shrinkage": [0.01, 0.1, 0.2, 0.5, 0.9]}),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_any_estimator_is_tuned_over_any_number_of_candidates(estimator, grid):
+    mask, candidates = mark_held_out_rows(), list(ParameterGrid(grid))
+    x = X.reshape(len(X), -1)
+    trials = [clone(estimator).set_params(**each) for each in candidates]
+    scores = [
+        trial.fit(x[~mask], Y[~mask], parties=OWNER[~mask]).score(x[mask], Y[mask])
+        for trial in trials
+    ]
+
+    result = tune(estimator, x, Y, OWNER, grid=candidates)
+
+    assert len(candidates) > 4
+    assert result.scores == tuple(scores)
+    assert result.parameters == candidates[int(np.argmax(scores))]
+    assert result.estimator.score(x, Y) == clone(estimator).set_params(**result.parameters).fit(
+        x, Y, parties=OWNER
+    ).score(x, Y)
+
+
+def test_regressors_are_tuned_by_r2():
+    x, y = X.reshape(len(X), -1), Y.astype(float)
+
+    result = tune(
+        FederatedNeighborsRegressor(), x, y, OWNER, grid=[{"n_neighbors": k} for k in (1, 400)]
+    )
+
+    assert result.parameters == {"n_neighbors": 1}
+    assert result.scores[0] > result.scores[1]

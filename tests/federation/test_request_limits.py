@@ -9,6 +9,7 @@ from fedneighbors._limits import MAX_CELLS, MAX_CLASSES
 from fedneighbors.federation._messages import decode, encode
 from fedneighbors.federation._roles import Refusal, serve
 from fedneighbors.methods.fedknn import _provider
+from fedneighbors.methods.fedknn._batch import NearestBatchRequest
 from fedneighbors.methods.fedknn._provider import Provider
 from fedneighbors.methods.fedknn.algorithm import MAX_K, MAX_NAME_LENGTH, MAX_QUERY_BYTES
 from fedneighbors.methods.fedknn.metrics._function import FunctionMetric
@@ -112,6 +113,10 @@ HOSTILE = [
     (BoundRequest, lambda: BoundRequest("q", bytes(MAX_QUERY_BYTES + 1), 1)),
     (NearestRequest, lambda: NearestRequest(LONG, b"", 1, None)),
     (NearestRequest, lambda: NearestRequest("q", b"", -1, None)),
+    (NearestBatchRequest, lambda: NearestBatchRequest(np.zeros((1, 2)), MAX_K + 1)),
+    (NearestBatchRequest, lambda: NearestBatchRequest(np.zeros((1, 2)), 0)),
+    (NearestBatchRequest, lambda: NearestBatchRequest(np.zeros((MAX_K, 0)), MAX_K)),
+    (NearestBatchRequest, lambda: NearestBatchRequest(np.zeros(3), 1)),
     (RangeCountRequest, lambda: RangeCountRequest(LONG, b"", 1.0)),
     (PaddedBoundRequest, lambda: PaddedBoundRequest("q", b"", MAX_K + 1, 0.0)),
     (PaddedBoundRequest, lambda: PaddedBoundRequest("q", b"", 1, 1e-300)),

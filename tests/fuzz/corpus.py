@@ -16,6 +16,7 @@ from rdkit import RDLogger
 
 from fedneighbors import (
     FederatedNeighbors,
+    FederatedNeighborsClassifier,
     FedPNNClassifier,
     FlyNNClassifier,
     FlyNNSearchCV,
@@ -99,6 +100,8 @@ def models(folder, brief):
             ),
             KNNPerClassifier(combine="pool", strategy="drift", capacity=12, **QUICK).fit(X, Y),
             KNNPerRegressor(**QUICK).fit(X, X[:, 0]),
+            FederatedNeighborsClassifier().fit(X, Y, parties=OWNER),
+            baselines.FederatedDiscriminantClassifier().fit(X, Y, parties=OWNER),
             baselines.FedAvgClassifier(hidden=(4,), n_rounds=1).fit(X, Y, parties=OWNER),
             TabularSynthesizer(generator=(4,), critic=(4,), epochs=1, embedding=4).fit(X, Y),
         ]
@@ -474,6 +477,7 @@ def _run_other_methods():
     for algorithm in ("baseline", "hufu", "auto"):
         search = FederatedNeighbors(algorithm=algorithm).fit(X, parties=OWNER)
         search.kneighbors(X[:2], n_neighbors=3)
+    FederatedNeighborsClassifier().fit(X, Y, parties=OWNER).predict(X[:3])
     words = ["cat", "car", "dog", "dot", "cart", "do"] * 6
     search = FederatedNeighbors(algorithm="dann", metric="edit").fit(words, parties=OWNER)
     search.kneighbors(["cat"], n_neighbors=3)

@@ -4,6 +4,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
@@ -28,6 +29,7 @@ from fedneighbors.methods.knnper._base import (
     check_torch,
 )
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
+from fedneighbors.tabular._model_file import read_model_file
 from fedneighbors.tabular._ownership import (
     Holdings,
     column_names,
@@ -42,8 +44,17 @@ if TYPE_CHECKING:  # these import torch
     from fedneighbors.baselines._trainer import Agreement, FederatedTrainer
 
 
-def load(path: str | Path, model: Any = None) -> "Baseline":
+_WITHOUT_TORCH = {
+    b"FNBOOST": ("fedneighbors.baselines.boosting._estimator", "load_boosting"),
+    b"FNDISCR": ("fedneighbors.baselines._discriminant", "FederatedDiscriminantClassifier"),
+}
+"""Module and class or function that read a file, by its first bytes; others have networks."""
+
+
+def load(path: str | Path, model: Any = None) -> Any:
     """Read a baseline of any class from a file written by ``save``.
+
+    Boosting and discriminants need no torch.
 
     Parameters
     ----------
@@ -54,7 +65,7 @@ def load(path: str | Path, model: Any = None) -> "Baseline":
 
     Returns
     -------
-    Baseline
+    estimator
         Fitted, of the class that wrote the file.
 
     Raises
@@ -62,11 +73,15 @@ def load(path: str | Path, model: Any = None) -> "Baseline":
     MissingExtraError, ModelFileError, ValueError
         As :meth:`Baseline.load`.
     """
+    raw = read_model_file(path)
+    for magic, (module, name) in _WITHOUT_TORCH.items():
+        if raw.startswith(magic):
+            reader = getattr(import_module(module), name)
+            return getattr(reader, "load", reader)(path)
     check_torch()
     from fedneighbors.baselines._files import read_baseline
 
-    baseline: Baseline = read_baseline(path, model)
-    return baseline
+    return read_baseline(path, model)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -2,8 +2,10 @@
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal, Self
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -28,24 +30,108 @@ from fedneighbors.methods.knnper._frozen import (
     shrink,
 )
 from fedneighbors.methods.knnper._task import CLASSIFICATION
-from fedneighbors.methods.knnper.personal._discriminants import RandomFeatures
-from fedneighbors.methods.knnper.protocol import ClientSchemaRequest, column_units
+from fedneighbors.methods.knnper.personal._discriminants import MAX_FEATURES, RandomFeatures
+from fedneighbors.methods.knnper.protocol import ClientSchemaRequest, check_units, column_units
 from fedneighbors.records import RunRecord, environment
+from fedneighbors.tabular._model_file import ModelFile, convert_file_errors
 from fedneighbors.tabular._ownership import (
     Holdings,
     column_names,
     one_blas_thread,
     public_seed,
+    repeat_rows,
     rows_by_party,
 )
 from fedneighbors.tabular._schema import (
     JointSchema,
+    Label,
     PointMomentsReply,
+    check_n_classes,
     covariance_within,
     label_array,
 )
 
 Statistics = tuple[JointSchema, tuple[Floats, Floats], ClassMomentsRequest, PointMomentsReply]
+
+
+@dataclass(frozen=True, eq=False)
+class DiscriminantModel(ModelFile):
+    """Class densities of a discriminant analysis.
+
+    Parameters
+    ----------
+    classes : tuple of labels
+        Ascending.
+    feature_names : tuple of str or None
+        Column names, if the table has any.
+    shrinkage : float
+        As for the estimator.
+    center, scale : float64 array of shape (n_columns,)
+        Units of the columns.
+    features : RandomFeatures or None
+        Random features to which rows are mapped.
+    priors : float64 array of shape (n_classes,)
+        Share of each class.
+    head : float64 array of shape (n_points + 1, n_classes)
+        Coefficients and, in the last row, intercepts of a linear analysis; empty otherwise.
+    means : float64 array of shape (n_classes, n_points)
+        Means of a quadratic analysis; empty otherwise.
+    factors : float64 array of shape (n_classes, n_points, n_points)
+        Cholesky factors of its covariances.
+    offsets : float64 array of shape (n_classes,)
+        Log-densities at the means, up to a constant; empty for a linear analysis.
+    """
+
+    magic: ClassVar[bytes] = b"FNDISCR1"
+
+    classes: tuple[Label, ...]
+    feature_names: tuple[str, ...] | None
+    shrinkage: float
+    center: Floats
+    scale: Floats
+    features: RandomFeatures | None
+    priors: Floats
+    head: Floats
+    means: Floats
+    factors: Floats
+    offsets: Floats
+
+    def __post_init__(self) -> None:
+        n, n_columns = len(self.classes), len(self.center)
+        check_n_classes(n)
+        check_units(self.center, self.scale)
+        n_points = n_columns if self.features is None else self.features.n_features
+        if n < 2 or n_columns < 1 or n_points > max(n_columns, MAX_FEATURES):
+            raise ValueError("expected two classes, a column, and no more features than allowed")
+        if self.feature_names is not None and len(self.feature_names) != n_columns:
+            raise ValueError("the numbers of column names and columns differ")
+        parts = self.priors, self.head, self.means, self.factors, self.offsets
+        linear = [(n,), (n_points + 1, n), (0, 0), (0, 0, 0), (0,)]
+        quadratic = [(n,), (0, 0), (n, n_points), (n, n_points, n_points), (n,)]
+        if [part.shape for part in parts] not in (linear, quadratic):
+            raise ValueError("classes and densities differ in shape")
+        if not all(np.isfinite(part).all() for part in parts):
+            raise ValueError("a parameter of a density is not finite")
+        if (np.diagonal(self.factors, axis1=1, axis2=2) <= 0).any():
+            raise ValueError("a covariance is not positive")
+
+    @property
+    def is_quadratic(self) -> bool:
+        """Return whether each class has its own covariance."""
+        return len(self.means) > 0
+
+    def log_densities(self, x: Floats) -> Floats:
+        """Return weighted log-densities up to a constant, shape (n_rows, n_classes)."""
+        points = (x - self.center) / self.scale
+        if self.features is not None:
+            points = self.features.transform(points)
+        if not self.is_quadratic:
+            return np.asarray(points @ self.head[:-1] + self.head[-1])
+        scores = []
+        for mean, factor, offset in zip(self.means, self.factors, self.offsets, strict=True):
+            whitened = solve_triangular(factor, (points - mean).T, lower=True)
+            scores.append(offset - (whitened**2).sum(axis=0) / 2)
+        return np.column_stack(scores)
 
 
 class FederatedDiscriminantClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -82,6 +168,8 @@ class FederatedDiscriminantClassifier(ClassifierMixin, BaseEstimator):  # type: 
         Labels, ascending.
     priors_ : float64 array of shape (n_classes,)
         Class priors.
+    model_ : DiscriminantModel
+        The class densities.
     run_record_ : RunRecord
         Exchanges, bytes up and down, and seconds.
 
@@ -127,7 +215,13 @@ class FederatedDiscriminantClassifier(ClassifierMixin, BaseEstimator):  # type: 
         self.sums = sums
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any, parties: Sequence[Any] | npt.NDArray[Any] | None = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        parties: Sequence[Any] | npt.NDArray[Any] | None = None,
+        sample_weight: Any = None,
+    ) -> Self:
         """Fit the model to the sums of all parties.
 
         Parameters
@@ -138,6 +232,8 @@ class FederatedDiscriminantClassifier(ClassifierMixin, BaseEstimator):  # type: 
             Class labels.
         parties : sequence of shape (n_rows,), optional
             Party of each row. None means one party.
+        sample_weight : array-like of shape (n_rows,), optional
+            Whole numbers of 0 or more: a weight of 2 equals a second copy of the row.
 
         Raises
         ------
@@ -155,19 +251,31 @@ class FederatedDiscriminantClassifier(ClassifierMixin, BaseEstimator):  # type: 
             raise ValueError(f"expected shrinkage from 0 to 1, got {self.shrinkage!r}")
         if self.priors not in ("observed", "equal"):
             raise ValueError(f"expected priors 'observed' or 'equal', got {self.priors!r}")
-        owned = rows_by_party(parties, len(x))
+        owned = repeat_rows(rows_by_party(parties, len(x)), sample_weight, x)
         started, clock = datetime.now(UTC), time.perf_counter()
-        model = FrozenModel("rows", x.shape[1:], len(np.unique(labels)))
+        n_classes = len(np.unique(np.concatenate([labels[rows] for rows in owned.values()])))
+        model = FrozenModel("rows", x.shape[1:], n_classes)
         holdings = Holdings(x, labels, owned, column_names(self))
         members = holdings.parties(KNNPerParty, n_threads=1, network=model)
         seed = public_seed(self.random_state)
         with one_blas_thread():
             outcome = run(self._coordinate(model, seed), members, sums=self.sums)
-            agreed, self._units, self._request, moments = outcome.result
+            agreed, units, request, moments = outcome.result
             weights = moments.counts if self.priors == "observed" else moments.counts > 0
-            self.priors_ = weights / weights.sum()
-            self._fit_moments(moments)
+            priors = weights / weights.sum()
+            densities = self._fit_moments(moments, priors)
         self.classes_ = label_array(agreed.classes, like=labels)
+        self._set_model(
+            DiscriminantModel(
+                agreed.classes,
+                column_names(self),
+                float(self.shrinkage),
+                *units,
+                request.features,
+                priors,
+                *densities,
+            )
+        )
         self.run_record_ = RunRecord(
             name="discriminant.fit",
             parameters={
@@ -188,9 +296,12 @@ class FederatedDiscriminantClassifier(ClassifierMixin, BaseEstimator):  # type: 
         replies = yield gather(ClientSchemaRequest(model.digest))
         agreed = CLASSIFICATION.agree(replies.complete("the schema").each, ())
         center, scale, rate = yield from column_units(standardize=self.standardize)
-        if not self.standardize:
-            center, scale = np.empty(0), np.empty(0)
-        yield from CLASSIFICATION.prepare(agreed, center, scale, held_out=False)
+        if self.standardize:
+            sent = center, scale
+        else:
+            center, scale = np.zeros_like(center), np.ones_like(scale)
+            sent = np.empty(0), np.empty(0)
+        yield from CLASSIFICATION.prepare(agreed, *sent, held_out=False)
         features = None if self.n_features is None else RandomFeatures(seed, rate, self.n_features)
         request = ClassMomentsRequest(
             False, np.empty(0), np.empty(0), features, bool(self.quadratic)
@@ -198,37 +309,66 @@ class FederatedDiscriminantClassifier(ClassifierMixin, BaseEstimator):  # type: 
         moments = yield from ask_moments(request)
         return agreed, (center, scale), request, moments
 
-    def _fit_moments(self, moments: PointMomentsReply) -> None:
-        """Set the parameters of the class densities."""
-        log_priors = np.log(self.priors_)
+    def _fit_moments(
+        self, moments: PointMomentsReply, priors: Floats
+    ) -> tuple[Floats, Floats, Floats, Floats]:
+        """Return head, means, factors and offsets of the class densities."""
+        log_priors = np.log(priors)
         if not self.quadratic:
             fitted = LinearDiscriminants.fit(moments, shrinkage=self.shrinkage)
             head = fitted.head(log_priors, moments.counts > 0)
-            self._head = np.vstack([fitted.directions @ head[:-1], head[-1]])
-            return
+            head = np.vstack([fitted.directions @ head[:-1], head[-1]])
+            return head, np.empty((0, 0)), np.empty((0, 0, 0)), np.empty(0)
         if moments.counts.min() < 2:
             raise DataError("a class has a single row, so no covariance; use quadratic=False")
-        self._densities = []
+        means, factors, offsets = [], [], []
         for c, log_prior in enumerate(log_priors):
             parts = moments.counts[c : c + 1], moments.sums[c : c + 1], moments.products[c]
             (mean,), covariance = covariance_within(PointMomentsReply(*parts))
             factor = cholesky_factor(shrink(covariance, self.shrinkage))
-            offset = log_prior - np.log(np.diag(factor)).sum()
-            self._densities.append((mean, factor, offset))
+            means.append(mean)
+            factors.append(factor)
+            offsets.append(log_prior - np.log(np.diag(factor)).sum())
+        return np.empty((0, 0)), np.stack(means), np.stack(factors), np.array(offsets)
+
+    def _set_model(self, model: DiscriminantModel) -> None:
+        self.model_, self.priors_ = model, model.priors
+
+    def save(self, path: str | Path) -> None:
+        """Write the model to a file atomically."""
+        check_is_fitted(self)
+        self.model_.save(path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Load a classifier written by :meth:`save`; its ``random_state`` is that of the features.
+
+        Raises
+        ------
+        ModelFileError
+            If the file is missing, truncated or altered, or of another type or version.
+        """
+        model = DiscriminantModel.load(path)
+        features = model.features
+        estimator = cls(
+            quadratic=model.is_quadratic,
+            shrinkage=model.shrinkage,
+            n_features=None if features is None else features.n_features,
+            random_state=0 if features is None else features.seed,
+        )
+        with convert_file_errors(str(path)):
+            estimator.classes_ = label_array(model.classes, like=np.array(model.classes))
+        estimator.n_features_in_ = len(model.center)
+        if model.feature_names is not None:
+            estimator.feature_names_in_ = np.array(model.feature_names, dtype=object)
+        estimator._set_model(model)
+        return estimator
 
     def predict_proba(self, X: Any) -> Floats:
         """Return the class probabilities, shape (n_rows, n_classes)."""
         check_is_fitted(self)
         x = validate_data(self, X, dtype=np.float64, reset=False)
-        center, scale = self._units
-        points = self._request.points((x - center) / scale if self.standardize else x)
-        if not self.quadratic:
-            return np.asarray(softmax(points @ self._head[:-1] + self._head[-1], axis=1))
-        scores = []
-        for mean, factor, offset in self._densities:
-            whitened = solve_triangular(factor, (points - mean).T, lower=True)
-            scores.append(offset - (whitened**2).sum(axis=0) / 2)
-        return np.asarray(softmax(np.column_stack(scores), axis=1))
+        return np.asarray(softmax(self.model_.log_densities(x), axis=1))
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """Predict the most probable class; ties go to the lower class."""

@@ -1,12 +1,14 @@
-"""Choice of baseline parameters on held-out rows, among equally many candidates for each."""
+"""Choice of an estimator's parameters on held-out rows of all clients."""
 
+import inspect
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import clone
+from sklearn.base import clone, is_regressor
 
 from fedneighbors.baselines._averaging import FedAvgClassifier
 from fedneighbors.baselines._base import Baseline
@@ -15,9 +17,6 @@ from fedneighbors.methods.knnper._base import Owners
 from fedneighbors.methods.knnper._settings import MemorySettings
 from fedneighbors.methods.knnper.personal._client_state import held_out_mask
 from fedneighbors.tabular._ownership import public_seed, rows_by_party
-
-MAX_GRID = 4
-"""Maximum number of candidates, the same for every baseline."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,16 +37,17 @@ class StartNetworks:
 
 @dataclass(frozen=True, eq=False)
 class TuningResult:
-    """A baseline fitted with the best candidate parameters.
+    """An estimator fitted with the best candidate parameters.
 
     Parameters
     ----------
-    estimator : Baseline
+    estimator : estimator
         Fitted on all rows.
     parameters : mapping of str to object
         Chosen parameters.
     scores : tuple of float
-        Accuracy of each candidate on the held-out rows of all clients, in the order of the grid.
+        Score of each candidate on the held-out rows of all clients, in the order of the grid: the
+        accuracy, or R2 of a regressor.
     """
 
     estimator: Any
@@ -88,24 +88,27 @@ def tune(
     grid: Sequence[Mapping[str, Any]] | None = None,
     starts: StartNetworks | None = None,
 ) -> TuningResult:
-    """Tune a baseline on held-out rows and fit it on all rows.
+    """Tune an estimator on held-out rows and fit it on all rows.
 
     Each candidate is fitted on the rows that are not held out; kNN-Per holds out the same rows to
     choose its mixtures. The first of equally good candidates is chosen. A candidate that diverges
-    scores 0; if the chosen candidate diverges on all rows, the next best is used. If candidates
-    differ only in the training after federated averaging, they share one network, and only their
-    own parts are trained; ``grid=({},)`` builds such a baseline from ``starts``.
+    scores 0, or minus infinity as a regressor; if the chosen candidate diverges on all rows, the
+    next best is used. If candidates differ only in the training after federated averaging, they
+    share one network, and only their own parts are trained; ``grid=({},)`` builds such a baseline
+    from ``starts``.
 
     Parameters
     ----------
-    estimator : Baseline
-        Estimator to tune; not changed.
+    estimator : estimator
+        Estimator to tune; not changed. Any whose ``fit`` takes ``parties``, of the baselines or the
+        methods.
     X, y : arrays of shape (n_rows, ...) and (n_rows,)
         Rows and labels of all clients.
     parties : sequence of shape (n_rows,)
         Client of each row.
     grid : sequence of mapping, optional
-        Candidate parameters; by default those of the baseline's class. A single candidate is
+        Candidate parameters, such as those of :class:`sklearn.model_selection.ParameterGrid`; by
+        default the attribute ``grid`` of the baselines that train networks. A single candidate is
         used without tuning.
     starts : StartNetworks, optional
         Networks for baselines that start from one; see :func:`train_start_networks`.
@@ -113,13 +116,14 @@ def tune(
     Raises
     ------
     ValueError
-        If there are no candidates or more than four.
+        If there are no candidates.
     PartyRefused
         If the training of every candidate diverges.
     """
-    candidates = tuple(estimator.grid if grid is None else grid)
-    if not 1 <= len(candidates) <= MAX_GRID:
-        raise ValueError(f"expected 1 to {MAX_GRID} candidates, got {len(candidates)}")
+    candidates = tuple(getattr(estimator, "grid", ()) if grid is None else grid)
+    if not candidates:
+        name = type(estimator).__name__
+        raise ValueError(f"expected candidates for {name}, got none; pass grid=[{{...}}, ...]")
     prepared = _prepare_estimator(estimator, y)
     if not _can_share_network(prepared, candidates):
         starts = None
@@ -167,16 +171,23 @@ def _held_out_scores(trials: Sequence[Any], X: Any, y: Any, parties: Owners) -> 
     scores = []
     for trial in trials:
         try:
-            scores.append(trial.fit(**train).score(**test))
+            scores.append(_call(trial.fit(**train).score, test))
         except PartyRefused:  # training has diverged
-            scores.append(0.0)
+            scores.append(-math.inf if is_regressor(trial) else 0.0)
     return tuple(scores)
+
+
+def _call(function: Any, arguments: Mapping[str, Any]) -> Any:
+    """Call a function; omit ``parties`` if it has no such parameter."""
+    known = inspect.signature(function).parameters
+    return function(**{name: value for name, value in arguments.items() if name in known})
 
 
 def _held_out(prepared: Any, parties: Owners, n_rows: int) -> npt.NDArray[np.bool_]:
     """Return a mask of all clients' held-out rows."""
-    seed = public_seed(prepared.random_state)
-    settings = MemorySettings(validation=prepared.validation, seed=seed)
+    fraction = getattr(prepared, "validation", MemorySettings.validation)
+    seed = public_seed(getattr(prepared, "random_state", 0))
+    settings = MemorySettings(validation=fraction, seed=seed)
     mask = np.zeros(n_rows, bool)
     for name, rows in rows_by_party(parties, n_rows).items():
         indices = np.arange(n_rows)[rows]
@@ -196,14 +207,17 @@ def _training_parameters() -> list[str]:
 
 
 def _prepare_estimator(estimator: Any, y: Any) -> Any:
-    """Return a clone with ``classes`` and an integer seed.
+    """Return a clone with ``classes`` and an integer seed, if it has these parameters.
 
     Some labels may occur only in held-out rows, so ``classes`` are those of all rows.
     """
     prepared = clone(estimator)
-    if prepared.classes is None:
+    parameters = prepared.get_params(deep=False)
+    if parameters.get("classes", ()) is None:
         prepared.set_params(classes=np.unique(y))
-    return prepared.set_params(random_state=public_seed(prepared.random_state))
+    if "random_state" in parameters:
+        prepared.set_params(random_state=public_seed(parameters["random_state"]))
+    return prepared
 
 
 def _select(X: Any, y: Any, parties: Owners, rows: npt.NDArray[np.bool_]) -> dict[str, Any]:

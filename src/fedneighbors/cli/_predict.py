@@ -1,6 +1,8 @@
 """``fedneighbors predict``: predict the rows of a file with a saved model."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,20 +13,22 @@ from fedneighbors.cli._files import text_options
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from fedneighbors.baselines._base import Baseline
     from fedneighbors.datasets._text_format import TextFormat
-    from fedneighbors.methods.fedpnn.estimator import FedPNNClassifier
-    from fedneighbors.methods.flynn.estimator import FlyNNClassifier
-    from fedneighbors.methods.knnper.estimator import KNNPerClassifier, KNNPerRegressor
+    from fedneighbors.records import RunRecord
 
-    Model = FedPNNClassifier | FlyNNClassifier | KNNPerClassifier | KNNPerRegressor | Baseline
+    Model = Any  # a fitted estimator of any method or baseline
 
 
-_FEDPNN = b"FNPNN"  # for exact and private models
-_KNNPER = b"FNKNPER"
-_KNNPER_NUMBERS = b"FNKNNUM"
-_BASELINE = b"FNKNRIV"
 _SYNTHESIZER = b"FNSYNTH"
+_FLYNN = "methods.flynn.estimator:FlyNNClassifier"
+_READERS = {
+    b"FNPNN": "methods.fedpnn.estimator:FedPNNClassifier",  # exact and private models
+    b"FNKNPER": "methods.knnper.estimator:KNNPerClassifier",
+    b"FNKNNUM": "methods.knnper.estimator:KNNPerRegressor",
+    b"FNNEIGH": "methods.fedknn._classification:load_neighbors",
+    **dict.fromkeys((b"FNKNRIV", b"FNBOOST", b"FNDISCR"), "baselines._base:load"),
+}
+"""Class or function that reads a model file, by its first bytes."""
 
 
 @text_options
@@ -69,30 +73,25 @@ def predict(
 
     With --label, prints the scores and writes them to a record next to --out.
     """
-    from fedneighbors.cli._console import delay_interrupt, echo
-    from fedneighbors.cli._results import print_tables
-    from fedneighbors.cli._scores import score_predictions
-    from fedneighbors.datasets._text_tables import serialize_csv
-    from fedneighbors.records import RunRecord, environment, replace_file, write_record
-
     if party is not None and party_column is not None:
         raise typer.BadParameter("--party and --party-column are mutually exclusive")
+    roles = [name for name in (identifier, label, party_column) if name is not None]
+    if len(set(roles)) < len(roles):
+        raise typer.BadParameter("--id, --label and --party-column must be different columns")
     estimator = _load(model)
     if proba and not hasattr(estimator, "classes_"):
         raise typer.BadParameter(
             "this model is for regression, without probabilities: omit --proba"
         )
-    schema_path = schema or _schema_path(model)
-    roles = [name for name in (identifier, label, party_column) if name is not None]
-    if len(set(roles)) < len(roles):
-        raise typer.BadParameter("--id, --label and --party-column must be different columns")
-    by_row = schema_path is not None and hasattr(estimator, "feature_names_in_")
-    others = _read_others(data, roles, by_row=by_row, text_format=text_format)
-    rows = _read_rows(data, estimator, schema_path, exclude=roles, text_format=text_format)
+    source = _Source(data, schema or _schema_path(model), tuple(roles), text_format)
+    others = source.read_others(by_row=hasattr(estimator, "feature_names_in_"))
+    rows = source.read_rows(estimator)
     owners = _parties_argument(estimator, party, others.get(party_column or ""), len(rows))
     is_scored = label is not None and hasattr(estimator, "classes_")
     columns = _predict(estimator, rows, proba=proba or is_scored, **owners)
-    scores = () if label is None else score_predictions(estimator, others[label], columns)
+    record = None
+    if label is not None:
+        record = _score(estimator, others[label], columns, (model.name, data.name, label))
     if not proba:
         columns = {name: cells for name, cells in columns.items() if name.startswith("prediction")}
     summary = [*_summarize(estimator, columns)]
@@ -100,11 +99,34 @@ def predict(
         raise typer.BadParameter(f"{identifier!r} is a column of the predictions: rename --id")
     if identifier is not None:
         columns = {identifier: others[identifier], **columns}
+    _write(out, columns, summary, record)
+
+
+def _score(
+    estimator: "Model",
+    truth: list[str | None],
+    columns: dict[str, list[Any]],
+    names: tuple[str, str, str],
+) -> "RunRecord":
+    """Return the record of the scores; ``names`` are those of model, data and label."""
+    from fedneighbors.cli._scores import score_predictions
+    from fedneighbors.records import RunRecord, environment
+
+    parameters = dict(zip(("model", "data", "label"), names, strict=True))
+    scores = score_predictions(estimator, truth, columns)
+    return RunRecord("predict", parameters, tables=scores, environment=environment())
+
+
+def _write(
+    out: Path, columns: dict[str, list[Any]], summary: list[str], record: "RunRecord | None"
+) -> None:
+    """Write predictions and record, and print summary and scores."""
+    from fedneighbors.cli._console import delay_interrupt, echo
+    from fedneighbors.cli._results import print_tables
+    from fedneighbors.datasets._text_tables import serialize_csv
+    from fedneighbors.records import replace_file, write_record
+
     out.parent.mkdir(parents=True, exist_ok=True)
-    record = None
-    if label is not None:
-        parameters = {"model": model.name, "data": data.name, "label": label}
-        record = RunRecord("predict", parameters, tables=scores, environment=environment())
     for sentence in summary:
         echo(sentence)
     with delay_interrupt():
@@ -116,34 +138,136 @@ def predict(
             echo(f"record  {out.with_suffix('.jsonl')}", "green")
 
 
-def _read_others(
-    path: Path, names: list[str], *, by_row: bool, text_format: "TextFormat"
-) -> dict[str, list[str | None]]:
-    """Return the cells of named columns as text, None if missing."""
-    from fedneighbors.datasets._arrays import is_arrays
-    from fedneighbors.datasets._cells import read_cells
-    from fedneighbors.datasets._reading import read_columns
-    from fedneighbors.datasets._schema_columns import cell_text
+@dataclass(frozen=True)
+class _Source:
+    """File to predict, schema of the training data, and columns that are no features."""
 
-    if not names:
-        return {}
-    if is_arrays(path):
-        raise typer.BadParameter(f"{path} has arrays without named columns: omit --id and --label")
-    if by_row:  # the rows of a schema are lines, also where a quoted cell has a line break
-        cells, _ = read_cells(path, names, text_format)
-        texts = {name: list(map(cell_text, cells[name])) for name in names}
-        missing = {None, *text_format.missing}
-        return {name: [None if t in missing else t for t in texts[name]] for name in names}
-    table = read_columns(path, nominal=names, text_format=text_format)
-    return {name: table.columns[name].tolist() for name in names}
+    path: Path
+    schema: Path | None
+    roles: tuple[str, ...]
+    text_format: "TextFormat"
+
+    def read_others(self, *, by_row: bool) -> dict[str, list[str | None]]:
+        """Return the cells of the other columns as text, None if missing.
+
+        ``by_row`` is true if a schema reads the rows of a model with column names.
+        """
+        from fedneighbors.datasets._arrays import is_arrays
+        from fedneighbors.datasets._cells import read_cells
+        from fedneighbors.datasets._reading import read_columns
+        from fedneighbors.datasets._schema_columns import cell_text
+
+        names, text_format = list(self.roles), self.text_format
+        if not names:
+            return {}
+        if is_arrays(self.path):
+            raise typer.BadParameter(
+                f"{self.path} has arrays without named columns: omit --id and --label"
+            )
+        if by_row and self.schema is not None:
+            # the rows of a schema are lines, also where a quoted cell has a line break
+            cells, _ = read_cells(self.path, names, text_format)
+            texts = {name: list(map(cell_text, cells[name])) for name in names}
+            missing = {None, *text_format.missing}
+            return {name: [None if t in missing else t for t in texts[name]] for name in names}
+        table = read_columns(self.path, nominal=names, text_format=text_format)
+        return {name: table.columns[name].tolist() for name in names}
+
+    def read_rows(self, estimator: "Model") -> "npt.NDArray[Any]":
+        """Read the features of the model.
+
+        Columns are read by position if the model has no column names.
+        """
+        from sklearn.utils import get_tags
+
+        from fedneighbors.datasets._arrays import is_arrays
+
+        if not hasattr(estimator, "n_features_in_"):
+            raise typer.BadParameter(
+                "this model compares objects such as strings or graphs, not rows of numbers: call "
+                "its predict in Python"
+            )
+        keep_missing = get_tags(estimator).input_tags.allow_nan
+        names = getattr(estimator, "feature_names_in_", None)
+        if is_arrays(self.path):
+            return self._read_arrays(estimator, keep_missing=keep_missing)
+        if names is None:
+            return self._read_by_position(estimator.n_features_in_, keep_missing=keep_missing)
+        columns = [str(name) for name in names]
+        if self.schema is not None:
+            return self._read_by_schema(self.schema, columns)
+        return self._read_by_name(columns, keep_missing=keep_missing)
+
+    def _read_arrays(self, estimator: "Model", *, keep_missing: bool) -> "npt.NDArray[Any]":
+        """Read arrays; rows of a network of images get its shape."""
+        from math import prod
+
+        from fedneighbors.datasets._arrays import read_array_rows
+        from fedneighbors.errors import DataError
+
+        x = read_array_rows(self.path, keep_missing=keep_missing)
+        shape = getattr(estimator, "_row_shape", None) or (estimator.n_features_in_,)
+        if x.shape[1] != prod(shape):
+            raise DataError(
+                f"the model was trained on {prod(shape)} features, {self.path} has {x.shape[1]}"
+            )
+        return x.reshape(-1, *shape)
+
+    def _read_by_schema(self, schema: Path, names: list[str]) -> "npt.NDArray[Any]":
+        """Read rows by a schema, whose features must be those of the model."""
+        from fedneighbors.cli._console import print_warning
+        from fedneighbors.datasets._reading import read_rows
+        from fedneighbors.datasets._schema import Schema
+        from fedneighbors.datasets._table import join_names
+        from fedneighbors.errors import DataError
+
+        rules = Schema.load(schema)
+        if rules.feature_names != tuple(names):
+            raise DataError(
+                f"{schema} has features {join_names(rules.feature_names)}, but the model has "
+                f"{join_names(names)}; give the schema of its training data with --schema"
+            )
+        rows = read_rows(self.path, rules, labelled=False, text_format=self.text_format)
+        rules.check_complete(rows)
+        for sentence in rules.notes(rows):
+            print_warning(sentence)
+        return rows.x
+
+    def _read_by_name(self, names: list[str], *, keep_missing: bool) -> "npt.NDArray[Any]":
+        """Read the columns of these names."""
+        from fedneighbors.cli._console import print_warning
+        from fedneighbors.datasets._reading import read_features
+
+        encoded = [name for name in names if "=" in name]
+        if encoded:
+            print_warning(
+                f"the model has columns such as {encoded[0]!r} and there is no schema.toml next to "
+                "it; copy it from the training folder, or give it with --schema"
+            )
+        return read_features(
+            self.path, names, keep_missing=keep_missing, text_format=self.text_format
+        )
+
+    def _read_by_position(self, n_features: int, *, keep_missing: bool) -> "npt.NDArray[Any]":
+        """Read all columns that have no other role."""
+        from fedneighbors.datasets._reading import read_columns, read_features
+        from fedneighbors.errors import DataError
+
+        table = read_columns(self.path, text_format=self.text_format)
+        columns = [name for name in table.names if name not in self.roles]
+        if len(columns) != n_features:
+            raise DataError(
+                f"the model was trained on {n_features} columns without names, "
+                f"{self.path} has {len(columns)}; give exactly these columns, in the same order"
+            )
+        return read_features(
+            self.path, columns, keep_missing=keep_missing, text_format=self.text_format
+        )
 
 
 def _load(path: Path) -> "Model":
     """Return the estimator of a model file of any method."""
     from fedneighbors.errors import ModelFileError
-    from fedneighbors.methods.fedpnn.estimator import FedPNNClassifier
-    from fedneighbors.methods.flynn.estimator import FlyNNClassifier
-    from fedneighbors.methods.knnper.estimator import KNNPerClassifier, KNNPerRegressor
     from fedneighbors.tabular._model_file import read_model_file
 
     raw = read_model_file(path)
@@ -152,22 +276,10 @@ def _load(path: Path) -> "Model":
             f"{path} is a synthesizer, which generates rows and cannot classify; use it with "
             "fedneighbors synthesize --model"
         )
-    if raw.startswith(_FEDPNN):
-        return FedPNNClassifier.load(path)
-    if raw.startswith(_KNNPER):
-        return KNNPerClassifier.load(path)
-    if raw.startswith(_KNNPER_NUMBERS):
-        return KNNPerRegressor.load(path)
-    if raw.startswith(_BASELINE):
-        return _baseline(path)
-    return FlyNNClassifier.load(path)
-
-
-def _baseline(path: Path) -> "Model":
-    """Load the baseline of a file, of any class."""
-    from fedneighbors import baselines
-
-    model: Model = baselines.load(path)
+    home = next((home for magic, home in _READERS.items() if raw.startswith(magic)), _FLYNN)
+    module, name = home.split(":")
+    reader = getattr(import_module(f"fedneighbors.{module}"), name)
+    model: Model = getattr(reader, "load", reader)(path)
     return model
 
 
@@ -236,69 +348,3 @@ def _schema_path(model: Path) -> Path | None:
     """Return the path of the schema of a model, if any."""
     paths = model.with_suffix(".schema.toml"), model.with_name("schema.toml")
     return next((path for path in paths if path.is_file()), None)
-
-
-def _read_rows(
-    path: Path,
-    estimator: "Model",
-    schema: Path | None,
-    *,
-    exclude: list[str],
-    text_format: "TextFormat",
-) -> "npt.NDArray[Any]":
-    """Read the features of the model.
-
-    Columns are read by position if the model has no column names.
-    """
-    from sklearn.utils import get_tags
-
-    from fedneighbors.cli._console import print_warning
-    from fedneighbors.datasets._arrays import is_arrays, read_array_rows
-    from fedneighbors.datasets._reading import read_columns, read_features, read_rows
-    from fedneighbors.datasets._schema import Schema
-    from fedneighbors.datasets._table import join_names
-    from fedneighbors.errors import DataError
-
-    keep_missing = get_tags(estimator).input_tags.allow_nan
-    names = getattr(estimator, "feature_names_in_", None)
-    if is_arrays(path):
-        x = read_array_rows(path, keep_missing=keep_missing)
-        if x.shape[1] != estimator.n_features_in_:
-            raise DataError(
-                f"the model was trained on {estimator.n_features_in_} features, {path} has "
-                f"{x.shape[1]}"
-            )
-        return x
-    if names is not None and schema is not None:
-        rules = Schema.load(schema)
-        if rules.feature_names != tuple(map(str, names)):
-            raise DataError(
-                f"{schema} has features {join_names(rules.feature_names)}, but the model has "
-                f"{join_names(map(str, names))}; give the schema of its training data with --schema"
-            )
-        rows = read_rows(path, rules, labelled=False, text_format=text_format)
-        rules.check_complete(rows)
-        for sentence in rules.notes(rows):
-            print_warning(sentence)
-        return rows.x
-    if names is not None:
-        encoded = [str(name) for name in names if "=" in str(name)]
-        if encoded:
-            print_warning(
-                f"the model has columns such as {encoded[0]!r} and there is no schema.toml next to "
-                "it; copy it from the training folder, or give it with --schema"
-            )
-        return read_features(
-            path,
-            [str(name) for name in names],
-            keep_missing=keep_missing,
-            text_format=text_format,
-        )
-    table = read_columns(path, text_format=text_format)
-    columns = [name for name in table.names if name not in exclude]
-    if len(columns) != estimator.n_features_in_:
-        raise DataError(
-            f"the model was trained on {estimator.n_features_in_} columns without names, "
-            f"{path} has {len(columns)}; give exactly these columns, in the same order"
-        )
-    return read_features(path, columns, keep_missing=keep_missing, text_format=text_format)

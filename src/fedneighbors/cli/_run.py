@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +14,30 @@ from fedneighbors.cli._files import (
     StrictCommand,
     choose_files,
     text_options,
+)
+from fedneighbors.cli._knnper_options import (
+    CapacityOption,
+    CheckpointOption,
+    Combine,
+    CombineOption,
+    Device,
+    DeviceOption,
+    HiddenOption,
+    KNNPerOptions,
+    LearningRateOption,
+    MaxRoundsOption,
+    MemoryName,
+    MemoryOption,
+    ModelOption,
+    NeighborsOption,
+    ParticipationOption,
+    PatienceOption,
+    RepresentationName,
+    RepresentationOption,
+    RoundsOption,
+    ScheduleOption,
+    StrategyName,
+    StrategyOption,
 )
 from fedneighbors.cli._privacyoptions import (
     DeltaOption,
@@ -57,21 +80,6 @@ _CLIENTS_NOTE = (
 )
 
 
-class Combine(StrEnum):
-    """Ways to combine memory and network."""
-
-    PAPER = "paper"
-    POOL = "pool"
-
-
-class Device(StrEnum):
-    """Devices of network training."""
-
-    CPU = "cpu"
-    CUDA = "cuda"
-    AUTO = "auto"
-
-
 MinCountOption = Annotated[int, typer.Option(min=1, help="Minimum number of rows per center.")]
 ClientOption = Annotated[
     float | None,
@@ -85,28 +93,8 @@ SelectOption = Annotated[
     int | None,
     typer.Option(min=1, help="Number of columns to keep, by largest t statistic; all by default."),
 ]
-RoundsOption = Annotated[int, typer.Option(min=1, help="Rounds of federated averaging.")]
-ParticipationOption = Annotated[
-    float, typer.Option(min=0.001, max=1.0, help="Fraction of the clients per round.")
-]
-NeighborsOption = Annotated[
-    int, typer.Option("-k", "--neighbors", min=1, help="Number of neighbors (k).")
-]
-CombineOption = Annotated[
-    Combine,
-    typer.Option(
-        help="Mix network and memory with one weight per client (paper), "
-        "or multiply six predictions with common weights (pool)."
-    ),
-]
-CheckpointOption = Annotated[
-    Path | None, typer.Option(help="Checkpoint file; an interrupted training resumes from it.")
-]
 BaselinesOption = Annotated[
     bool, typer.Option(help="Also train eleven methods for comparison; takes minutes.")
-]
-DeviceOption = Annotated[
-    Device, typer.Option(help="Device of the networks; auto uses a GPU if available.")
 ]
 
 
@@ -132,7 +120,7 @@ class Training:
         fills_cells: bool = False,
         note: str,
         keep_missing: bool = False,
-        **options: bool,
+        **options: Any,
     ) -> None:
         """Train on the table; print and store the results.
 
@@ -348,13 +336,25 @@ def knnper(
     drop: DropOption = None,
     identifier: IdOption = None,
     test_size: TestOption = 0.25,
-    rounds: RoundsOption = 50,
-    participation: ParticipationOption = 1.0,
+    model: ModelOption = None,
+    hidden: HiddenOption = None,
+    representation: RepresentationOption = RepresentationName.NETWORK,
+    rounds: RoundsOption = None,
+    patience: PatienceOption = None,
+    max_rounds: MaxRoundsOption = None,
+    participation: ParticipationOption = None,
+    schedule: ScheduleOption = None,
+    learning_rate: LearningRateOption = None,
+    checkpoint: CheckpointOption = None,
+    device: DeviceOption = Device.CPU,
     neighbors: NeighborsOption = 10,
     combine: CombineOption = Combine.PAPER,
-    checkpoint: CheckpointOption = None,
+    memory: MemoryOption = MemoryName.EXACT,
+    capacity: CapacityOption = None,
+    strategy: StrategyOption = StrategyName.CONCATENATE,
     baselines: BaselinesOption = False,
-    device: DeviceOption = Device.CPU,
+    epsilon: EpsilonOption = None,
+    delta: DeltaOption = None,
     schema: SchemaOption = None,
     out: OutOption = Path("fedneighbors-run"),
     seed: SeedOption = 0,
@@ -371,14 +371,21 @@ def knnper(
 
     split = Split(partition, parties, alpha, factor, classes_per_party, seed)
     files = choose_files(data, drop, identifier, text_format)
-    parameters = {
-        "n_rounds": rounds,
+    privacy = privacy_of(epsilon, delta, "local", schema, delta_only_central=False)
+    training = {
+        "rounds": rounds,
+        "patience": patience,
+        "max_rounds": max_rounds,
         "participation": participation,
-        "n_neighbors": neighbors,
-        "combine": combine.value,
+        "schedule": schedule and schedule.value,
+        "learning_rate": learning_rate,
         "checkpoint": checkpoint,
-        "device": device.value,
     }
+    options = KNNPerOptions(
+        training, model, hidden, representation, memory, capacity, strategy, privacy
+    )
+    others = {"n_neighbors": neighbors, "combine": combine.value, "device": device.value}
+    parameters = options.parameters() | others
     Training(files, label, party_column, split, test_size, out, schema).run(
         run_knnper,
         parameters,
@@ -386,6 +393,7 @@ def knnper(
         tables=["summary", "clients"],
         note=_CLIENTS_NOTE,
         with_baselines=baselines,
+        row_shape=options.row_shape(files),
     )
 
 

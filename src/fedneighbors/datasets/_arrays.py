@@ -71,6 +71,12 @@ def _read_array(path: Path, archive: zipfile.ZipFile, name: str) -> npt.NDArray[
     return np.ndarray(shape, dtype, content, order="F" if is_fortran else "C")
 
 
+def read_row_shape(path: Path) -> tuple[int, ...]:
+    """Return the shape of a row of the array ``x``."""
+    with open_arrays(path) as read:
+        return read("x").shape[1:]
+
+
 def read_array_rows(path: Path, *, keep_missing: bool = False) -> npt.NDArray[Any]:
     """Read the array ``x`` as rows of numbers; flatten images."""
     with open_arrays(path) as read:

@@ -25,7 +25,12 @@ Labels = npt.NDArray[Any]
 OURS = "kNN-Per"
 _NOTE = (
     "Every client holds out a part of its rows, on which all methods are scored. The table of "
-    "bytes has only the first of the training rounds. Nothing here is differentially private."
+    "bytes has only the first of the training rounds."
+)
+_NOT_PRIVATE = "Nothing here is differentially private."
+_PRIVATE_TRAINING = (
+    "The training of the network stayed within the privacy budget. This report is not private, nor "
+    "are the memories in the model: scores and numbers of rows are exact."
 )
 
 _ACCURACY = Figure(
@@ -51,6 +56,7 @@ def run(
     parameters: Mapping[str, Any],
     with_baselines: bool,
     progress: Progress,
+    row_shape: tuple[int, ...] = (),
 ) -> tuple[KNNPerClassifier, RunRecord, RowRoles]:
     """Train over a table's clients and score each one's held-out rows.
 
@@ -72,6 +78,8 @@ def run(
         Also train each method of ``baselines.TITLES``, with the best of at most four settings.
     progress : callable
         Called with the number of finished steps, their total number, and the current step.
+    row_shape : tuple of int
+        Shape of a row for a network of images; empty for tables.
 
     Returns
     -------
@@ -87,7 +95,10 @@ def run(
     test = roles.test
     n_steps = 3 + len(baselines.TITLES) * with_baselines
     progress(0, n_steps, "training over all clients")
-    model = KNNPerClassifier(random_state=seed, classes=np.unique(y).tolist(), **parameters)
+    private = parameters.get("privacy") is not None
+    classes = None if private else np.unique(y).tolist()  # a budget declares them
+    model = KNNPerClassifier(random_state=seed, classes=classes, **parameters)
+    x = x.reshape(-1, *row_shape) if row_shape else x
     model.fit(x[~test], y[~test], parties=parties[~test])
     progress(1, n_steps, "predicting for every client")
     proba = {
@@ -108,7 +119,8 @@ def run(
     correct = {
         name: _count_correct(p, y, parties, test, model.classes_) for name, p in proba.items()
     }
-    model.name_features(feature_names)
+    if not row_shape:
+        model.name_features(feature_names)
     progress(n_steps, n_steps, "done")
     record = RunRecord(
         name="knnper.run",
@@ -123,10 +135,11 @@ def run(
             _ACCURACY,
             *(figure for _, figure in tables_and_figures),
         ),
-        notes=(_NOTE,),
+        notes=(_NOTE, _PRIVATE_TRAINING if private else _NOT_PRIVATE),
         started=started.isoformat(timespec="seconds"),
         seconds=time.perf_counter() - clock,
         environment=environment(),
+        privacy=model.run_record_.privacy,
     )
     return model, record, roles
 
@@ -161,7 +174,7 @@ def _predict_alone(
     x: Floats, y: Labels, parties: Labels, test: npt.NDArray[np.bool_], classes: Labels
 ) -> Floats:
     """Return probabilities by a model of each client's own rows."""
-    proba = np.zeros((int(test.sum()), len(classes)))
+    proba, x = np.zeros((int(test.sum()), len(classes))), x.reshape(len(x), -1)
     for name in np.unique(parties):
         train, test_rows = (parties == name) & ~test, parties[test] == name
         known = np.unique(y[train])

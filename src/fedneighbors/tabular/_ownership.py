@@ -21,7 +21,13 @@ from fedneighbors._typing import Integers
 from fedneighbors.datasets._schema_columns import read_labels
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.records import replace_file
-from fedneighbors.tabular._schema import Label, SchemaReply, describe, label_positions
+from fedneighbors.tabular._schema import (
+    Label,
+    SchemaReply,
+    check_cells,
+    describe,
+    label_positions,
+)
 
 MAX_PENDING = 16
 """Maximum number of runs whose unfinished models are kept; others delete the oldest."""
@@ -287,9 +293,13 @@ def rows_by_party(parties: Sequence[Any] | npt.NDArray[Any] | None, n_rows: int)
     ------
     ValueError
         If the numbers of parties and rows differ, or a name is missing (None, NaN, an empty text).
+    TypeError
+        If ``parties`` is a mapping.
     """
     if parties is None:
         return {"all": slice(None)}
+    if isinstance(parties, Mapping):
+        raise TypeError("expected a list with the party of each row, got a mapping; list its names")
     owner = np.asarray(parties, dtype=object)  # an array of text would convert NaN to "nan"
     if owner.shape != (n_rows,):
         raise ValueError(f"expected one party for each of {n_rows} rows, got shape {owner.shape}")
@@ -302,30 +312,41 @@ def rows_by_party(parties: Sequence[Any] | npt.NDArray[Any] | None, n_rows: int)
     return {str(name): np.flatnonzero(owner == name) for name in np.unique(owner)}
 
 
-def repeat_rows(owned: dict[str, Any], sample_weight: Any, n_rows: int) -> dict[str, Any]:
-    """Return each party's rows, each repeated as often as its weight.
+def repeat_rows(owned: Mapping[str, Any], sample_weight: Any, x: Any) -> Mapping[str, Any]:
+    """Return each party's rows, repeated as often as their weights say.
+
+    Parameters
+    ----------
+    owned : mapping of str to rows
+        Rows of each party, from :func:`rows_by_party`.
+    sample_weight : array-like of shape (n_rows,) or None
+        Whole numbers of 0 or more; None: all 1.
+    x : array of shape (n_rows, n_features)
+        The rows.
 
     Raises
     ------
     ValueError
-        If there is not one whole number of at least 0 for each row, or all are zero.
+        If the weights are not one whole number of 0 or more for each row, all are zero, or they are
+        too large.
     """
-    weights = np.asarray(sample_weight, np.float64)
-    if weights.shape != (n_rows,):
-        raise ValueError(
-            f"expected sample_weight of shape ({n_rows},), got {weights.shape}; give one weight "
-            "for each row"
-        )
-    whole = (weights >= 0) & (weights == np.rint(weights)) & (weights < np.iinfo(np.int32).max)
+    if sample_weight is None:
+        return owned
+    from sklearn.utils.validation import _check_sample_weight  # slow to import, as above
+
+    weights = _check_sample_weight(sample_weight, x, dtype=np.float64)
+    whole = (weights >= 0) & (weights == np.rint(weights))
     if not whole.all():
         raise ValueError(
             f"expected sample_weight of whole numbers, got {weights[~whole][0]}; rows are added as "
             "integer counts, which are exact in any order: multiply the weights and round them"
         )
-    if n_rows and not weights.any():
+    if len(weights) and not weights.any():
         raise ValueError("expected a positive sample_weight, got zero for all rows")
-    times, every = weights.astype(np.int64), np.arange(n_rows)
-    return {name: np.repeat(every[rows], times[rows]) for name, rows in owned.items()}
+    check_cells("the repeated rows", int(weights.sum()), x.shape[1])
+    copies, positions = weights.astype(np.int64), np.arange(len(weights))
+    repeated = {name: np.repeat(positions[rows], copies[rows]) for name, rows in owned.items()}
+    return {name: rows for name, rows in repeated.items() if len(rows)}
 
 
 def _is_missing(name: Any) -> bool:

@@ -195,6 +195,106 @@ def test_parameters_of_the_search_have_equal_defaults(kind):
     assert set(parameters) - set(expected) == {"n_neighbors", "weights"}
 
 
+@pytest.mark.parametrize("metric", ["euclidean", "manhattan", "cosine"])
+@pytest.mark.parametrize("n_columns", [2, 20])
+def test_queries_answered_together_have_the_neighbors_of_single_ones(metric, n_columns):
+    x, queries = RNG.integers(1, 4, (300, n_columns)), RNG.integers(1, 4, (40, n_columns))
+    search = FederatedNeighbors(metric=metric).fit(x, parties=owners_of(300))
+
+    distances, positions = search._nearest_batch(queries.astype(float), 7)
+
+    expected = search.kneighbors(queries, 7)
+    assert distances.tolist() == [row.tolist() for row in expected[0]]
+    assert positions.tolist() == [row.tolist() for row in expected[1]]
+
+
+def test_votes_of_parties_equal_those_of_one_party_bit_for_bit():
+    y = np.arange(300) % 3
+    pooled = FederatedNeighborsClassifier(weights="distance").fit(POINTS, y)
+
+    federated = FederatedNeighborsClassifier(weights="distance")
+    federated.fit(POINTS, y, parties=owners_of(300))
+
+    assert np.array_equal(federated.predict_proba(NEW_POINTS), pooled.predict_proba(NEW_POINTS))
+
+
+def test_queries_together_need_one_exchange_of_equally_shared_cost():
+    model = FederatedNeighborsClassifier(3).fit(POINTS, np.arange(300) % 2, parties=owners_of(300))
+
+    model.predict(NEW_POINTS)
+
+    records = model.search_.query_records_
+    assert len(records) == 80
+    assert {record.n_rounds for record in records} == {1}
+    assert records[0].phase_seconds.keys() == {"objects"}
+    assert 0 < records[0].upload_bytes < 4 * 3 * 8 * 3 + 100  # 3 objects of 4 parties a query
+
+
+@pytest.mark.parametrize("weights", ["uniform", "distance"])
+@pytest.mark.parametrize("kind", [FederatedNeighborsClassifier, FederatedNeighborsRegressor])
+def test_integer_weights_equal_repeated_rows(kind, weights):
+    y, copies = np.arange(300) % 3, np.arange(300) % 4
+    repeated = np.repeat(np.arange(300), copies)
+    owners = np.array(owners_of(300))
+
+    weighted = kind(6, weights=weights)
+    weighted.fit(POINTS, y, parties=owners, sample_weight=copies)
+    model = kind(6, weights=weights)
+    model.fit(POINTS[repeated], y[repeated], parties=owners[repeated])
+
+    predict = "predict" if kind is FederatedNeighborsRegressor else "predict_proba"
+    found, expected = (getattr(each, predict)(NEW_POINTS) for each in (weighted, model))
+    if weights == "uniform" and predict == "predict_proba":  # sums of integers
+        assert np.array_equal(found, expected)
+    else:
+        np.testing.assert_allclose(found, expected, rtol=1e-13)
+
+
+def test_weights_of_objects_below_1_let_more_objects_vote():
+    model = FederatedNeighborsClassifier(1)
+
+    model.fit([[0.0], [1.0], [2.0]], ["a", "b", "b"], sample_weight=[0.5, 0.25, 1.0])
+
+    assert model.predict_proba([[0.0]]).tolist() == [[0.5, 0.5]]
+
+
+@pytest.mark.parametrize(
+    ("settings", "weights", "words"),
+    [
+        ({}, [1, -1], "Negative"),
+        ({}, [0, 0], "at least one non-zero"),
+        ({}, [1, 2, 3], "sample_weight.shape"),
+        ({"privacy": Privacy(epsilon=1, delta=1e-6)}, [1, 2], "weights of single objects"),
+    ],
+)
+def test_invalid_sample_weights_are_refused(settings, weights, words):
+    with pytest.raises(ValueError, match=words):
+        FederatedNeighborsClassifier(**settings).fit([[0.0], [1.0]], [0, 1], sample_weight=weights)
+
+
+@pytest.mark.parametrize("missing", [np.nan, None, ""])
+@pytest.mark.parametrize("kind", [FederatedNeighborsClassifier, FederatedNeighborsRegressor])
+def test_objects_without_a_party_are_refused(kind, missing):
+    with pytest.raises(ValueError, match="expected a party for every row, found 1 rows without"):
+        kind().fit([[0.0], [1.0]], [0, 1], parties=["a", missing])
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "edit"])
+def test_mappings_are_refused(metric):
+    x = [[0.0], [1.0]] if metric == "euclidean" else ["a", "b"]
+    model = FederatedNeighborsClassifier(1, metric=metric)
+
+    with pytest.raises(TypeError, match="got a mapping"):
+        model.fit(dict(enumerate(x)), [0, 1])
+    with pytest.raises(TypeError, match="got a mapping"):
+        model.fit(x, [0, 1], parties={0: "a", 1: "b"})
+    model.fit(x, [0, 1])
+    with pytest.raises(TypeError, match="got a mapping"):
+        model.predict({0: x[0]})
+    with pytest.raises(TypeError, match="got a mapping"):
+        model.search_.fit({0: x[0]})
+
+
 def test_cross_validation_equals_that_of_scikit_learn():
     scores = cross_val_score(FederatedNeighborsClassifier(), *load_wine(return_X_y=True), cv=3)
 

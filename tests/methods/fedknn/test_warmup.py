@@ -41,6 +41,8 @@ for metric, objects in [
     for algorithm in ("baseline", "dann", "hufu"):
         search = FederatedNeighbors(metric, algorithm)
         search.fit(objects, parties=np.arange(len(objects)) % 2).kneighbors([objects[1]], 3)
+        if algorithm == "baseline":
+            search._nearest_batch(objects[:4], 3)
 assert any(before.values())
 print([name for name, signatures in list_signatures().items() if signatures != before[name]])
 """

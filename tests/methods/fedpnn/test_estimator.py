@@ -169,3 +169,21 @@ def test_parties_must_have_one_entry_per_row():
 def test_classes_too_rare_at_every_party_raise_with_advice():
     with pytest.raises(DataError, match="lower min_count"):
         FedPNNClassifier(min_count=200).fit(X, Y)
+
+
+def test_thousands_of_columns_are_refused_before_any_statistics(monkeypatch):
+    x = np.random.default_rng(0).normal(size=(60, 5000))
+    monkeypatch.setattr("fedneighbors.methods.fedpnn.protocol.ScalingRequest", None)
+
+    with pytest.raises(DataError, match=r"5000 coordinates.*n_features_to_select"):
+        FedPNNClassifier().fit(x, np.arange(60) % 2)
+
+
+def test_few_of_thousands_of_columns_can_be_selected():
+    x, y = np.random.default_rng(0).normal(size=(120, 5000)), np.arange(120) % 2
+    x[:, [7, 4000]] += 3 * y[:, None]
+
+    model = FedPNNClassifier(n_features_to_select=2).fit(x, y, parties=np.arange(120) // 2 % 2)
+
+    assert np.flatnonzero(model.support_).tolist() == [7, 4000]
+    assert model.score(x, y) > 0.95

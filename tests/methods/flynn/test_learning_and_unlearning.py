@@ -395,9 +395,9 @@ def test_weights_of_later_rows_repeat_them():
     [
         (np.full(30, 0.5), "whole numbers, got 0.5; rows are added as integer counts"),
         (np.full(30, -1), "whole numbers, got -1"),
-        (np.full(30, np.nan), "whole numbers, got nan"),
-        (np.full(30, np.inf), "whole numbers, got inf"),
-        (np.ones(29), r"shape \(30,\), got \(29,\)"),
+        (np.full(30, np.nan), "sample_weight contains NaN"),
+        (np.full(30, np.inf), "sample_weight contains infinity"),
+        (np.ones(29), r"\(29,\), expected \(30,\)"),
         (np.zeros(30), "got zero for all rows"),
     ],
     ids=["half", "negative", "nan", "infinite", "too few", "zero"],

@@ -25,7 +25,13 @@ from fedneighbors.federation._loop import Delivery, Reduce, Replies, run_rounds
 from fedneighbors.federation._messages import Message
 from fedneighbors.federation._roles import Party, Refused
 from fedneighbors.records import RunRecord, environment
-from fedneighbors.tabular._ownership import Holdings, column_names, public_seed, rows_by_party
+from fedneighbors.tabular._ownership import (
+    Holdings,
+    column_names,
+    public_seed,
+    repeat_rows,
+    rows_by_party,
+)
 from fedneighbors.tabular._schema import label_array
 
 
@@ -59,7 +65,13 @@ class _FederatedBoosting(BaseEstimator, ABC):  # type: ignore[misc]
         tags.input_tags.allow_nan = True
         return tags
 
-    def fit(self, X: Any, y: Any, parties: Sequence[Any] | npt.NDArray[Any] | None = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        parties: Sequence[Any] | npt.NDArray[Any] | None = None,
+        sample_weight: Any = None,
+    ) -> Self:
         """Train on one table, whose rows may belong to several parties.
 
         Parameters
@@ -71,6 +83,8 @@ class _FederatedBoosting(BaseEstimator, ABC):  # type: ignore[misc]
             Labels of a classifier, numbers of a regressor.
         parties : sequence of shape (n_rows,), optional
             Owner of each row. None means one party.
+        sample_weight : array-like of shape (n_rows,), optional
+            Whole numbers of 0 or more: a weight of 2 equals a second copy of the row.
 
         Raises
         ------
@@ -83,9 +97,10 @@ class _FederatedBoosting(BaseEstimator, ABC):  # type: ignore[misc]
         x, target = validate_data(
             self, X, y, dtype=np.float64, ensure_all_finite="allow-nan", y_numeric=numeric
         )
-        self._check_target(target)
+        owned = repeat_rows(rows_by_party(parties, len(target)), sample_weight, x)
+        self._check_target(np.concatenate([target[rows] for rows in owned.values()]))
         settings = self._make_settings()
-        holdings = Holdings(x, target, rows_by_party(parties, len(target)), column_names(self))
+        holdings = Holdings(x, target, owned, column_names(self))
         members = holdings.parties(BoostingParty, n_threads=1)
         started, clock = datetime.now(UTC), time.perf_counter()
         if len(members) == 1:
@@ -368,3 +383,15 @@ class FederatedBoostingRegressor(RegressorMixin, _FederatedBoosting):  # type: i
     def predict(self, X: Any) -> Floats:
         """Predict a number for each row."""
         return self._scores(X)[:, 0]
+
+
+def load_boosting(path: str | Path) -> FederatedBoostingClassifier | FederatedBoostingRegressor:
+    """Load a classifier or regressor, whichever the file has.
+
+    Raises
+    ------
+    ModelFileError
+        As the ``load`` of the classes.
+    """
+    is_classifier = bool(BoostingModel.load(path).classes)
+    return (FederatedBoostingClassifier if is_classifier else FederatedBoostingRegressor).load(path)

@@ -1,18 +1,25 @@
 """Classification and regression by the nearest objects of a federation."""
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassifierMixin, MultiOutputMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    check_array,
+    check_is_fitted,
+    validate_data,
+)
 
-from fedneighbors._typing import Floats
+from fedneighbors._typing import Floats, Integers
 from fedneighbors.federation._inprocess import Link
-from fedneighbors.methods.fedknn._queries import query_list
+from fedneighbors.methods.fedknn._neighbors_file import NeighborsFile
+from fedneighbors.methods.fedknn._queries import check_sequence, query_list
 from fedneighbors.methods.fedknn._settings import SearchParameters, check_n_neighbors
 from fedneighbors.methods.fedknn.estimator import FederatedNeighbors
 from fedneighbors.privacy._policy import Privacy
@@ -73,6 +80,7 @@ class _NeighborsEstimator(SearchParameters, BaseEstimator):  # type: ignore[misc
         *,
         parties: Sequence[Any] | npt.NDArray[Any] | None = None,
         ids: Sequence[Any] | None = None,
+        sample_weight: Any = None,
         ledger: Ledger | None = None,
     ) -> Self:
         """Assign objects and targets to their parties.
@@ -86,6 +94,9 @@ class _NeighborsEstimator(SearchParameters, BaseEstimator):  # type: ignore[misc
             Labels for a classifier, one per object; finite numbers for a regressor.
         parties, ids : sequence of shape (n_objects,), optional
             As for :meth:`FederatedNeighbors.fit`.
+        sample_weight : array-like of shape (n_objects,), optional
+            Weight of each object, 0 or more; a weight of 2 equals a second copy of the object. The
+            nearest objects up to a total weight of ``n_neighbors`` vote. Not under ``privacy``.
         ledger : Ledger, optional
             Budgets for private queries.
 
@@ -98,6 +109,7 @@ class _NeighborsEstimator(SearchParameters, BaseEstimator):  # type: ignore[misc
         check_n_neighbors(self.n_neighbors)
         if self.weights not in _WEIGHTS:
             raise ValueError(f"expected weights as one of {_WEIGHTS}, got {self.weights!r}")
+        check_sequence(X)
         if self._is_numeric:
             numbers = self._predicts_numbers
             objects, targets = validate_data(
@@ -106,12 +118,35 @@ class _NeighborsEstimator(SearchParameters, BaseEstimator):  # type: ignore[misc
         else:
             objects = self._check_objects(X, fitting=True)
             targets = self._check_targets(y, len(objects))
+        self._fit_weights(sample_weight, objects)
         self._store_targets(targets)
+        self._fit_search(objects, parties, ids, ledger)
+        return self
+
+    def _fit_search(self, objects: Any, parties: Any, ids: Any, ledger: Ledger | None) -> None:
         settings = {name: getattr(self, name) for name in FederatedNeighbors._get_param_names()}
         self.search_ = FederatedNeighbors(**settings).fit(
             objects, parties=parties, ids=ids, ledger=ledger
         )
-        return self
+
+    def _fit_weights(self, sample_weight: Any, objects: Any) -> None:
+        """Check and store the weights, and the number of objects that a query needs."""
+        self._weights, self._n_needed = None, int(self.n_neighbors)
+        if sample_weight is None:
+            return
+        if self.privacy is not None:
+            raise ValueError(
+                "sample_weight is not allowed under privacy: the number of objects that a query "
+                "requests would depend on the weights of single objects; omit one of them"
+            )
+        weights = _check_sample_weight(
+            sample_weight, objects, dtype=np.float64, ensure_non_negative=True
+        )
+        self._weights = weights
+        # rows of weight 0 may be nearer than all others
+        lightest = weights[weights > 0].min()
+        n_needed = np.ceil(self.n_neighbors / lightest) + np.count_nonzero(weights == 0)
+        self._n_needed = int(min(n_needed, len(weights)))
 
     @abstractmethod
     def _store_targets(self, targets: npt.NDArray[Any]) -> None:
@@ -123,6 +158,7 @@ class _NeighborsEstimator(SearchParameters, BaseEstimator):  # type: ignore[misc
         return isinstance(self.metric, str) and self.metric in _NUMERIC
 
     def _check_objects(self, X: Any, *, fitting: bool) -> Any:
+        check_sequence(X)
         if self._is_numeric:
             return validate_data(self, X, dtype=np.float64, reset=fitting)
         # A list also for a pandas Series: indexing that would use its index, not positions.
@@ -141,22 +177,71 @@ class _NeighborsEstimator(SearchParameters, BaseEstimator):  # type: ignore[misc
             raise ValueError(f"expected y for each of {n_objects} objects, got {len(targets)}")
         return np.asarray(targets)
 
-    def _find_neighbors(self, X: Any) -> list[tuple[npt.NDArray[np.int64], Floats]]:
-        """Return positions and weights of each query's neighbors, nearest first."""
+    def _find_neighbors(self, X: Any) -> Iterator[tuple[Any, Integers, Floats]]:
+        """Yield queries, and positions and weights of their neighbors, nearest first.
+
+        All queries of a group have the same number of neighbors.
+        """
         check_is_fitted(self, "search_")
         queries = self._check_objects(X, fitting=False)
-        distances, positions = self.search_.kneighbors(queries, self.n_neighbors)
-        if not all(map(len, positions)):
-            raise ValueError("expected neighbors, got none: no party that replied has an object")
-        return list(zip(positions, map(self._weigh, distances), strict=True))
+        batch = self.search_._nearest_batch(queries, self._n_needed) if self._is_numeric else None
+        if batch is not None:
+            yield slice(None), batch[1], self._weigh(*batch)
+            return
+        distances, positions = self.search_.kneighbors(queries, self._n_needed)
+        lengths = np.array(list(map(len, positions)))
+        for length in np.unique(lengths):
+            group = np.flatnonzero(lengths == length)
+            found = np.stack([positions[query] for query in group])
+            yield group, found, self._weigh(np.stack([distances[query] for query in group]), found)
 
-    def _weigh(self, distances: Floats) -> Floats:
+    def _weigh(self, distances: Floats, positions: Integers) -> Floats:
+        """Return the weights of each query's neighbors, shape (n_queries, n_neighbors)."""
+        copies = self._count_copies(positions)
+        if not copies.any(axis=1).all():
+            raise ValueError("expected neighbors, got none: no party that replied has an object")
         if self.weights == "uniform":
-            return np.ones(len(distances))
+            return copies
         with np.errstate(divide="ignore", over="ignore"):
             weights = 1.0 / distances
-        infinite = np.isinf(weights)
-        return infinite.astype(np.float64) if infinite.any() else weights
+        infinite = np.isinf(weights) & (copies > 0)
+        at_zero = infinite.any(axis=1, keepdims=True)
+        return np.where(at_zero, infinite, np.where(copies > 0, weights, 0.0)) * copies
+
+    def _count_copies(self, positions: Integers) -> Floats:
+        """Return the part of each object's weight that is within ``n_neighbors``."""
+        if self._weights is None:
+            return np.ones(positions.shape)
+        weights = self._weights[positions]
+        before = np.cumsum(weights, axis=1) - weights
+        return np.asarray(np.clip(self.n_neighbors - before, 0.0, weights))
+
+    def save(self, path: str | Path) -> None:
+        """Write the model, with all objects and targets of all parties, to one file.
+
+        Raises
+        ------
+        ValueError
+            If the metric is an object or function, or there is a privacy budget: its ledger must
+            not be copied.
+        TypeError
+            If an object or a name has a type that files cannot hold.
+        """
+        check_is_fitted(self, "search_")
+        NeighborsFile.of(self).save(path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read a model written by :meth:`save`; it predicts the same.
+
+        ``workers``, ``link`` and ``deadline_s`` are not stored.
+
+        Raises
+        ------
+        ModelFileError
+            If the file is missing, truncated or altered, or of another type or version.
+        """
+        return NeighborsFile.load(path).restore(cls, source=str(path))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -224,10 +309,13 @@ class FederatedNeighborsClassifier(ClassifierMixin, _NeighborsEstimator):  # typ
         float64 array of shape (n_queries, n_classes)
             In the order of ``classes_``; rows sum to 1.
         """
-        neighbors = self._find_neighbors(X)
-        totals = np.zeros((len(neighbors), len(self.classes_)))
-        for row, (positions, weights) in enumerate(neighbors):
-            np.add.at(totals[row], self._codes[positions], weights)
+        groups = list(self._find_neighbors(X))
+        totals = np.zeros((sum(len(found) for _, found, _ in groups), len(self.classes_)))
+        for queries, positions, weights in groups:
+            rows = np.arange(len(positions))[:, None] * len(self.classes_)
+            cells = (rows + self._codes[positions]).ravel()
+            counts = np.bincount(cells, weights.ravel(), len(positions) * len(self.classes_))
+            totals[queries] = counts.reshape(len(positions), -1)
         return np.asarray(totals / totals.sum(axis=1, keepdims=True))
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
@@ -296,13 +384,34 @@ class FederatedNeighborsRegressor(MultiOutputMixin, RegressorMixin, _NeighborsEs
         -------
         float64 array of shape (n_queries,) or (n_queries, n_outputs)
         """
-        neighbors = self._find_neighbors(X)
-        means = [self._mean(self._targets[rows], weights) for rows, weights in neighbors]
-        return np.array(means, np.float64).reshape(len(neighbors), *self._targets.shape[1:])
+        groups = list(self._find_neighbors(X))
+        n_queries = sum(len(found) for _, found, _ in groups)
+        means = np.empty((n_queries, *self._targets.shape[1:]))
+        for queries, positions, weights in groups:
+            means[queries] = self._mean(self._targets[positions], weights)
+        return means
 
     def _mean(self, targets: npt.NDArray[Any], weights: Floats) -> Any:
-        if self.weights == "uniform":
-            return np.mean(targets, axis=0)
-        if targets.ndim == 1:
-            return np.sum(targets * weights) / weights.sum()
-        return np.sum(targets * weights[:, None], axis=0) / weights.sum()
+        """Return weighted means of each query's targets."""
+        if self.weights == "uniform" and self._weights is None:
+            return np.mean(targets, axis=1)
+        totals = weights.sum(axis=1)
+        if targets.ndim == 2:
+            return np.sum(targets * weights, axis=1) / totals
+        return np.sum(targets * weights[:, :, None], axis=1) / totals[:, None]
+
+
+def load_neighbors(path: str | Path) -> FederatedNeighborsClassifier | FederatedNeighborsRegressor:
+    """Read a classifier or regressor, whichever the file has.
+
+    Raises
+    ------
+    ModelFileError
+        As the ``load`` of the classes.
+    """
+    file = NeighborsFile.load(path)
+    is_regressor = file.method == FederatedNeighborsRegressor.__name__
+    kind = FederatedNeighborsRegressor if is_regressor else FederatedNeighborsClassifier
+    model: FederatedNeighborsClassifier | FederatedNeighborsRegressor
+    model = file.restore(kind, source=str(path))
+    return model

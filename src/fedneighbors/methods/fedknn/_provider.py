@@ -20,6 +20,7 @@ from fedneighbors.errors import WireError
 from fedneighbors.federation._messages import Message
 from fedneighbors.federation._reply_grid import delay_to_grid
 from fedneighbors.federation._roles import Refused
+from fedneighbors.methods.fedknn._batch import NearestBatchReply, NearestBatchRequest
 from fedneighbors.methods.fedknn.algorithm import rank_objects, tie_keys
 from fedneighbors.methods.fedknn.metrics._sessions import Metric, Session, SessionBatch
 from fedneighbors.methods.fedknn.planner._costs import EchoReply, EchoRequest, SampleRequest, sample
@@ -47,6 +48,8 @@ MAX_OPEN_QUERIES = 1000
 
 MAX_OPEN_BYTES = 256 << 20
 """Maximum number of bytes of all open queries."""
+
+INVALID_QUERY = "the query is not an object of this metric"
 
 
 class Provider:
@@ -78,6 +81,7 @@ class Provider:
     accepts: tuple[type[Any], ...] = (
         BoundRequest,
         NearestRequest,
+        NearestBatchRequest,
         RangeCountRequest,
         PaddedBoundRequest,
         PaddedNearestRequest,
@@ -119,6 +123,8 @@ class Provider:
                 return BoundReply(np.ascontiguousarray(lowest))
             case NearestRequest():
                 return self._answer_nearest(request, request.count, request.cutoff, request.tie)
+            case NearestBatchRequest():
+                return self._answer_batch(request)
             case PaddedBoundRequest():
                 self._check_names_fit()
                 with delay_to_grid(request.grid_s):
@@ -161,6 +167,16 @@ class Provider:
             session, max(count, 0), cutoff=cutoff, tie=tie, ties=self._ties, ids=self.ids
         )
 
+    def _answer_batch(self, request: NearestBatchRequest) -> NearestBatchReply:
+        search: Any = getattr(self._index, "nearest", None)
+        if search is None:
+            raise Refused("this metric answers one query at a time")
+        try:
+            distances, positions = search(request.points, request.k)
+        except (TypeError, ValueError) as error:
+            raise Refused(INVALID_QUERY) from error
+        return NearestBatchReply(distances, self._ties[positions], positions)
+
     def _get_session(self, request: Any) -> Session:
         """Return the session of a query; open one for a new name."""
         entry = self._open.get(request.name)
@@ -180,7 +196,7 @@ class Provider:
         try:
             return self._index.open(self._decode(query))
         except (TypeError, ValueError, ArithmeticError, LookupError, WireError) as error:
-            raise Refused("the query is not an object of this metric") from error
+            raise Refused(INVALID_QUERY) from error
 
 
 def take_nearest(

@@ -60,6 +60,12 @@ class GraphQuery:
 _KINDS = (VectorQuery, TextQuery, SetQuery, GraphQuery)
 
 
+def check_sequence(objects: Any) -> None:
+    """Raise TypeError for a mapping, whose keys would become the objects."""
+    if isinstance(objects, Mapping):
+        raise TypeError("expected a table or a list of objects, got a mapping; pass its values")
+
+
 def query_list(queries: Any) -> list[Any]:
     """Return the user's queries as a list.
 
@@ -70,6 +76,7 @@ def query_list(queries: Any) -> list[Any]:
     >>> query_list("a word")
     ['a word']
     """
+    check_sequence(queries)
     is_single = isinstance(queries, str | set | frozenset | Graph)
     return [queries] if is_single else list(queries)
 
@@ -304,6 +311,7 @@ _PHASES = {
     "BoundRequest": "bounds",
     "PaddedBoundRequest": "bounds",
     "RangeCountRequest": "counts",
+    "NearestBatchRequest": "objects",
     "NearestRequest": "objects",
     "PaddedNearestRequest": "objects",
 }

@@ -12,14 +12,17 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
+from fedneighbors._typing import Floats, Integers
 from fedneighbors.federation._inprocess import ConnectedParties, connected
 from fedneighbors.federation._loop import Coordinator
+from fedneighbors.methods.fedknn._batch import MAX_NEIGHBORS, Batch, nearest_batch, record_batch
 from fedneighbors.methods.fedknn._provider import Provider
 from fedneighbors.methods.fedknn._queries import (
     EncodedQuery,
     OpenQueries,
     QueryRecord,
     check_ids,
+    check_sequence,
     decode_query,
     encode_queries,
     objects_digest,
@@ -31,10 +34,12 @@ from fedneighbors.methods.fedknn._settings import (
     SearchSettings,
     check_n_neighbors,
 )
+from fedneighbors.methods.fedknn.algorithm import MAX_K
 from fedneighbors.methods.fedknn.metrics import metric_of
 from fedneighbors.methods.fedknn.planner._plan import Chooser, Plan
 from fedneighbors.methods.fedknn.protocol import Answer
 from fedneighbors.privacy.ledger._ledger import Ledger
+from fedneighbors.tabular._ownership import rows_by_party
 
 
 class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
@@ -141,12 +146,14 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
             If a setting is unknown or conflicts with another, an object does not suit the metric,
             or there is not one owner and one name for each object.
         """
+        check_sequence(X)
         metric = metric_of(self.metric)
         settings = self._settings(float(getattr(metric, "step", 0.0)))
         rows_of, self.ids_ = group_by_party(len(X), parties=parties, ids=ids)
         settings.check_names(self.ids_)
         self._metric, self._objects = metric, X
         self._positions = {str(name): position for position, name in enumerate(self.ids_)}
+        self._rows_of = rows_of
         self._ids_of = {
             name: frozenset(str(self.ids_[row]) for row in rows) for name, rows in rows_of.items()
         }
@@ -285,13 +292,45 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         with self._connect() as federation:
             return self._chooser.explain(federation, queries[0][1], k)
 
-    def _provider(self, name: str, rows: list[int], ledger: Ledger | None) -> Provider:
+    def _nearest_batch(self, points: Floats, k: int) -> tuple[Floats, Integers] | None:
+        """Return distances and positions of all queries, found in one exchange.
+
+        None if the settings require a search of one query at a time.
+        """
+        if (
+            not getattr(self._metric, "answers_batches", False)
+            or self.privacy is not None
+            or self.algorithm not in ("auto", "baseline")
+            or self.check_distances
+        ):
+            return None
+        self._settings(self._step)
+        records, batches = list[QueryRecord](), list[Batch]()
+        step = max(1, MAX_NEIGHBORS // min(k, max(1, self.n_objects_)))
+        k = min(k, MAX_K)
+        with self._connect() as federation:
+            for first in range(0, len(points), step):
+                block, start = points[first : first + step], time.perf_counter()
+                coordinator = nearest_batch(
+                    block, k, rows_of=self._rows_of, allow_partial=self.allow_partial
+                )
+                outcome = federation.run(coordinator)
+                batches.append(outcome.result)
+                seconds = time.perf_counter() - start
+                records += record_batch(outcome, len(block), seconds=seconds)
+        self.query_records_ = records
+        return (
+            np.concatenate([batch.distances for batch in batches]),
+            np.concatenate([batch.positions for batch in batches]),
+        )
+
+    def _provider(self, name: str, rows: Integers, ledger: Ledger | None) -> Provider:
         """Return the provider of a party's objects.
 
         Their epoch is that stored in the ledger, if one is given.
         """
         X, key, epoch = self._objects, str(self.random_state), None
-        objects = X[np.array(rows, int)] if isinstance(X, np.ndarray) else [X[row] for row in rows]
+        objects = X[rows] if isinstance(X, np.ndarray) else [X[row] for row in rows]
         ids = [str(self.ids_[row]) for row in rows]
         if ledger is not None and isinstance(self.metric, str):
             content = objects_digest(objects, ids, f"{self.metric} {key}")
@@ -370,7 +409,7 @@ def group_by_party(
     *,
     parties: Sequence[Any] | npt.NDArray[Any] | None,
     ids: Sequence[Any] | None,
-) -> tuple[dict[str, list[int]], list[Any]]:
+) -> tuple[dict[str, Integers], list[Any]]:
     """Group the objects by party, and name them.
 
     Parameters
@@ -384,7 +423,7 @@ def group_by_party(
 
     Returns
     -------
-    rows_of : dict of str to list of int
+    rows_of : dict of str to int64 array
         Positions of each party's objects, ascending; one party without objects if there are none.
     names : list
         Name of each object.
@@ -396,16 +435,16 @@ def group_by_party(
 
     Examples
     --------
-    >>> group_by_party(3, parties=["b", "a", "b"], ids=None)
-    ({'a': [1], 'b': [0, 2]}, [0, 1, 2])
+    >>> rows_of, names = group_by_party(3, parties=["b", "a", "b"], ids=None)
+    >>> rows_of["b"].tolist(), names
+    ([0, 2], [0, 1, 2])
     """
-    owners = ["all"] * n_objects if parties is None else [str(name) for name in parties]
-    if len(owners) != n_objects:
+    owners = list(parties) if isinstance(parties, str) else parties
+    if owners is not None and len(owners) != n_objects:
         raise ValueError(f"expected one party for each of {n_objects} objects, got {len(owners)}")
+    rows_of = rows_by_party(owners, n_objects)
     names = list(range(n_objects)) if ids is None else list(ids)
     if len(names) != n_objects or len(set(map(str, names))) < n_objects:
         raise ValueError(f"expected ids with a unique name for each of {n_objects} objects")
-    rows_of: dict[str, list[int]] = {name: [] for name in sorted(set(owners))}
-    for row, name in enumerate(owners):
-        rows_of[name].append(row)
-    return rows_of or {"all": []}, names
+    everything = np.arange(n_objects)
+    return {name: everything[rows] for name, rows in rows_of.items()} or {"all": everything}, names

@@ -225,6 +225,8 @@ def coordinate(settings: FedPNNSettings) -> Coordinator[FedPNNModel]:
     if settings.n_features_to_select is not None:
         selection = yield from _select(settings.n_features_to_select, settings, schema)
     plan = _Plan(settings, schema, selection)
+    if settings.frame == "global" and settings.metric == "supervised":
+        _check_coordinates(plan.n_features)  # before parties sort thousands of columns
     scaling, linear_map = None, np.zeros((0, 0))
     signed: Mapping[str, ScalingReply] = {}
     if settings.frame == "global":
@@ -296,6 +298,16 @@ def _no_rows_error() -> DataError:
     )
 
 
+def _check_coordinates(n: int) -> None:
+    """Raise DataError for too many coordinates for a supervised metric."""
+    if n > MAX_COORDINATES:
+        raise DataError(
+            f"a supervised metric of {n} coordinates would take {8e-6 * n * n:.0f} MB from "
+            f"each party; the limit is {MAX_COORDINATES} coordinates. Keep fewer columns with "
+            "n_features_to_select, or use metric=None"
+        )
+
+
 @dataclass(frozen=True)
 class _Plan:
     """Creates the requests to the parties and aggregates their replies."""
@@ -309,14 +321,18 @@ class _Plan:
         """Return the positions of the selected columns; None for all."""
         return None if self.selection is None else self.selection.columns
 
+    @property
+    def n_features(self) -> int:
+        """Return the number of columns in use."""
+        return self.schema.n_features if self.columns is None else len(self.columns)
+
     def constants_request(self) -> ScalingRequest:
         return ScalingRequest(self.settings.n_knots, self.settings.min_count, self.columns)
 
     def build_scaling(self, by_party: Mapping[str, Any]) -> TableScaling:
         """Build the scaling from the constants of all parties."""
-        n_features = self.schema.n_features if self.columns is None else len(self.columns)
         for name, part in by_party.items():
-            if len(part.knots) != n_features:
+            if len(part.knots) != self.n_features:
                 raise ProtocolError(f"party {name!r}: constants of the wrong number of columns")
         parts = list(by_party.values())
         return make_scaling(self.settings.scaling_kind, parts, min_count=self.settings.min_count)
@@ -324,13 +340,7 @@ class _Plan:
     def moments_request(
         self, scaling: TableScaling, signed: Mapping[str, ScalingReply]
     ) -> PointMomentsRequest:
-        n = scaling.n_coordinates
-        if n > MAX_COORDINATES:
-            raise DataError(
-                f"a supervised metric of {n} coordinates would take {8e-6 * n * n:.0f} MB from "
-                f"each party; the limit is {MAX_COORDINATES} coordinates. Keep fewer columns with "
-                "n_features_to_select, or use metric=None"
-            )
+        _check_coordinates(scaling.n_coordinates)  # with indicators of missing cells
         min_count = self.settings.min_count
         return PointMomentsRequest(scaling, self.schema.classes, min_count, self.columns, signed)
 

@@ -415,9 +415,7 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             X, y = apply_schema(X, y, self.privacy)
             x = self._validate_features(X, reset=True, ensure_all_finite=False)
             like = np.array(self.privacy.classes)
-        owned = rows_by_party(parties, len(y))
-        if sample_weight is not None:
-            owned = repeat_rows(owned, sample_weight, len(y))
+        owned = repeat_rows(rows_by_party(parties, len(y)), sample_weight, x)
         holdings = Holdings(x, y, owned, column_names(self))
         model, self.run_record_ = fit(
             holdings, self._make_settings(reserved), self.privacy, n_threads=self._n_threads()
@@ -454,7 +452,7 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         indices = np.array([index[label] for label in distinct.tolist()], np.int64)[inverse]
         if sample_weight is None:
             return x, indices
-        (rows,) = repeat_rows({"all": slice(None)}, sample_weight, len(indices)).values()
+        (rows,) = repeat_rows({"all": slice(None)}, sample_weight, x).values()
         return x[rows], indices[rows]
 
     def _make_settings(self, reserved: tuple[Any, ...]) -> FlyNNSettings:

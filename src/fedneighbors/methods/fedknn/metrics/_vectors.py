@@ -17,6 +17,7 @@ from scipy.spatial import cKDTree
 
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.kernels.vectors._distances import absolute_sums, square_sums
+from fedneighbors.kernels.vectors._nearest import HALF, PLAIN, ROOT, RowSearch
 from fedneighbors.methods.fedknn.metrics._points import (
     MAX_MAGNITUDE,
     BoundedSession,
@@ -127,7 +128,8 @@ def _main_directions(centered: Floats, n_directions: int) -> Floats:
     return np.asarray(directions)
 
 
-VECTOR_METRICS = ("euclidean", "manhattan", "cosine")
+_KINDS = {"euclidean": ROOT, "manhattan": PLAIN, "cosine": HALF}
+VECTOR_METRICS = tuple(_KINDS)
 
 # Outside these ranges a scan is used.
 _MAX_TREE_COLUMNS = 12
@@ -156,6 +158,9 @@ class VectorMetric:
     >>> VectorMetric("manhattan").distance([0, 3], [4, 0])
     7.0
     """
+
+    answers_batches = True
+    """An index finds the nearest objects of many queries at once."""
 
     def __init__(self, name: str) -> None:
         if name not in VECTOR_METRICS:
@@ -187,9 +192,12 @@ class VectorMetric:
         rows = self.scale_rows(objects)
         return _VectorIndex(self, rows, check_ranks(ranks, len(rows)))
 
-    def scale_rows(self, objects: Sequence[Any]) -> Floats:
-        """Return objects as rows of the space in which distances are computed."""
-        return self._normalize(as_rows(objects, self._find_invalid))
+    def scale_rows(self, objects: Sequence[Any], *, n_columns: int | None = None) -> Floats:
+        """Return objects as rows of the space in which distances are computed.
+
+        ``n_columns`` is their required length, by default that of the first one.
+        """
+        return self._normalize(as_rows(objects, self._find_invalid, n_columns=n_columns))
 
     def scale_query(self, query: Any, rows: Floats) -> Floats:
         """Return a query as a point in the space of scaled rows."""
@@ -233,6 +241,7 @@ class _VectorIndex:
         self._rows = rows
         self._ranks = ranks
         self._scale = metric.make_scale(rows.shape[1])
+        self._search: RowSearch | None = None
         self._tree: cKDTree | None = None
         self._features: DirectionFeatures | ColumnSumFeatures | None = None
         n_rows, n_columns = rows.shape
@@ -266,6 +275,24 @@ class _VectorIndex:
                 self._ranks, measure, lambda: self._scale.lower(features.bounds(point))
             )
         return ScanSession(self._ranks, measure)
+
+    def nearest(self, queries: Floats, k: int) -> tuple[Floats, Integers]:
+        """Return distances and positions of the k nearest objects of each query.
+
+        They are those of :meth:`open`; shape (n_queries, k), or fewer columns if there are fewer
+        objects.
+        """
+        points, n_columns = queries, self._rows.shape[1]
+        peak = max(points.max(initial=0.0), -points.min(initial=0.0))  # NaN if any is NaN
+        if (
+            self._metric.name == "cosine"
+            or points.shape[1] != n_columns
+            or not peak < MAX_MAGNITUDE
+        ):
+            points = self._metric.scale_rows(points, n_columns=n_columns)  # errors name a row
+        if self._search is None:
+            self._search = RowSearch.of(self._rows, self._ranks, kind=_KINDS[self._metric.name])
+        return self._search.nearest(points, k)
 
 
 RowCheck = Callable[[Floats], tuple[npt.NDArray[np.bool_], str]]

@@ -1,0 +1,170 @@
+"""Many queries of vectors in one exchange, as the baseline algorithm answers each of them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from fedneighbors._limits import MAX_CELLS
+from fedneighbors._typing import Floats, Integers
+from fedneighbors.errors import ProtocolError
+from fedneighbors.federation._loop import Coordinator, Outcome
+from fedneighbors.federation._messages import message
+from fedneighbors.kernels.vectors._nearest import merge_nearest
+from fedneighbors.methods.fedknn._queries import QueryRecord
+from fedneighbors.methods.fedknn.algorithm import MAX_K, Merged
+from fedneighbors.methods.fedknn.protocol import ActiveProviders, Answer
+
+MAX_NEIGHBORS = 1 << 22
+"""Maximum number of neighbours in one reply (96 MiB)."""
+
+
+@message
+class NearestBatchReply:
+    """The nearest objects of each query, one row a query, in ascending order.
+
+    ``positions`` are those of the objects at their provider.
+    """
+
+    distances: npt.NDArray[np.float64]
+    ties: npt.NDArray[np.int64]
+    positions: npt.NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        shape = self.distances.shape
+        if len(shape) != 2 or self.ties.shape != shape or self.positions.shape != shape:
+            raise ValueError("distances, ties and positions are not tables of one shape")
+        if not (np.isfinite(self.distances) & (self.distances >= 0)).all():
+            raise ValueError("distances are not finite numbers of 0 or more")
+        increases = np.diff(self.distances, axis=1)
+        # tie keys are compared directly, because their differences may overflow
+        tied = (increases == 0) & (self.ties[:, 1:] <= self.ties[:, :-1])
+        if (increases < 0).any() or tied.any():
+            raise ValueError("objects are not in ascending order")
+        if (np.diff(np.sort(self.positions, axis=1), axis=1) == 0).any():
+            raise ValueError("an object is returned twice")
+
+
+@message
+class NearestBatchRequest:
+    """Request for the ``k`` nearest objects of each of several vectors, one a row."""
+
+    reply: ClassVar[type] = NearestBatchReply
+    points: npt.NDArray[np.float64]
+    k: int
+
+    def __post_init__(self) -> None:
+        if self.points.ndim != 2 or not 1 <= self.k <= MAX_K:
+            raise ValueError(
+                f"expected points as a table and k from 1 to {MAX_K}, got {self.points.shape} and "
+                f"{self.k}"
+            )
+        if len(self.points) * self.k > MAX_CELLS:
+            raise ValueError(f"expected at most {MAX_CELLS} neighbours in all")
+
+    def check(self, party: str, reply: NearestBatchReply) -> None:  # noqa: ARG002 - runtimes pass it
+        """Raise for a wrong number of queries or objects."""
+        n_queries, n_found = reply.distances.shape
+        if n_queries != len(self.points) or n_found > self.k:
+            raise ValueError(
+                f"expected {len(self.points)} queries of up to {self.k} objects, got {n_queries} "
+                f"of {n_found}"
+            )
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The nearest objects of several queries.
+
+    Parameters
+    ----------
+    distances : float64 array of shape (n_queries, n)
+        Ascending.
+    positions : int64 array of shape (n_queries, n)
+        Positions of the objects in the federation.
+    answer : Answer
+        Statistics of one of the queries, without objects.
+    """
+
+    distances: Floats
+    positions: Integers
+    answer: Answer
+
+
+def nearest_batch(
+    points: Floats, k: int, *, rows_of: Mapping[str, Integers], allow_partial: bool = False
+) -> Coordinator[Batch]:
+    """Request every provider's nearest objects of all queries and merge them.
+
+    Parameters
+    ----------
+    points : float64 array of shape (n_queries, n_columns)
+        Queries.
+    k : int
+        Number of neighbours, 1 or more.
+    rows_of : mapping of str to int64 array
+        Position in the federation of each provider's objects.
+    allow_partial : bool
+        As for :func:`~fedneighbors.methods.fedknn.protocol.baseline`.
+    """
+    active = ActiveProviders(allow_partial=allow_partial)
+    replies = yield active.ask(NearestBatchRequest(points, k))
+    each = active.read(replies, "the nearest objects")
+    names = sorted(each)
+    positions = [_locate(name, each[name], rows_of[name], k) for name in names]
+    parts = [(each[name].distances, each[name].ties) for name in names]
+    distances, columns = merge_nearest(parts, k)
+    answer = Answer(
+        merged=Merged(np.empty(0), (), (), {}),
+        exact=not active.missing,
+        n_returned={name: each[name].distances.shape[1] for name in names},
+        verified={name: len(rows_of[name]) for name in names},
+        algorithm="baseline",
+        answered=tuple(names),
+        missing=dict(active.missing),
+    )
+    found = np.take_along_axis(np.concatenate(positions, axis=1), columns, axis=1)
+    return Batch(distances, found, answer)
+
+
+def _locate(name: str, reply: NearestBatchReply, rows: Integers, k: int) -> Integers:
+    """Return the positions of a provider's objects in the federation."""
+    found = reply.positions
+    if found.shape[1] != min(k, len(rows)):
+        raise ProtocolError(
+            f"party {name!r}: expected {min(k, len(rows))} objects of a query, got {found.shape[1]}"
+        )
+    if found.size and not 0 <= found.min() <= found.max() < len(rows):
+        raise ProtocolError(f"party {name!r}: it returned an object that it does not have")
+    return np.asarray(rows[found])
+
+
+def record_batch(outcome: Outcome[Batch], n_queries: int, *, seconds: float) -> list[QueryRecord]:
+    """Return a record for each query, with an equal part of the cost.
+
+    Parameters
+    ----------
+    outcome : Outcome
+        Outcome of :func:`nearest_batch`.
+    n_queries : int
+        Number of queries.
+    seconds : float
+        Total wall time.
+    """
+    whole = Outcome(outcome.result.answer, outcome.rounds)
+    record = QueryRecord.of(whole, seconds=seconds, why="queries of vectors share one exchange")
+
+    def divide(values: Mapping[str, float]) -> dict[str, Any]:
+        return {name: value / n_queries for name, value in values.items()}
+
+    part = replace(
+        record,
+        upload_bytes=record.upload_bytes // n_queries,
+        download_bytes=record.download_bytes // n_queries,
+        seconds=seconds / n_queries,
+        phase_seconds=divide(record.phase_seconds),
+        busy_seconds=divide(record.busy_seconds),
+    )
+    return [part] * n_queries

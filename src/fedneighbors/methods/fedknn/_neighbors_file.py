@@ -1,0 +1,130 @@
+"""Files of nearest-neighbour classifiers and regressors: settings, objects and targets."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from fedneighbors.errors import ModelFileError
+from fedneighbors.methods.fedknn._queries import decode_query, encode_query
+from fedneighbors.tabular._model_file import ModelFile, convert_file_errors
+from fedneighbors.tabular._ownership import column_names
+from fedneighbors.tabular._schema import Label
+
+NOT_STORED = {"privacy", "workers", "link", "deadline_s"}
+"""Parameters that files omit: a budget cannot be copied, the others are those of a machine."""
+
+
+@dataclass(frozen=True, eq=False)
+class NeighborsFile(ModelFile):
+    """A classifier or regressor with the objects of all parties.
+
+    Vectors of a numeric metric are in ``rows``, other objects in ``objects``, as frames of queries.
+    ``targets`` are positions among ``classes``, or numbers if there are no classes. ``ids`` is None
+    for positions, ``weights`` for equal weights.
+    """
+
+    magic: ClassVar[bytes] = b"FNNEIGH1"
+
+    method: str
+    parameters: Mapping[str, str | int | float | bool]
+    feature_names: tuple[str, ...] | None
+    rows: npt.NDArray[np.float64] | None
+    objects: tuple[bytes, ...]
+    parties: tuple[str, ...]
+    owners: npt.NDArray[np.int64]
+    ids: tuple[str | int, ...] | None
+    classes: tuple[Label, ...]
+    targets: npt.NDArray[Any]
+    weights: npt.NDArray[np.float64] | None
+
+    def __post_init__(self) -> None:
+        n = len(self.objects) if self.rows is None else len(self.rows)
+        if self.targets.shape[:1] != (n,) or self.owners.shape != (n,):
+            raise ValueError("objects, targets and owners differ in number")
+        for codes, names in ((self.owners, self.parties), (self.targets, self.classes)):
+            if names and not (
+                codes.dtype.kind in "iu" and 0 <= codes.min() <= codes.max() < len(names)
+            ):
+                raise ValueError("an owner or a class is not among the names")
+        if not np.isfinite(self.targets).all():
+            raise ValueError("a target is not finite")
+        names, rows = self.feature_names, self.rows
+        if names is not None and (rows is None or len(names) != rows.shape[-1]):
+            raise ValueError("the numbers of column names and columns differ")
+
+    @classmethod
+    def of(cls, fitted: Any) -> Self:
+        """Return the file of a fitted classifier or regressor."""
+        search = fitted.search_
+        if fitted.privacy is not None:
+            raise ValueError(
+                "a model under privacy cannot be saved, since copies would spend its budget twice; "
+                "fit again with a ledger file, or save the model without privacy"
+            )
+        if not isinstance(fitted.metric, str):
+            raise ValueError(f"expected a metric by name in a saved model, got {fitted.metric!r}")
+        parameters = {
+            name: _scalar(value)
+            for name, value in fitted.get_params(deep=False).items()
+            if name not in NOT_STORED
+        }
+        owners = np.empty(search.n_objects_, np.int64)
+        for code, rows in enumerate(search._rows_of.values()):
+            owners[rows] = code
+        is_table, ids = fitted._is_numeric, search.ids_
+        is_classifier = hasattr(fitted, "classes_")
+        return cls(
+            method=type(fitted).__name__,
+            parameters=parameters,
+            feature_names=column_names(fitted),
+            rows=search._objects if is_table else None,
+            objects=() if is_table else tuple(map(encode_query, search._objects)),
+            parties=tuple(search._rows_of),
+            owners=owners,
+            ids=None if ids == list(range(len(ids))) else tuple(map(_scalar, ids)),
+            classes=tuple(fitted.classes_.tolist()) if is_classifier else (),
+            targets=np.asarray(fitted._codes, np.int64) if is_classifier else fitted._targets,
+            weights=fitted._weights,
+        )
+
+    def restore(self, cls: Any, *, source: str) -> Any:
+        """Return the fitted estimator of the file.
+
+        Parameters
+        ----------
+        cls : class
+            Class of the estimator.
+        source : str
+            The file, for errors.
+
+        Raises
+        ------
+        ModelFileError
+            If the file belongs to another class, or a value does not fit.
+        """
+        if self.method != cls.__name__:
+            raise ModelFileError(
+                f"{source} has a model of {self.method!r:.40}, not of {cls.__name__}; load it with "
+                "that class"
+            )
+        with convert_file_errors(source):
+            model, names = cls(**self.parameters), self.feature_names
+            objects: Any = [decode_query(frame) for frame in self.objects]
+            if self.rows is not None:
+                objects, model.n_features_in_ = self.rows, self.rows.shape[1]
+            if names is not None:
+                model.feature_names_in_ = np.array(names, dtype=object)
+            model._fit_weights(self.weights, self.targets)
+            model._store_targets(
+                np.array(self.classes)[self.targets] if self.classes else self.targets
+            )
+            parties = [self.parties[code] for code in self.owners.tolist()]
+            model._fit_search(objects, parties, self.ids, None)
+            return model
+
+
+def _scalar(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
