@@ -1,7 +1,7 @@
 """Methods that are compared, each as a function from training rows to predictions."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -13,11 +13,14 @@ from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
 from fedneighbors._typing import Floats
 from fedneighbors.comparison._scores import primary_score
 from fedneighbors.comparison._table import PartyRows, Task, split
+
+EPSILON = 1
+"""Privacy budget of the private variants."""
 
 MIN_TUNING_ROWS = 20
 """With fewer rows, the first candidate of a grid is used: a held-out quarter decides nothing."""
@@ -88,8 +91,9 @@ class ComparedMethod:
     ----------
     name : str
         Name in tables.
-    kind : {"federated", "alone", "pooled"}
-        Whether parties cooperate, train alone, or would have to pool their rows.
+    kind : {"federated", "private", "alone", "pooled"}
+        Whether parties cooperate, cooperate under a privacy budget, train alone, or would have to
+        pool their rows.
     fits : mapping of {"classification", "regression"} to callable
         Trains and predicts.
     leaves : str
@@ -101,7 +105,7 @@ class ComparedMethod:
     """
 
     name: str
-    kind: Literal["federated", "alone", "pooled"]
+    kind: Literal["federated", "private", "alone", "pooled"]
     fits: Mapping[str, Fit]
     leaves: str
     budget: str = ""
@@ -208,17 +212,18 @@ def _fit_averaged(make: Make, trial: Trial) -> Predictions:
 # -- methods of this package ------------------------------------------------------------------
 
 
+def _transform(trial: Trial, transformer: Any) -> Trial:
+    """Return the trial with columns transformed by constants of the training rows."""
+    transformer.fit(trial.train.x)
+    train, test = (
+        replace(rows, x=transformer.transform(rows.x)) for rows in (trial.train, trial.test)
+    )
+    return replace(trial, train=train, test=test)
+
+
 def _complete(trial: Trial) -> Trial:
     """Fill missing cells with the medians of the training rows."""
-    fill = SimpleImputer(strategy="median", keep_empty_features=True).fit(trial.train.x)
-    train, test = trial.train, trial.test
-    return Trial(
-        PartyRows(fill.transform(train.x), train.y, train.parties),
-        PartyRows(fill.transform(test.x), test.y, test.parties),
-        trial.task,
-        trial.n_classes,
-        trial.seed,
-    )
+    return _transform(trial, SimpleImputer(strategy="median", keep_empty_features=True))
 
 
 def _fit_estimator(
@@ -245,12 +250,9 @@ def _fit_estimator(
     scaled : bool
         Standardize the columns by means and variances of all training rows.
     """
-    train, test = trial.train, trial.test
     if scaled:
-        scaler = StandardScaler().fit(train.x)
-        train = PartyRows(scaler.transform(train.x), train.y, train.parties)
-        test = PartyRows(scaler.transform(test.x), test.y, test.parties)
-        trial = Trial(train, test, trial.task, trial.n_classes, trial.seed)
+        trial = _transform(trial, StandardScaler())
+    train, test = trial.train, trial.test
     model = clone(estimator).fit(train.x, train.y, parties=train.parties)
     values = _predict(model, trial, *([test.parties] if personal else []))
     if balanced:
@@ -278,6 +280,24 @@ def _fedpnn(trial: Trial) -> Predictions:
 
     classes = np.unique(trial.train.y).tolist()
     return _fit_estimator(FedPNNClassifier(classes=classes), trial, balanced=True)
+
+
+def _private(trial: Trial, *, name: str) -> Predictions:
+    """Train FlyNN or FedPNN under a privacy budget.
+
+    The classes, and the columns' ranges in the training rows, are treated as declared.
+    """
+    from fedneighbors.methods.fedpnn import FedPNNClassifier
+    from fedneighbors.methods.flynn import FlyNNClassifier
+    from fedneighbors.privacy import Privacy
+
+    trial = _transform(_complete(trial), MinMaxScaler((-1, 1), clip=True))
+    privacy = Privacy(EPSILON, classes=tuple(range(trial.n_classes)), bounds=(-1, 1))
+    if name == "FlyNN":  # noised means and deviations would take a part of the budget
+        return _fit_estimator(FlyNNClassifier(standardize=False, privacy=privacy), trial)
+    bounds = np.tile([-1.0, 1.0], (trial.train.x.shape[1], 1))
+    privacy = replace(privacy, bounds=None)
+    return _fit_estimator(FedPNNClassifier(privacy=privacy, bounds=bounds), trial, balanced=True)
 
 
 def _search(trial: Trial) -> Predictions:
@@ -328,6 +348,13 @@ def _network(trial: Trial, *, name: str) -> Predictions:
 
 def _both(fit: Fit) -> dict[str, Fit]:
     return {"classification": fit, "regression": fit}
+
+
+
+
+def private_name(name: str) -> str:
+    """Return the name of a method's private variant."""
+    return f"{name}, epsilon {EPSILON}"
 
 
 _NETWORK = "a network's parameters after each round"
@@ -414,6 +441,16 @@ CANDIDATES = (
         {"classification": partial(_knnper, combine="pool")},
         _NETWORK + ", class sums and products",
         module="torch",
+    ),
+    *(
+        ComparedMethod(
+            private_name(name),
+            "private",
+            {"classification": partial(_private, name=name)},
+            "noised counts",
+            module="opendp",
+        )
+        for name in ("FlyNN", "FedPNN")
     ),
 )
 """Candidates, roughly from the fastest to the slowest."""

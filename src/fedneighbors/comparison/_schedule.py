@@ -141,8 +141,8 @@ class Schedule:
     """Trains candidates on repeated splits within a time budget.
 
     The first split trains every candidate, each within a share of the time. Then as many splits
-    follow as the time allows, up to ten; if fewer than three fit, the candidates with
-    the lowest scores are dropped.
+    follow as the time allows, up to ten. If ten do not fit, private variants are dropped; if fewer
+    than three fit, the candidates with the lowest scores.
 
     Parameters
     ----------
@@ -150,35 +150,41 @@ class Schedule:
         Candidates, from the fastest to the slowest.
     kept : frozenset of str
         Candidates that are never dropped.
+    dropped_first : frozenset of str
+        Candidates that are dropped before all others.
     settings : mapping
         Fields of every task.
     metric : str
         Name of the score that decides.
     deadline : float
-        End of the time budget, as of ``time.monotonic``.
+        End of the time budget by the clock.
     file : ResultFile
         Finished results.
     progress : callable
         Called with the finished trainings, their expected number, and the current step.
+    clock : callable
+        Returns the seconds that have passed.
     notes : list of str
         Sentences about what was left out.
     """
 
     names: tuple[str, ...]
     kept: frozenset[str]
+    dropped_first: frozenset[str]
     settings: Mapping[str, Any]
     metric: str
     deadline: float
     file: ResultFile
     progress: Progress
+    clock: Callable[[], float] = time.monotonic
     notes: list[str] = field(default_factory=list)
 
     def run(self, worker: Worker) -> None:
         """Train until the splits or the time are used up."""
-        started = time.monotonic()
+        started = self.clock()
         budget = self.deadline - started
         for position, name in enumerate(self.names):
-            left = started + _FIRST_SPLIT * budget - time.monotonic()
+            left = started + _FIRST_SPLIT * budget - self.clock()
             # a third of the rest for those with which the others are compared, twice a fair share
             # for the others
             divisor = 3.0 if name in self.kept else (len(self.names) - position + 1) / 2
@@ -189,7 +195,7 @@ class Schedule:
         total = len(self.names) + len(names) * (n_repeats - 1)
         for repeat in range(1, n_repeats):
             for name in names:
-                self._train(worker, name, repeat, self.deadline - time.monotonic(), total=total)
+                self._train(worker, name, repeat, self.deadline - self.clock(), total=total)
             if any("scores" not in self.file.results[name, repeat] for name in names):
                 self.notes.append(f"Split {repeat + 1} was not finished, and is left out.")
                 break
@@ -204,14 +210,17 @@ class Schedule:
         """Return the number of splits; drop names for lack of time."""
         seconds = {name: self.file.results[name, 0]["seconds"] for name in names}
         scores = {name: self.file.results[name, 0]["scores"][self.metric] or 0.0 for name in names}
-        remaining = self.deadline - time.monotonic()
+        remaining = self.deadline - self.clock()
         dropped = []
         while len(names) > 2:
-            n_more = int(remaining / max(sum(seconds[name] for name in names), 1e-9))
-            candidates = [name for name in names if name not in self.kept]
-            best = max(candidates, key=lambda name: scores[name], default=None)
-            others = [name for name in candidates if name != best]
-            if n_more + 1 >= MIN_REPEATS or not others:
+            n_repeats = 1 + int(remaining / max(sum(seconds[name] for name in names), 1e-9))
+            others = [name for name in names if name in self.dropped_first]
+            enough = MAX_REPEATS if others else MIN_REPEATS
+            if not others:
+                candidates = [name for name in names if name not in self.kept]
+                best = max(candidates, key=lambda name: scores[name], default=None)
+                others = [name for name in candidates if name != best]
+            if n_repeats >= enough or not others:
                 break
             dropped.append(min(others, key=lambda name: scores[name]))
             names.remove(dropped[-1])
