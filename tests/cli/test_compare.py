@@ -115,7 +115,10 @@ def test_forms_of_text_give_equal_rows(south, received, tmp_path):
         (swap(3, "40,2,kränk").encode("latin-1"), "south.csv is not UTF-8 text (line 4, byte 8"),
         (TABLE.replace("state", "outcome"), "south.csv has no column 'state'"),
         (TABLE.replace("dose", "Dose"), "south.csv has no column 'dose'"),
-        (swap(5, "old,2,ill"), "column 'age' of south.csv: most cells are numbers, but the cell in"),
+        (
+            swap(5, "old,2,ill"),
+            "column 'age' of south.csv: most cells are numbers, but the cell in",
+        ),
         (swap(5, "old,2,ill"), "in data row 5 is no number"),
         ("\n".join([HEADER + ",site", *(f"{row},1" for row in ROWS)]), "has no column 'site'"),
         (swap(5, "40,2"), "the row that ends at line 6 of south.csv has 2 cells"),
@@ -164,7 +167,10 @@ def test_one_class_in_all_files_is_refused(received, tmp_path):
     ("south", "note"),
     [
         (TABLE.replace(",ill", ",well"), "all rows of party 'south' are of class 'well'"),
-        (TABLE.replace(",ill", ",Ill").replace(",well", ",Well"), "party: 'Ill', 'Well'; check their"),
+        (
+            TABLE.replace(",ill", ",Ill").replace(",well", ",Well"),
+            "party: 'Ill', 'Well'; check their",
+        ),
         ("\n".join([HEADER, *ROWS[:4]]), "fewer than 5 rows at 1 of 2 parties, such as 'south'"),
     ],
     ids=["one class", "other labels", "few rows"],

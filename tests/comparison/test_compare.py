@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 
 import numpy as np
 import pytest
@@ -77,7 +78,9 @@ def test_a_split_of_numbers_takes_a_quarter_of_each_party():
 
 
 @pytest.mark.parametrize(
-    "candidate", [c for c in CANDIDATES if c.kind != "private"], ids=lambda candidate: candidate.name
+    "candidate",
+    [c for c in CANDIDATES if c.kind != "private"],
+    ids=lambda candidate: candidate.name,
 )
 def test_each_candidate_beats_a_coin(candidate):
     result = run_task(small_table(n=300), task(candidate.name))
@@ -313,17 +316,34 @@ def test_a_slow_candidate_is_stopped():
     assert spent <= 60
 
 
+def test_a_stopped_candidate_gets_the_time_that_is_left():
+    schedule, spent = run_schedule({"alone": 1, "slow": 25, "a": 1}, 100)
+
+    assert schedule.file.results["slow", 0]["scores"] == {"accuracy": 0.5}
+    assert ("a", 2) in schedule.file.results
+    assert spent <= 100
+
+
+def test_no_answer_is_awaited_after_the_deadline():
+    rows = PartyRows(X, Y.astype(np.int64), np.arange(200) % 3)
+
+    with _schedule.Worker(rows, time.monotonic() + 1e-3) as worker:
+        result = worker.run(task("averaged linear models"), 600)
+
+    assert result == {"failure": "no time left", "seconds": 0.0}
+
+
 def test_a_worker_is_replaced_after_a_time_out():
     rows = PartyRows(X, Y.astype(np.int64), np.arange(200) % 3)
 
-    with _schedule.Worker(rows) as worker:
+    with _schedule.Worker(rows, time.monotonic() + 900) as worker:
         stopped = worker.run(task("kNN-Per, pool"), 0.11)
         result = worker.run(task("averaged linear models"), 600)
         late = worker.run(task("alone"), 0.0)
 
     assert stopped["failure"].startswith("stopped after")
     assert result["scores"]["accuracy"] > 0.6
-    assert late == {"failure": "no time left"}
+    assert late["failure"] == "no time left"
 
 
 @pytest.mark.parametrize(

@@ -274,7 +274,7 @@ def flynn(
         run_flynn,
         {name: value for name, value in options.items() if value is not None},
         model_file="model.fnn",
-        tables=["summary"],
+        tables=["summary", "joining"],
         fills_cells=True,
         note=_FILLED_NOTE,
         search=search,
@@ -329,7 +329,7 @@ def fedpnn(
         run_fedpnn,
         parameters,
         model_file="model.fnp",
-        tables=["summary", "exposure", "columns"],
+        tables=["summary", "joining", "exposure", "columns"],
         note=_ENCODED_NOTE,
         keep_missing=True,
     )
@@ -383,7 +383,7 @@ def knnper(
         run_knnper,
         parameters,
         model_file="model.fnk",
-        tables=["summary", "clients"],
+        tables=["summary", "joining", "clients"],
         note=_CLIENTS_NOTE,
         with_baselines=baselines,
     )

@@ -131,7 +131,7 @@ def compare(
         ResultFile(None if path is None else Path(path), digest),
         progress,
     )
-    with Worker(rows) as worker:
+    with Worker(rows, deadline) as worker:
         schedule.run(worker)
     summary = Summary(
         chosen,

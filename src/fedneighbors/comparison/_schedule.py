@@ -3,6 +3,7 @@
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -33,11 +34,16 @@ class Worker:
     ----------
     rows : PartyRows
         All rows.
+    deadline : float
+        End of the time budget, as of ``time.monotonic``; no answer is awaited after it.
     """
 
-    def __init__(self, rows: PartyRows) -> None:
+    def __init__(self, rows: PartyRows, deadline: float) -> None:
         self._rows = rows.to_bytes()
+        self._deadline = deadline
         self._process: subprocess.Popen[bytes] | None = None
+        self._is_ready = False
+        self._start_s = 0.0  # of the last start
 
     def __enter__(self) -> Self:
         return self
@@ -47,11 +53,16 @@ class Worker:
 
     def run(self, task: Mapping[str, Any], limit_s: float) -> Result:
         """Return the result of a task, or a failure after ``limit_s`` seconds."""
-        if limit_s < _MIN_LIMIT_S:
-            return {"failure": "no time left"}
+        late: Result = {"failure": "no time left", "seconds": 0.0}
+        start_s = 0.0 if self._process else self._start_s
+        if min(limit_s, self._left() - start_s) < _MIN_LIMIT_S:
+            return late
         process = self._process or self._start()
         assert process.stdin
         assert process.stdout
+        limit_s = min(limit_s, self._left())
+        if not self._is_ready or limit_s < _MIN_LIMIT_S:
+            return late
         process.stdin.write(json.dumps(task).encode() + b"\n")
         process.stdin.flush()
         ready, _, _ = select.select([process.stdout], [], [], limit_s)
@@ -64,6 +75,7 @@ class Worker:
         return {"failure": f"stopped after {limit_s:.0f} s", "seconds": limit_s}
 
     def _start(self) -> "subprocess.Popen[bytes]":
+        started = time.monotonic()
         self._process = process = subprocess.Popen(  # its own session: Ctrl-C reaches it through us
             [sys.executable, "-m", "fedneighbors.comparison._worker"],
             stdin=subprocess.PIPE,
@@ -75,12 +87,20 @@ class Worker:
         assert process.stdout
         process.stdin.write(b"%d\n" % len(self._rows) + self._rows)
         process.stdin.flush()
-        process.stdout.readline()  # it is ready
+        self._is_ready = bool(select.select([process.stdout], [], [], max(self._left(), 0))[0])
+        if self._is_ready:
+            process.stdout.readline()
+        self._start_s = time.monotonic() - started
         return process
+
+    def _left(self) -> float:
+        """Return the seconds before the deadline."""
+        return self._deadline - time.monotonic()
 
     def _stop(self) -> None:
         if self._process is not None:
-            self._process.kill()
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)  # its own children, too
             self._process.communicate()
             self._process = None
 
@@ -140,7 +160,8 @@ class ResultFile:
 class Schedule:
     """Trains candidates on repeated splits within a time budget.
 
-    The first split trains every candidate, each within a share of the time. Then as many splits
+    The first split trains every candidate, each within a share of the time; those that were stopped
+    are trained again if the others leave enough. Then as many splits
     follow as the time allows, up to ten. If ten do not fit, private variants are dropped; if fewer
     than three fit, the candidates with the lowest scores.
 
@@ -190,7 +211,8 @@ class Schedule:
             divisor = 3.0 if name in self.kept else (len(self.names) - position + 1) / 2
             share = left / divisor
             self._train(worker, name, 0, share, total=len(self.names))
-        names = [name for name in self.names if "scores" in self.file.results[name, 0]]
+        self._retry(worker)
+        names = self._finished()
         n_repeats = self._plan(names)
         total = len(self.names) + len(names) * (n_repeats - 1)
         for repeat in range(1, n_repeats):
@@ -205,6 +227,23 @@ class Schedule:
         if (name, repeat) not in self.file.results:
             task = {**self.settings, "candidate": name, "repeat": repeat}
             self.file.add(name, repeat, worker.run(task, limit_s))
+
+    def _finished(self) -> list[str]:
+        """Return the candidates with scores on the first split."""
+        return [name for name in self.names if "scores" in self.file.results[name, 0]]
+
+    def _retry(self, worker: Worker) -> None:
+        """Train candidates that were stopped again, with the time that the others leave over."""
+        for name in self.names:
+            result = self.file.results[name, 0]
+            if "scores" in result or "seconds" not in result:
+                continue
+            needed = sum(self.file.results[other, 0]["seconds"] for other in self._finished())
+            left = self.deadline - self.clock() - (MIN_REPEATS - 1) * needed
+            limit_s = left / MIN_REPEATS  # so that it can be trained on as many splits
+            if limit_s > result["seconds"]:
+                del self.file.results[name, 0]
+                self._train(worker, name, 0, limit_s, total=len(self.names))
 
     def _plan(self, names: list[str]) -> int:
         """Return the number of splits; drop names for lack of time."""
