@@ -4,10 +4,17 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from fedneighbors import comparison
 from fedneighbors.cli._main import app
+from fedneighbors.errors import DataError
 from fedneighbors.records import read_record
 
 FAST = ["--candidate", "alone", "--candidate", "averaged linear models"]
+
+
+@pytest.fixture(autouse=True)
+def _in_tmp_path(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture
@@ -50,6 +57,152 @@ def test_numbers_are_compared_as_a_regression(files, tmp_path):
     assert "look like a measurement" in refused.stderr
     assert result.exit_code == 0, result.output
     assert "R\N{SUPERSCRIPT TWO} 0.9" in result.stdout.splitlines()[-1]
+
+
+HEADER = "age,dose,state"
+ROWS = [f"{age},{age % 7 + 0.5},{'ill' if age % 2 else 'well'}" for age in range(30, 54)]
+TABLE = "\n".join([HEADER, *ROWS]) + "\n"
+
+
+def swap(row, text):
+    """Return the table with another text in a data row, counted from 1."""
+    return "\n".join([HEADER, *ROWS[: row - 1], text, *ROWS[row:]]) + "\n"
+
+
+def write_pair(folder, north, south):
+    for name, text in (("north.csv", north), ("south.csv", south)):
+        (folder / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+    return ["--data", "north.csv", "--data", "south.csv", "--label", "state", "--out", "out"]
+
+
+@pytest.fixture
+def received(monkeypatch):
+    """Replace the comparison; return the rows that it received."""
+    rows = []
+
+    def keep_rows(x, y, *, parties, **_):
+        rows.append((x, y, parties))
+        raise DataError("no training here")
+
+    monkeypatch.setattr(comparison, "compare", keep_rows)
+    return rows
+
+
+@pytest.mark.parametrize(
+    "south",
+    [
+        b"\xef\xbb\xbf" + TABLE.encode(),
+        TABLE.replace(",", ";"),
+        TABLE.replace(",", "\t"),
+        TABLE.replace(",", ";").replace(".", ","),
+        "\n".join(",".join(line.split(",")[::-1]) for line in TABLE.splitlines()),
+    ],
+    ids=["byte order mark", "semicolon", "tab", "decimal comma", "other order"],
+)
+def test_forms_of_text_give_equal_rows(south, received, tmp_path):
+    result = call(*write_pair(tmp_path, TABLE, south))
+
+    assert "no training here" in result.stderr
+    x, y, parties = received[0]
+    assert parties.tolist() == ["north"] * 24 + ["south"] * 24
+    np.testing.assert_array_equal(x[24:], x[:24])
+    np.testing.assert_array_equal(y[24:], y[:24])
+
+
+@pytest.mark.parametrize(
+    ("south", "message"),
+    [
+        (swap(3, "40,2,kränk").encode("latin-1"), "south.csv is not UTF-8 text (line 4, byte 8"),
+        (TABLE.replace("state", "outcome"), "south.csv has no column 'state'"),
+        (TABLE.replace("dose", "Dose"), "south.csv has no column 'dose'"),
+        (
+            swap(5, "old,2,ill"),
+            "column 'age' of south.csv: most cells are numbers, but the cell in",
+        ),
+        (swap(5, "old,2,ill"), "in data row 5 is no number"),
+        ("\n".join([HEADER + ",site", *(f"{row},1" for row in ROWS)]), "has no column 'site'"),
+        (swap(5, "40,2"), "the row that ends at line 6 of south.csv has 2 cells"),
+        (swap(5, "inf,2,ill"), "column 'age' of south.csv is infinite in data row 5"),
+        (swap(5, "40,2,"), "column 'state' of south.csv is missing in 1 rows, first in data row 5"),
+        (HEADER + "\n", "south.csv has no rows"),
+        (b"", "south.csv is empty"),
+    ],
+)
+def test_a_bad_file_is_named_with_its_place(south, message, received, tmp_path):
+    result = call(*write_pair(tmp_path, TABLE, south))
+
+    assert result.exit_code == 1
+    assert message in result.stderr
+    assert not received
+    assert not (tmp_path / "out").exists()
+
+
+def test_dates_are_refused(received, tmp_path):
+    dated = TABLE.replace("\n", ",2024-05-01\n").replace("state,2024-05-01", "state,seen")
+
+    result = call(*write_pair(tmp_path, dated, dated))
+
+    assert "column 'seen' of north.csv has dates" in result.stderr
+    assert not received
+
+
+def test_numbers_in_one_file_and_text_in_another_are_refused(received, tmp_path):
+    result = call(*write_pair(tmp_path, TABLE, TABLE.replace(".5,", "mg,")))
+
+    assert "column 'dose' of south.csv: the cell in data row 1 is no number" in result.stderr
+    assert "the column has numbers in north.csv" in result.stderr
+    assert not received
+
+
+def test_one_class_in_all_files_is_refused(received, tmp_path):
+    healthy = TABLE.replace(",ill", ",well")
+
+    result = call(*write_pair(tmp_path, healthy, healthy))
+
+    assert "all 48 rows of north.csv, south.csv have the label 'state' 'well'" in result.stderr
+    assert not received
+
+
+@pytest.mark.parametrize(
+    ("south", "note"),
+    [
+        (TABLE.replace(",ill", ",well"), "all rows of party 'south' are of class 'well'"),
+        (
+            TABLE.replace(",ill", ",Ill").replace(",well", ",Well"),
+            "party: 'Ill', 'Well'; check their",
+        ),
+        ("\n".join([HEADER, *ROWS[:4]]), "fewer than 5 rows at 1 of 2 parties, such as 'south'"),
+    ],
+    ids=["one class", "other labels", "few rows"],
+)
+def test_an_odd_party_is_noted_before_training(south, note, received, tmp_path):
+    result = call(*write_pair(tmp_path, TABLE, south))
+
+    assert note in result.stderr
+    assert len(received) == 1
+
+
+def test_constants_and_identifiers_are_noted(received, tmp_path):
+    lines = TABLE.splitlines()
+    north, south = (
+        "\n".join(["id,site," + HEADER, *(f"{p}{i},7,{row}" for i, row in enumerate(lines[1:]))])
+        for p in "ns"
+    )
+
+    result = call(*write_pair(tmp_path, north, south))
+
+    assert "column 'site' has the same value in every row" in result.stderr
+    assert "column 'id' is different in every row, like an identifier" in result.stderr
+    assert len(received) == 1
+
+
+def test_a_party_of_two_rows_and_one_of_one_class_are_compared(tmp_path):
+    south = "\n".join([HEADER, *ROWS[1:5:2]]) + "\n"
+
+    result = call(*write_pair(tmp_path, TABLE, south), *FAST, "--minutes", 3)
+
+    assert result.exit_code == 0, result.output
+    assert "Recommended" in result.stdout
 
 
 def test_an_unknown_candidate_is_named(files, tmp_path):

@@ -16,8 +16,9 @@ from fedneighbors.cli._main import app
 from fedneighbors.datasets import read_columns
 from fedneighbors.methods.knnper import KNNPerClassifier
 from fedneighbors.methods.knnper._model import KNNPerModel
-from fedneighbors.partition import Manifest, describe, row_roles
+from fedneighbors.partition import Manifest, RowRoles, describe
 from fedneighbors.records import read_record
+from fedneighbors.runs._figures import split_rows_by_party
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +100,10 @@ def knnper_arguments(visits, out, *options):
 
 def test_the_manifest_lists_held_out_rows_and_seen_clients(run_folder, visits):
     hospitals = read_columns(visits, nominal=["hospital", "diagnosis"]).columns["hospital"]
-    roles = row_roles(hospitals, test=0.25, seed=0)
+    labels = read_columns(visits, nominal=["hospital", "diagnosis"]).columns["diagnosis"]
+    _, held_out = split_rows_by_party(labels.astype(str), hospitals.astype(str), 0.25, 0)
+    test = np.isin(np.arange(160), held_out)
+    roles = RowRoles(~test, np.zeros(160, bool), test)
 
     manifest = Manifest.from_json((run_folder / "manifest.json").read_text("utf-8"))
 

@@ -1,6 +1,8 @@
 """Comparison of methods on a table: splits, choices, recommendation, time budget, resuming."""
 
 import json
+import re
+import time
 
 import numpy as np
 import pytest
@@ -75,7 +77,11 @@ def test_a_split_of_numbers_takes_a_quarter_of_each_party():
 # -- candidates
 
 
-@pytest.mark.parametrize("candidate", CANDIDATES, ids=lambda candidate: candidate.name)
+@pytest.mark.parametrize(
+    "candidate",
+    [c for c in CANDIDATES if c.kind != "private"],
+    ids=lambda candidate: candidate.name,
+)
 def test_each_candidate_beats_a_coin(candidate):
     result = run_task(small_table(n=300), task(candidate.name))
 
@@ -135,6 +141,24 @@ def test_the_better_candidate_of_a_grid_is_chosen():
         return Predictions(model.predict_proba(np.nan_to_num(given.test.x, nan=fill)))
 
     assert choose([blind, seeing], Trial(train, test, "classification", 2, 0)) is seeing
+
+
+def test_a_budget_costs_accuracy_and_is_reported():
+    rng = np.random.default_rng(0)
+    y = np.arange(600) % 2
+    x = rng.normal(size=(600, 2)) + 3 * y[:, None]
+    result = fedneighbors.compare(
+        x, y, parties=np.arange(600) % 3, minutes=5, candidates=["alone", "FedPNN", "kNN search"]
+    )
+
+    table = next(table for table in result.record.tables if table.name == "disclosures")
+    cells = {row[0]: row[3] for row in table.rows}
+    assert table.columns[3] == "ROC-AUC at epsilon 1"
+    assert set(cells) == {"alone", "FedPNN", "kNN search"}
+    assert re.fullmatch(r"0\.[5-9]\d\d \(-0\.\d{3}\)|1\.000 \(.0\.000\)", cells["FedPNN"])
+    assert cells["alone"] == "-"
+    assert "The comparison itself is not private" in table.caption
+    assert result.recommended != "FedPNN, epsilon 1"
 
 
 # -- scores
@@ -233,67 +257,93 @@ class SlowWorker:
         return {"seconds": self.seconds[name], "scores": {"accuracy": self.scores[name]}}
 
 
-def run_schedule(monkeypatch, seconds, budget, *, scores=None):
+def run_schedule(seconds, budget, *, scores=None):
     clock = [0.0]
-    monkeypatch.setattr(_schedule.time, "monotonic", lambda: clock[0])
     schedule = _schedule.Schedule(
         tuple(seconds),
         frozenset({"alone"}),
+        frozenset({"private"}),
         {},
         "accuracy",
         budget,
         _schedule.ResultFile(None, ""),
         lambda *_: None,
+        lambda: clock[0],
     )
     schedule.run(SlowWorker(clock, seconds, scores or dict.fromkeys(seconds, 0.5)))
     return schedule, clock[0]
 
 
-def test_much_time_gives_all_splits(monkeypatch):
-    schedule, spent = run_schedule(monkeypatch, {"alone": 1, "a": 2}, 100)
+def test_much_time_gives_all_splits():
+    schedule, spent = run_schedule({"alone": 1, "a": 2}, 100)
 
     assert len(schedule.file.results) == 20
     assert spent == 30
     assert schedule.notes == []
 
 
-def test_less_time_gives_fewer_splits(monkeypatch):
-    schedule, spent = run_schedule(monkeypatch, {"alone": 1, "a": 2}, 14)
+def test_less_time_gives_fewer_splits():
+    schedule, spent = run_schedule({"alone": 1, "a": 2}, 14)
 
     assert sorted({repeat for _, repeat in schedule.file.results}) == [0, 1, 2, 3]
     assert spent <= 14
     assert "4 of 10 splits" in schedule.notes[0]
 
 
-def test_little_time_drops_the_worst_candidates(monkeypatch):
+def test_little_time_drops_the_worst_candidates():
     seconds = {"alone": 1, "a": 4, "b": 4, "c": 4}
     scores = {"alone": 0.5, "a": 0.9, "b": 0.6, "c": 0.7}
-    schedule, spent = run_schedule(monkeypatch, seconds, 28, scores=scores)
+    schedule, spent = run_schedule(seconds, 28, scores=scores)
 
     assert {name for name, repeat in schedule.file.results if repeat == 2} == {"alone", "a"}
     assert "only the first split was used for b, c" in schedule.notes[0]
     assert spent <= 28
 
 
-def test_a_slow_candidate_is_stopped(monkeypatch):
-    schedule, spent = run_schedule(monkeypatch, {"alone": 1, "slow": 1000, "a": 1}, 60)
+def test_private_variants_are_dropped_first():
+    scores = {"alone": 0.5, "a": 0.9, "b": 0.6, "private": 0.7}
+    schedule, _ = run_schedule({"alone": 1, "a": 1, "b": 1, "private": 9}, 32, scores=scores)
+
+    assert {name for name, repeat in schedule.file.results if repeat == 2} == {"alone", "a", "b"}
+    assert "only the first split was used for private." in schedule.notes[0]
+
+
+def test_a_slow_candidate_is_stopped():
+    schedule, spent = run_schedule({"alone": 1, "slow": 1000, "a": 1}, 60)
 
     assert "failure" in schedule.file.results["slow", 0]
     assert ("a", 2) in schedule.file.results
     assert spent <= 60
 
 
+def test_a_stopped_candidate_gets_the_time_that_is_left():
+    schedule, spent = run_schedule({"alone": 1, "slow": 25, "a": 1}, 100)
+
+    assert schedule.file.results["slow", 0]["scores"] == {"accuracy": 0.5}
+    assert ("a", 2) in schedule.file.results
+    assert spent <= 100
+
+
+def test_no_answer_is_awaited_after_the_deadline():
+    rows = PartyRows(X, Y.astype(np.int64), np.arange(200) % 3)
+
+    with _schedule.Worker(rows, time.monotonic() + 1e-3) as worker:
+        result = worker.run(task("averaged linear models"), 600)
+
+    assert result == {"failure": "no time left", "seconds": 0.0}
+
+
 def test_a_worker_is_replaced_after_a_time_out():
     rows = PartyRows(X, Y.astype(np.int64), np.arange(200) % 3)
 
-    with _schedule.Worker(rows) as worker:
+    with _schedule.Worker(rows, time.monotonic() + 900) as worker:
         stopped = worker.run(task("kNN-Per, pool"), 0.11)
         result = worker.run(task("averaged linear models"), 600)
         late = worker.run(task("alone"), 0.0)
 
     assert stopped["failure"].startswith("stopped after")
     assert result["scores"]["accuracy"] > 0.6
-    assert late == {"failure": "no time left"}
+    assert late["failure"] == "no time left"
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,16 @@
+"""Parts that reports of several methods share."""
+
+from collections import Counter
+
+import numpy as np
 import pytest
 
+from fedneighbors._typing import silent
 from fedneighbors.records import Round
-from fedneighbors.runs._figures import tabulate_traffic
+from fedneighbors.runs._fedpnn import run as run_fedpnn
+from fedneighbors.runs._figures import split_rows_by_party, tabulate_joining, tabulate_traffic
+from fedneighbors.runs._flynn import run as run_flynn
+from fedneighbors.runs._knnper import run as run_knnper
 
 
 @pytest.mark.parametrize(
@@ -21,3 +30,64 @@ def test_rounds_have_readable_names(request_, title):
     table, _ = tabulate_traffic([record])
 
     assert table.rows == ((f"3. {title}", "sent", 20.0), (f"3. {title}", "received", 6.0))
+
+
+def make_table(n_rows=240):
+    rng = np.random.default_rng(0)
+    y = np.array(["no", "yes"])[np.arange(n_rows) % 2]
+    parties = np.array(["north", "south", "west"])[np.arange(n_rows) // 2 % 3]
+    x = rng.normal(size=(n_rows, 3))
+    x[:, 0] += 2 * (y == "yes")
+    return x, y, parties
+
+
+def test_the_same_fraction_of_each_class_of_a_party_is_held_out():
+    _, y, parties = make_table()
+
+    rows, held_out = split_rows_by_party(y, parties, 0.25, 0)
+
+    assert sorted([*rows, *held_out]) == list(range(240))
+    counts = Counter(zip(parties[held_out], y[held_out], strict=True))
+    assert set(counts.values()) == {10}
+
+
+def test_joining_pays_for_a_party_that_it_helps():
+    x, y, parties = make_table()
+    x[parties == "west"] = 0  # nothing to learn from
+    rows, held_out = split_rows_by_party(y, parties, 0.25, 0)
+    truth, owners = y[held_out], parties[held_out]
+    joined = {
+        "north": np.where(truth == "yes", "no", "yes"),
+        "south": truth,
+        "west": np.where(owners == "west", truth, "no"),
+    }
+
+    table = tabulate_joining((x, y, parties), rows, held_out, method="M", predict=joined.get)
+
+    by_party = {row[0]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
+    assert by_party["north"]["M, own rows"] == by_party["north"]["M, all rows"] == 0
+    assert by_party["west"]["boosting alone, own rows"] == 0.5
+    assert by_party["west"]["does joining pay?"] == "Yes: 10 more of 20 rows right."
+    assert by_party["north"]["does joining pay?"].startswith("No: ")
+    assert by_party["south"]["M, own rows"] == 1
+    assert by_party["south"]["training rows"] == 60
+
+
+def test_reports_of_all_methods_have_the_same_figures_alone():
+    x, y, parties = make_table()
+    options = {"feature_names": ("a", "b", "c"), "test_size": 0.25, "seed": 0, "progress": silent}
+
+    records = [
+        run_flynn(x, y, parties, search=False, parameters={}, **options)[1],
+        run_fedpnn(x, y, parties, **options)[1],
+        run_knnper(x, y, parties, parameters={"n_rounds": 2}, with_baselines=False, **options)[1],
+    ]
+
+    alone = []
+    for record in records:
+        (table,) = (table for table in record.tables if table.name == "joining")
+        columns = [i for i, name in enumerate(table.columns) if " alone" in name]
+        assert len(columns) == 4
+        alone.append([[row[i] for i in columns] for row in table.rows])
+    assert alone[0] == alone[1] == alone[2]
+    assert min(map(min, alone[0])) > 0.6

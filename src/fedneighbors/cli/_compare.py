@@ -1,5 +1,6 @@
 """``fedneighbors compare``: recommend a method for a user's tables."""
 
+import time
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -68,6 +69,7 @@ def compare(
     scored on the others, in up to ten splits. Needs all files on this machine:
     take a sample that may be shared, or public data like yours.
     """
+    started = time.monotonic()
     from fedneighbors.cli._console import echo, print_warning, progress_bar
     from fedneighbors.cli._results import print_tables, write_results
     from fedneighbors.comparison import compare as compare_methods
@@ -90,7 +92,7 @@ def compare(
                     table.y,
                     parties=data_split.owners,
                     task=task.value,
-                    minutes=minutes,
+                    minutes=round(max(minutes - (time.monotonic() - started) / 60, 0.05), 2),
                     candidates=candidate,
                     seed=seed,
                     path=out / "results.jsonl",

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 
 _DEFAULT_LABEL = "target"
+_MIN_PARTY_ROWS = 5
 
 
 class SplitKind(StrEnum):
@@ -219,9 +220,25 @@ def read_and_split(
         has_classes=has_classes,
     )
     owners, manifest = split_data(table, split)
+    _warn_of_small_parties(owners)
     parties_by = party_column or (split.kind.value if files.single else "file")
     source = {"data": files.title, "label": label, "parties by": parties_by}
     return SplitData(table, owners, manifest, source)
+
+
+def _warn_of_small_parties(owners: "Parties") -> None:
+    """Print a note if parties have too few rows to train and to be scored."""
+    import numpy as np
+
+    from fedneighbors.cli._console import print_warning
+
+    names, counts = np.unique(owners, return_counts=True)
+    small = names[counts < _MIN_PARTY_ROWS].tolist()
+    if small:
+        print_warning(
+            f"fewer than {_MIN_PARTY_ROWS} rows at {len(small)} of {len(names)} parties, such as "
+            f"{small[0]!r}: too few to train alone, and scores on them are mostly chance"
+        )
 
 
 def split_data(data: "Dataset", split: Split) -> tuple["Parties", "Manifest"]:

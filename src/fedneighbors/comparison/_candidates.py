@@ -1,7 +1,7 @@
 """Methods that are compared, each as a function from training rows to predictions."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -13,11 +13,14 @@ from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
 from fedneighbors._typing import Floats
 from fedneighbors.comparison._scores import primary_score
 from fedneighbors.comparison._table import PartyRows, Task, split
+
+EPSILON = 1
+"""Privacy budget of the private variants."""
 
 MIN_TUNING_ROWS = 20
 """With fewer rows, the first candidate of a grid is used: a held-out quarter decides nothing."""
@@ -88,8 +91,9 @@ class ComparedMethod:
     ----------
     name : str
         Name in tables.
-    kind : {"federated", "alone", "pooled"}
-        Whether parties cooperate, train alone, or would have to pool their rows.
+    kind : {"federated", "private", "alone", "pooled"}
+        Whether parties cooperate, cooperate under a privacy budget, train alone, or would have to
+        pool their rows.
     fits : mapping of {"classification", "regression"} to callable
         Trains and predicts.
     leaves : str
@@ -101,7 +105,7 @@ class ComparedMethod:
     """
 
     name: str
-    kind: Literal["federated", "alone", "pooled"]
+    kind: Literal["federated", "private", "alone", "pooled"]
     fits: Mapping[str, Fit]
     leaves: str
     budget: str = ""
@@ -146,7 +150,7 @@ def _tuned(*grid: Fit) -> Fit:
 # -- one party's rows, or pooled rows ---------------------------------------------------------
 
 
-def _fit_rows(make: Make, trial: Trial) -> Predictions:
+def fit_rows(make: Make, trial: Trial) -> Predictions:
     """Train a scikit-learn model on all training rows."""
     train = trial.train
     if trial.task == "classification" and len(np.unique(train.y)) == 1:
@@ -166,7 +170,7 @@ def _scaled(make_model: Make) -> Make:
     return make
 
 
-_FAMILY: Mapping[str, tuple[Make, ...]] = {
+FAMILY: Mapping[str, tuple[Make, ...]] = {  # boosting, a linear model, nearest neighbours
     "classification": (
         lambda _: HistGradientBoostingClassifier(random_state=0),
         _scaled(lambda _: LogisticRegression(max_iter=1000)),
@@ -179,7 +183,7 @@ _FAMILY: Mapping[str, tuple[Make, ...]] = {
     ),
 }
 _CENTRAL = {
-    task: _tuned(*(partial(_fit_rows, m) for m in family)) for task, family in _FAMILY.items()
+    task: _tuned(*(partial(fit_rows, m) for m in family)) for task, family in FAMILY.items()
 }
 
 
@@ -200,7 +204,7 @@ def _fit_averaged(make: Make, trial: Trial) -> Predictions:
     total = np.zeros(1)
     for party in np.unique(trial.train.parties):
         rows = trial.train.parties == party
-        total = total + rows.sum() * _fit_rows(make, trial.of(rows, every)).values
+        total = total + rows.sum() * fit_rows(make, trial.of(rows, every)).values
     n_parties = len(np.unique(trial.train.parties))
     return Predictions(total / len(trial.train), n_exchanges=1 if n_parties else None)
 
@@ -208,17 +212,25 @@ def _fit_averaged(make: Make, trial: Trial) -> Predictions:
 # -- methods of this package ------------------------------------------------------------------
 
 
+def _transform(trial: Trial, transformer: Any) -> Trial:
+    """Return the trial with columns transformed by constants of the training rows."""
+    transformer.fit(trial.train.x)
+    train, test = (
+        replace(rows, x=transformer.transform(rows.x)) for rows in (trial.train, trial.test)
+    )
+    return replace(trial, train=train, test=test)
+
+
 def _complete(trial: Trial) -> Trial:
     """Fill missing cells with the medians of the training rows."""
-    fill = SimpleImputer(strategy="median", keep_empty_features=True).fit(trial.train.x)
-    train, test = trial.train, trial.test
-    return Trial(
-        PartyRows(fill.transform(train.x), train.y, train.parties),
-        PartyRows(fill.transform(test.x), test.y, test.parties),
-        trial.task,
-        trial.n_classes,
-        trial.seed,
-    )
+    return _transform(trial, SimpleImputer(strategy="median", keep_empty_features=True))
+
+
+def reweight(probabilities: Floats, counts: npt.NDArray[np.int64]) -> Floats:
+    """Return the probabilities of equally frequent classes for classes of these counts."""
+    values = probabilities * counts
+    sums = values.sum(axis=1, keepdims=True)
+    return np.where(sums > 0, values / np.where(sums > 0, sums, 1), 1 / len(counts))
 
 
 def _fit_estimator(
@@ -228,6 +240,7 @@ def _fit_estimator(
     personal: bool = False,
     balanced: bool = False,
     scaled: bool = False,
+    pooled: bool = False,
 ) -> Predictions:
     """Train an estimator of this package over the parties.
 
@@ -244,22 +257,21 @@ def _fit_estimator(
         classes' frequencies in the training rows.
     scaled : bool
         Standardize the columns by means and variances of all training rows.
+    pooled : bool
+        Train on the pooled rows, which is faster: the model is the same bit for bit.
     """
-    train, test = trial.train, trial.test
     if scaled:
-        scaler = StandardScaler().fit(train.x)
-        train = PartyRows(scaler.transform(train.x), train.y, train.parties)
-        test = PartyRows(scaler.transform(test.x), test.y, test.parties)
-        trial = Trial(train, test, trial.task, trial.n_classes, trial.seed)
-    model = clone(estimator).fit(train.x, train.y, parties=train.parties)
+        trial = _transform(trial, StandardScaler())
+    train, test = trial.train, trial.test
+    model = clone(estimator).fit(train.x, train.y, parties=None if pooled else train.parties)
     values = _predict(model, trial, *([test.parties] if personal else []))
     if balanced:
-        values = values * np.bincount(train.y, minlength=trial.n_classes)
-        sums = values.sum(axis=1, keepdims=True)
-        values = np.where(sums > 0, values / np.where(sums > 0, sums, 1), 1 / trial.n_classes)
+        values = reweight(values, np.bincount(train.y, minlength=trial.n_classes))
     rounds = getattr(getattr(model, "run_record_", None), "rounds", None)
     if rounds is None:
         return Predictions(values)
+    if pooled:
+        return Predictions(values, len(rounds))
     n_bytes = sum(
         sum(one.upload_bytes.values()) + sum(one.download_bytes.values()) for one in rounds
     )
@@ -279,6 +291,24 @@ def _fedpnn(trial: Trial) -> Predictions:
     return _fit_estimator(FedPNNClassifier(classes=classes), trial, balanced=True)
 
 
+def _private(trial: Trial, *, name: str) -> Predictions:
+    """Train FlyNN or FedPNN under a privacy budget.
+
+    The classes, and the columns' ranges in the training rows, are treated as declared.
+    """
+    from fedneighbors.methods.fedpnn import FedPNNClassifier
+    from fedneighbors.methods.flynn import FlyNNClassifier
+    from fedneighbors.privacy import Privacy
+
+    trial = _transform(_complete(trial), MinMaxScaler((-1, 1), clip=True))
+    privacy = Privacy(EPSILON, classes=tuple(range(trial.n_classes)), bounds=(-1, 1))
+    if name == "FlyNN":  # noised means and deviations would take a part of the budget
+        return _fit_estimator(FlyNNClassifier(standardize=False, privacy=privacy), trial)
+    bounds = np.tile([-1.0, 1.0], (trial.train.x.shape[1], 1))
+    privacy = replace(privacy, bounds=None)
+    return _fit_estimator(FedPNNClassifier(privacy=privacy, bounds=bounds), trial, balanced=True)
+
+
 def _search(trial: Trial) -> Predictions:
     from fedneighbors.methods.fedknn import (
         FederatedNeighborsClassifier,
@@ -289,7 +319,8 @@ def _search(trial: Trial) -> Predictions:
     make = FederatedNeighborsRegressor if is_regression else FederatedNeighborsClassifier
     n_rows = len(trial.train)
     grid = [make(min(k, n_rows), weights="distance") for k in (5, 15, 45)]
-    return _tuned(*(partial(_fit_estimator, each, scaled=True) for each in grid))(_complete(trial))
+    fits = (partial(_fit_estimator, each, scaled=True, pooled=True) for each in grid)
+    return _tuned(*fits)(_complete(trial))
 
 
 def _knnper(trial: Trial, **settings: str) -> Predictions:
@@ -304,7 +335,7 @@ def _boosting(trial: Trial) -> Predictions:
 
     is_regression = trial.task == "regression"
     make = FederatedBoostingRegressor if is_regression else FederatedBoostingClassifier
-    return _fit_estimator(make(), trial)
+    return _fit_estimator(make(), trial, pooled=True)
 
 
 def _discriminant(trial: Trial) -> Predictions:
@@ -329,6 +360,11 @@ def _both(fit: Fit) -> dict[str, Fit]:
     return {"classification": fit, "regression": fit}
 
 
+def private_name(name: str) -> str:
+    """Return the name of a method's private variant."""
+    return f"{name}, epsilon {EPSILON}"
+
+
 _NETWORK = "a network's parameters after each round"
 
 CANDIDATES = (
@@ -337,13 +373,13 @@ CANDIDATES = (
     ComparedMethod(
         "averaged linear models",
         "federated",
-        {task: partial(_fit_averaged, family[1]) for task, family in _FAMILY.items()},
+        {task: partial(_fit_averaged, family[1]) for task, family in FAMILY.items()},
         "a model of own rows",
     ),
     ComparedMethod(
         "averaged boosting",
         "federated",
-        {task: partial(_fit_averaged, family[0]) for task, family in _FAMILY.items()},
+        {task: partial(_fit_averaged, family[0]) for task, family in FAMILY.items()},
         "a model of own rows",
     ),
     ComparedMethod(
@@ -413,6 +449,16 @@ CANDIDATES = (
         {"classification": partial(_knnper, combine="pool")},
         _NETWORK + ", class sums and products",
         module="torch",
+    ),
+    *(
+        ComparedMethod(
+            private_name(name),
+            "private",
+            {"classification": partial(_private, name=name)},
+            "noised counts",
+            module="opendp",
+        )
+        for name in ("FlyNN", "FedPNN")
     ),
 )
 """Candidates, roughly from the fastest to the slowest."""

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors._typing import Floats, Progress
-from fedneighbors.comparison._candidates import CANDIDATES
+from fedneighbors.comparison._candidates import CANDIDATES, private_name
 from fedneighbors.comparison._schedule import ResultFile, Schedule, Worker, task_settings
 from fedneighbors.comparison._scores import primary_metric
 from fedneighbors.comparison._summary import Summary
@@ -63,7 +63,8 @@ def compare(
     Each candidate is trained on three quarters of every party's rows and scored on the others, in
     up to ten random splits. All choices within a method are made on training rows. The candidate
     with the best mean score is recommended: ROC-AUC for two classes, accuracy for more, R² for
-    regression. Trial alone may be recommended, pooling the rows never.
+    regression. Training alone may be recommended, pooling the rows never. FlyNN and FedPNN are also
+    trained under a privacy budget, to show its cost. The comparison itself is not private.
 
     Parameters
     ----------
@@ -80,7 +81,8 @@ def compare(
         Time budget. The number of splits is reduced first, then candidates are dropped; the notes
         of the record say so. A candidate that takes too long is stopped.
     candidates : sequence of str, optional
-        Names of the methods; by default all that fit the task.
+        Names of the methods, which include their private variants; by default all that fit the
+        task.
     seed : int
         Seed of splits and models.
     path : path, optional
@@ -121,14 +123,15 @@ def compare(
     digest = hashlib.sha256(f"{rows.digest()} {settings} {names}".encode()).hexdigest()
     schedule = Schedule(
         names,
-        frozenset(candidate.name for candidate in chosen if candidate.kind != "federated"),
+        frozenset(candidate.name for candidate in chosen if candidate.kind in ("alone", "pooled")),
+        frozenset(candidate.name for candidate in chosen if candidate.kind == "private"),
         settings,
         metric,
         deadline,
         ResultFile(None if path is None else Path(path), digest),
         progress,
     )
-    with Worker(rows) as worker:
+    with Worker(rows, deadline) as worker:
         schedule.run(worker)
     summary = Summary(
         chosen,
@@ -203,4 +206,5 @@ def _choose_candidates(names: Sequence[str] | None, task: Task) -> list[Any]:
     unknown = [name for name in names if name not in known]
     if unknown or not names:
         raise ValueError(f"expected candidates among {', '.join(known)}; got {', '.join(unknown)}")
-    return [candidate for candidate in able if candidate.name in names]
+    wanted = {*names, *map(private_name, names)}
+    return [candidate for candidate in able if candidate.name in wanted]

@@ -3,6 +3,7 @@
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -33,11 +34,16 @@ class Worker:
     ----------
     rows : PartyRows
         All rows.
+    deadline : float
+        End of the time budget, as of ``time.monotonic``; no answer is awaited after it.
     """
 
-    def __init__(self, rows: PartyRows) -> None:
+    def __init__(self, rows: PartyRows, deadline: float) -> None:
         self._rows = rows.to_bytes()
+        self._deadline = deadline
         self._process: subprocess.Popen[bytes] | None = None
+        self._is_ready = False
+        self._start_s = 0.0  # of the last start
 
     def __enter__(self) -> Self:
         return self
@@ -47,11 +53,16 @@ class Worker:
 
     def run(self, task: Mapping[str, Any], limit_s: float) -> Result:
         """Return the result of a task, or a failure after ``limit_s`` seconds."""
-        if limit_s < _MIN_LIMIT_S:
-            return {"failure": "no time left"}
+        late: Result = {"failure": "no time left", "seconds": 0.0}
+        start_s = 0.0 if self._process else self._start_s
+        if min(limit_s, self._left() - start_s) < _MIN_LIMIT_S:
+            return late
         process = self._process or self._start()
         assert process.stdin
         assert process.stdout
+        limit_s = min(limit_s, self._left())
+        if not self._is_ready or limit_s < _MIN_LIMIT_S:
+            return late
         process.stdin.write(json.dumps(task).encode() + b"\n")
         process.stdin.flush()
         ready, _, _ = select.select([process.stdout], [], [], limit_s)
@@ -64,6 +75,7 @@ class Worker:
         return {"failure": f"stopped after {limit_s:.0f} s", "seconds": limit_s}
 
     def _start(self) -> "subprocess.Popen[bytes]":
+        started = time.monotonic()
         self._process = process = subprocess.Popen(  # its own session: Ctrl-C reaches it through us
             [sys.executable, "-m", "fedneighbors.comparison._worker"],
             stdin=subprocess.PIPE,
@@ -75,12 +87,20 @@ class Worker:
         assert process.stdout
         process.stdin.write(b"%d\n" % len(self._rows) + self._rows)
         process.stdin.flush()
-        process.stdout.readline()  # it is ready
+        self._is_ready = bool(select.select([process.stdout], [], [], max(self._left(), 0))[0])
+        if self._is_ready:
+            process.stdout.readline()
+        self._start_s = time.monotonic() - started
         return process
+
+    def _left(self) -> float:
+        """Return the seconds before the deadline."""
+        return self._deadline - time.monotonic()
 
     def _stop(self) -> None:
         if self._process is not None:
-            self._process.kill()
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)  # its own children, too
             self._process.communicate()
             self._process = None
 
@@ -140,9 +160,10 @@ class ResultFile:
 class Schedule:
     """Trains candidates on repeated splits within a time budget.
 
-    The first split trains every candidate, each within a share of the time. Then as many splits
-    follow as the time allows, up to ten; if fewer than three fit, the candidates with
-    the lowest scores are dropped.
+    The first split trains every candidate, each within a share of the time; those that were stopped
+    are trained again if the others leave enough. Then as many splits
+    follow as the time allows, up to ten. If ten do not fit, private variants are dropped; if fewer
+    than three fit, the candidates with the lowest scores.
 
     Parameters
     ----------
@@ -150,46 +171,53 @@ class Schedule:
         Candidates, from the fastest to the slowest.
     kept : frozenset of str
         Candidates that are never dropped.
+    dropped_first : frozenset of str
+        Candidates that are dropped before all others.
     settings : mapping
         Fields of every task.
     metric : str
         Name of the score that decides.
     deadline : float
-        End of the time budget, as of ``time.monotonic``.
+        End of the time budget by the clock.
     file : ResultFile
         Finished results.
     progress : callable
         Called with the finished trainings, their expected number, and the current step.
+    clock : callable
+        Returns the seconds that have passed.
     notes : list of str
         Sentences about what was left out.
     """
 
     names: tuple[str, ...]
     kept: frozenset[str]
+    dropped_first: frozenset[str]
     settings: Mapping[str, Any]
     metric: str
     deadline: float
     file: ResultFile
     progress: Progress
+    clock: Callable[[], float] = time.monotonic
     notes: list[str] = field(default_factory=list)
 
     def run(self, worker: Worker) -> None:
         """Train until the splits or the time are used up."""
-        started = time.monotonic()
+        started = self.clock()
         budget = self.deadline - started
         for position, name in enumerate(self.names):
-            left = started + _FIRST_SPLIT * budget - time.monotonic()
+            left = started + _FIRST_SPLIT * budget - self.clock()
             # a third of the rest for those with which the others are compared, twice a fair share
             # for the others
             divisor = 3.0 if name in self.kept else (len(self.names) - position + 1) / 2
             share = left / divisor
             self._train(worker, name, 0, share, total=len(self.names))
-        names = [name for name in self.names if "scores" in self.file.results[name, 0]]
+        self._retry(worker)
+        names = self._finished()
         n_repeats = self._plan(names)
         total = len(self.names) + len(names) * (n_repeats - 1)
         for repeat in range(1, n_repeats):
             for name in names:
-                self._train(worker, name, repeat, self.deadline - time.monotonic(), total=total)
+                self._train(worker, name, repeat, self.deadline - self.clock(), total=total)
             if any("scores" not in self.file.results[name, repeat] for name in names):
                 self.notes.append(f"Split {repeat + 1} was not finished, and is left out.")
                 break
@@ -200,18 +228,38 @@ class Schedule:
             task = {**self.settings, "candidate": name, "repeat": repeat}
             self.file.add(name, repeat, worker.run(task, limit_s))
 
+    def _finished(self) -> list[str]:
+        """Return the candidates with scores on the first split."""
+        return [name for name in self.names if "scores" in self.file.results[name, 0]]
+
+    def _retry(self, worker: Worker) -> None:
+        """Train candidates that were stopped again, with the time that the others leave over."""
+        for name in self.names:
+            result = self.file.results[name, 0]
+            if "scores" in result or "seconds" not in result:
+                continue
+            needed = sum(self.file.results[other, 0]["seconds"] for other in self._finished())
+            left = self.deadline - self.clock() - (MIN_REPEATS - 1) * needed
+            limit_s = left / MIN_REPEATS  # so that it can be trained on as many splits
+            if limit_s > result["seconds"]:
+                del self.file.results[name, 0]
+                self._train(worker, name, 0, limit_s, total=len(self.names))
+
     def _plan(self, names: list[str]) -> int:
         """Return the number of splits; drop names for lack of time."""
         seconds = {name: self.file.results[name, 0]["seconds"] for name in names}
         scores = {name: self.file.results[name, 0]["scores"][self.metric] or 0.0 for name in names}
-        remaining = self.deadline - time.monotonic()
+        remaining = self.deadline - self.clock()
         dropped = []
         while len(names) > 2:
-            n_more = int(remaining / max(sum(seconds[name] for name in names), 1e-9))
-            candidates = [name for name in names if name not in self.kept]
-            best = max(candidates, key=lambda name: scores[name], default=None)
-            others = [name for name in candidates if name != best]
-            if n_more + 1 >= MIN_REPEATS or not others:
+            n_repeats = 1 + int(remaining / max(sum(seconds[name] for name in names), 1e-9))
+            others = [name for name in names if name in self.dropped_first]
+            enough = MAX_REPEATS if others else MIN_REPEATS
+            if not others:
+                candidates = [name for name in names if name not in self.kept]
+                best = max(candidates, key=lambda name: scores[name], default=None)
+                others = [name for name in candidates if name != best]
+            if n_repeats >= enough or not others:
                 break
             dropped.append(min(others, key=lambda name: scores[name]))
             names.remove(dropped[-1])

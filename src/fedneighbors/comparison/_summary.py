@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedneighbors.comparison._candidates import ComparedMethod
+from fedneighbors.comparison._candidates import EPSILON, ComparedMethod, private_name
 from fedneighbors.comparison._schedule import Result
 from fedneighbors.comparison._scores import PARTY_METRIC, difference_interval
 from fedneighbors.comparison._table import Task
@@ -82,7 +82,9 @@ class Summary:
 
         Those with more splits come before those that were dropped after the first.
         """
-        able = [c for c in self.candidates if c.kind != "pooled" and self.splits(c.name)]
+        able = [
+            c for c in self.candidates if c.kind in ("alone", "federated") and self.splits(c.name)
+        ]
         most = max((len(self.splits(c.name)) for c in able), default=0)
         able = [c for c in able if len(self.splits(c.name)) == most]
         return sorted(able, key=lambda c: -(self.mean(c.name) or 0.0))
@@ -98,10 +100,12 @@ class Summary:
         ranking = self.ranking
         best = ranking[0]
         text = f"Recommended: {best.name}, {self.metric} {self._format(self.mean(best.name))}"
-        text += f" over {len(self.splits(best.name))} splits"
+        n_splits = len(self.splits(best.name))
+        text += f" over {n_splits} split{'s' if n_splits > 1 else ''}"
         others = {c.name: c for c in self.candidates if self.splits(c.name)}
         if best.kind == "alone":
-            text += "; no method that joins the parties was better"
+            joined = any(candidate.kind == "federated" for candidate in ranking)
+            text += "; no method that joins the parties was " + ("better" if joined else "finished")
         elif "alone" in others:
             gain, low, high = self.compare(best.name, "alone")
             text += f"; joining gains {gain:+.3f} over each party alone{_interval(low, high)}"
@@ -126,7 +130,7 @@ class Summary:
 
     def _scores(self) -> ResultTable:
         best = self.recommended.name
-        scored = [c for c in self.candidates if self.splits(c.name)]
+        scored = [c for c in self.candidates if c.kind != "private" and self.splits(c.name)]
         rows = []
         for candidate in sorted(scored, key=lambda c: -(self.mean(c.name) or 0.0)):
             name = candidate.name
@@ -199,16 +203,41 @@ class Summary:
         )
 
     def _disclosures(self) -> ResultTable:
+        rows = [
+            (c.name, c.leaves, c.budget or "nothing", self._private_score(c))
+            if c.kind == "federated"
+            else (c.name, c.leaves, "-", "-")
+            for c in self.candidates
+            if c.kind != "private"
+        ]
         return ResultTable(
             name="disclosures",
-            title="Data that leave a party",
-            columns=("method", "data", "a privacy budget covers"),
-            rows=tuple(
-                (c.name, c.leaves, c.budget or ("-" if c.kind != "federated" else "nothing"))
-                for c in self.candidates
+            title="Data that leave a party, and the cost of a privacy budget",
+            columns=(
+                "method",
+                "data",
+                "a privacy budget covers",
+                f"{self.metric} at epsilon {EPSILON}",
             ),
-            caption="Scores above are without a privacy budget.",
+            rows=tuple(rows),
+            caption=f"Scores at epsilon {EPSILON} are means over splits of trainings under this "
+            "budget, with the ranges of columns treated as declared; all other scores are without "
+            "a budget. The comparison itself is not private: it reads all rows, and its scores are "
+            "exact.",
         )
+
+    def _private_score(self, candidate: ComparedMethod) -> str:
+        """Return a method's score under a privacy budget, and its cost."""
+        if not candidate.budget:
+            return "none possible"
+        name = private_name(candidate.name)
+        if not self.splits(name):
+            failed = "failure" in self.results.get((name, 0), {})
+            return "failed, see the reason" if failed else "not measured"
+        text = self._format(self.mean(name))
+        if self.splits(candidate.name):
+            text += f" ({self.compare(name, candidate.name)[0]:+.3f})"
+        return text
 
     def _failures(self) -> ResultTable:
         failed = [

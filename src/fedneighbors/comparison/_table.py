@@ -57,21 +57,44 @@ class PartyRows:
             return cls(arrays["x"], arrays["y"], arrays["parties"])
 
 
+def hold_out(groups: Integers, fraction: float, rng: np.random.Generator) -> npt.NDArray[np.bool_]:
+    """Choose test rows at random from every group of rows.
+
+    Fractions of a row are rounded at random. The only row of a group is a training row, so every
+    group has one. There is at least one test row.
+
+    Parameters
+    ----------
+    groups : int64 array of shape (n_rows,)
+        Group of each row, such as its party, or its party and class.
+    fraction : float
+        Fraction of test rows, in (0, 1).
+    rng : Generator
+        Source of randomness.
+
+    Returns
+    -------
+    bool array of shape (n_rows,)
+        True for test rows.
+    """
+    is_test = np.zeros(len(groups), bool)
+    for group in np.unique(groups):
+        members = rng.permutation(np.flatnonzero(groups == group))
+        n_test = min(int(fraction * len(members) + rng.random()), len(members) - 1)
+        is_test[members[:n_test]] = True
+    if not is_test.any():
+        is_test[rng.integers(len(groups))] = True
+    return is_test
+
+
 def split(rows: PartyRows, task: Task, rng: np.random.Generator) -> tuple[PartyRows, PartyRows]:
     """Split every party's rows at random into training and test rows.
 
     A quarter of the rows of each party, and for classification of each class of a party, are test
-    rows; fractions of a row are rounded at random. The only row of a group is a training row, and
-    every class has a training row.
+    rows.
     """
     groups = rows.parties
     if task == "classification":
         groups = groups * (int(rows.y.max()) + 1) + rows.y
-    is_test = np.zeros(len(rows), bool)
-    for group in np.unique(groups):
-        members = rng.permutation(np.flatnonzero(groups == group))
-        n_test = min(int(TEST_FRACTION * len(members) + rng.random()), len(members) - 1)
-        is_test[members[:n_test]] = True
-    if not is_test.any():
-        is_test[rng.integers(len(rows))] = True
+    is_test = hold_out(groups, TEST_FRACTION, rng)
     return rows.select(~is_test), rows.select(is_test)

@@ -37,6 +37,7 @@ _THOUSANDS = re.compile(r"[+-]?[0-9]{1,3}([., '][0-9]{3})+([.,][0-9]+)?")
 _MIN_ID_ROWS = 20  # in fewer rows, distinct whole numbers are often measurements
 _MIN_MEASURED = 20  # distinct numbers; scales of scores have fewer
 _MIN_CLASS_ROWS = 10
+_MAX_NAMED = 5
 
 
 def read_party_files(
@@ -150,7 +151,7 @@ def check_classes(data: Dataset, label: str) -> tuple[str, ...]:
     Raises
     ------
     DataError
-        If the labels look like measurements.
+        If there is a single class, or the labels look like measurements.
     """
     classes, counts = np.unique(data.y, return_counts=True)
     numbers = [parse_number(str(value)) for value in classes.tolist()]
@@ -161,6 +162,11 @@ def check_classes(data: Dataset, label: str) -> tuple[str, ...]:
             "which look like a measurement: a classifier needs classes. Group them, or predict the "
             "number with KNNPerRegressor or FederatedNeighborsRegressor in Python"
         )
+    if len(classes) == 1:
+        raise DataError(
+            f"all {data.n_rows} rows of {data.source} have the label {label!r} "
+            f"{str(classes[0])!r}; a classifier needs rows of at least two classes"
+        )
     notes = []
     if is_whole and len(classes) > _MIN_MEASURED and counts.mean() < _MIN_CLASS_ROWS:
         notes.append(
@@ -168,7 +174,13 @@ def check_classes(data: Dataset, label: str) -> tuple[str, ...]:
             "a measurement, use a regressor instead of a classifier"
         )
     for party in () if data.parties is None else np.unique(data.parties).tolist():
-        own = np.unique(data.y[data.parties == party])
+        is_own = data.parties == party
+        own = np.unique(data.y[is_own])
+        if not is_own.all() and not np.isin(own, data.y[~is_own]).any():
+            notes.append(
+                f"the labels of party {party!r} occur at no other party: "
+                f"{join_names(map(str, own.tolist()), most=_MAX_NAMED)}; check their spelling"
+            )
         if len(own) == 1:
             notes.append(
                 f"all rows of party {party!r} are of class {str(own[0])!r}: alone it cannot train "

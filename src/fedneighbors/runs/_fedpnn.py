@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,13 +13,15 @@ from sklearn.metrics import roc_auc_score
 
 from fedneighbors._typing import Floats, Progress
 from fedneighbors.baselines._tabular import BASELINES
+from fedneighbors.comparison._candidates import reweight
 from fedneighbors.methods.fedpnn._model import Exposure
 from fedneighbors.methods.fedpnn.estimator import FedPNNClassifier
 from fedneighbors.metrics import accuracy, balanced_accuracy
 from fedneighbors.records import Figure, ResultTable, RunRecord, environment
 from fedneighbors.runs._figures import (
     find_most_frequent,
-    split_rows,
+    split_rows_by_party,
+    tabulate_joining,
     tabulate_reliability,
     tabulate_rows,
     tabulate_traffic,
@@ -27,6 +30,7 @@ from fedneighbors.runs._figures import (
 Labels = npt.NDArray[Any]
 
 _BASELINES = ("averaged logistic regression", "central kNN", "central boosting")
+_N_STEPS = 2 + len(_BASELINES)
 OURS = "FedPNN, federated"
 _NOT_PRIVATE = (
     "Training stayed within the privacy budget. This report is not private: scores, numbers of "
@@ -78,12 +82,12 @@ def run(
     -------
     FedPNNClassifier, RunRecord
         The classifier, fitted on the training rows, and a record with the tables ``summary``,
-        ``exposure``, ``holdings``, ``traffic`` and ``reliability``, and ``columns`` if columns were
-        selected. Under privacy there is no ``exposure``, because the budget bounds it.
+        ``joining``, ``exposure``, ``holdings``, ``traffic`` and ``reliability``, and ``columns`` if
+        columns were selected. Under privacy there is no ``exposure``, because the budget bounds it.
     """
     started, clock = datetime.now(UTC), time.perf_counter()
-    rows, held_out = split_rows(y, test_size, seed)
-    progress(0, 1 + len(_BASELINES), "training over all parties")
+    rows, held_out = split_rows_by_party(y, parties, test_size, seed)
+    progress(0, _N_STEPS, "training over all parties")
     settings = dict(parameters or {})
     if settings.get("privacy") is None:
         settings.setdefault("classes", np.unique(y[rows]).tolist())  # as for the baselines
@@ -91,13 +95,24 @@ def run(
     model.fit(x[rows], y[rows], parties=parties[rows])
     probabilities = {OURS: model.predict_proba(x[held_out])}
     probabilities |= _predict_with_baselines(model, (x, y, parties), rows, held_out, progress)
+    progress(_N_STEPS - 1, _N_STEPS, "training every party alone")
+    counts = np.array([np.sum(y[rows] == label) for label in model.classes_])
+    predicted = model.classes_[reweight(probabilities[OURS], counts).argmax(axis=1)]
+    joining = tabulate_joining(
+        (x, y, parties), rows, held_out, method="FedPNN", predict=lambda _: predicted
+    )
+    joining = replace(
+        joining,
+        caption=joining.caption + " FedPNN treats classes as equally frequent: here its "
+        "probabilities are multiplied by the frequencies of the classes.",
+    )
     tables_and_figures = [
         tabulate_rows(y[rows], parties[rows]),
         tabulate_traffic(model.run_record_.rounds),
         tabulate_reliability(probabilities, y[held_out], model.classes_),
     ]
     model.name_features(feature_names)
-    progress(1 + len(_BASELINES), 1 + len(_BASELINES), "done")
+    progress(_N_STEPS, _N_STEPS, "done")
     private = model.privacy is not None
     return model, RunRecord(
         name="fedpnn.run",
@@ -105,6 +120,7 @@ def run(
         rounds=model.run_record_.rounds,
         tables=(
             _tabulate_scores(probabilities, y[held_out], model.classes_, y),
+            joining,
             *([] if private else [_tabulate_exposures(model.exposures_)]),
             *_tabulate_columns(model),
             *(table for table, _ in tables_and_figures),
@@ -134,7 +150,7 @@ def _predict_with_baselines(
         exact.fit(x[rows], y[rows], parties=parties[rows])
         probabilities["FedPNN, without privacy"] = exact.predict_proba(x[held_out])
     for number, name in enumerate(_BASELINES, start=1):
-        progress(number, 1 + len(_BASELINES), f"comparing with {name}")
+        progress(number, _N_STEPS, f"comparing with {name}")
         baseline = BASELINES[name]().fit(x[rows], y[rows], parties=parties[rows])
         probabilities[name] = baseline.predict_proba(x[held_out])
     return probabilities

@@ -1,13 +1,17 @@
 """Parts shared by the runs of several methods: split of rows, tables with figures."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.stats import binomtest
 from sklearn.model_selection import train_test_split
 
+from fedneighbors._typing import Floats, Integers
+from fedneighbors.comparison._candidates import FAMILY, Trial, fit_rows
+from fedneighbors.comparison._table import PartyRows, hold_out
 from fedneighbors.metrics import reliability
 from fedneighbors.records import Figure, ResultTable, Round
 
@@ -39,6 +43,10 @@ _STEPS = {  # exchanges of a masked sum
     "MaskInput": "masked",
     "Unmask": "unmasked",
 }
+_ALONE = {
+    "boosting": FAMILY["classification"][0],
+    "nearest neighbours": FAMILY["classification"][2],
+}
 
 
 def split_rows(
@@ -54,6 +62,19 @@ def split_rows(
         np.arange(len(y)), test_size=test_size, stratify=stratify, random_state=seed
     )
     return training, test
+
+
+def split_rows_by_party(
+    y: npt.NDArray[Any], parties: npt.NDArray[Any], test_size: float, seed: int
+) -> tuple[Integers, Integers]:
+    """Return the indices of training and of held-out rows.
+
+    Held out is a fraction of the rows of each class of a party.
+    """
+    classes, codes = np.unique(y, return_inverse=True)
+    groups = np.unique(parties, return_inverse=True)[1] * len(classes) + codes
+    is_test = hold_out(groups, test_size, np.random.default_rng(seed))
+    return np.flatnonzero(~is_test), np.flatnonzero(is_test)
 
 
 def find_most_frequent(y: npt.NDArray[Any]) -> Any:
@@ -86,6 +107,81 @@ def tabulate_rows(y: npt.NDArray[Any], parties: npt.NDArray[Any]) -> TableAndFig
         caption="Number of training rows of each class at each party.",
     )
     return table, figure
+
+
+def tabulate_joining(
+    table: tuple[Floats, npt.NDArray[Any], npt.NDArray[Any]],
+    rows: Integers,
+    held_out: Integers,
+    *,
+    method: str,
+    predict: Callable[[str], npt.NDArray[Any]],
+) -> ResultTable:
+    """Return a table of each party's accuracy alone and joined.
+
+    Parameters
+    ----------
+    table : tuple of arrays
+        Features, labels and parties of all rows.
+    rows, held_out : int64 arrays
+        Indices of training and of held-out rows.
+    method : str
+        Name of the joined model.
+    predict : callable
+        Returns the labels that the joined model predicts for all held-out rows at a party.
+    """
+    x, y, parties = table
+    classes, codes = np.unique(y, return_inverse=True)
+    everything = PartyRows(x, codes, np.zeros(len(y), np.int64))
+    test, truth, owners = everything.select(held_out), y[held_out], parties[held_out]
+    lines = []
+    for party in np.unique(parties[rows]).tolist():
+        train = everything.select(rows[parties[rows] == party])
+        trial = Trial(train, test, "classification", len(classes), 0)
+        is_right = {
+            f"{title} alone": classes[fit_rows(make, trial).values.argmax(axis=1)] == truth
+            for title, make in _ALONE.items()
+        }
+        is_right[method] = predict(party) == truth
+        own = {name: right[owners == party] for name, right in is_right.items()}
+        best_alone = max(list(own.values())[:-1], key=np.sum)
+        lines.append(
+            (
+                str(party),
+                len(train),
+                *(float(right.mean()) if len(right) else None for right in own.values()),
+                *(float(right.mean()) for right in is_right.values()),
+                _judge_joining(own[method], best_alone),
+            )
+        )
+    names = (*(f"{title} alone" for title in _ALONE), method)
+    return ResultTable(
+        name="joining",
+        title="Accuracy of each party alone and joined",
+        columns=(
+            "party",
+            "training rows",
+            *(f"{name}, own rows" for name in names),
+            *(f"{name}, all rows" for name in names),
+            "does joining pay?",
+        ),
+        rows=tuple(lines),
+        caption="On the held-out rows of the party, and on those of all parties. Joining is "
+        "compared with the better of the two models alone, which favours these. Within chance: "
+        "p > 0.05 in a sign test of the rows that only one of both predicts rightly.",
+    )
+
+
+def _judge_joining(joined: npt.NDArray[np.bool_], alone: npt.NDArray[np.bool_]) -> str:
+    """Return a sentence on whether joining pays, from right predictions of own rows."""
+    n_rows, gained, lost = len(joined), int((joined & ~alone).sum()), int((alone & ~joined).sum())
+    if not n_rows:
+        return "Unknown: no row is held out."
+    if gained == lost or binomtest(gained, gained + lost).pvalue > 0.05:
+        return f"Not clear: {gained - lost:+d} of {n_rows} rows right, within chance."
+    if gained > lost:
+        return f"Yes: {gained - lost} more of {n_rows} rows right."
+    return f"No: {lost - gained} fewer of {n_rows} rows right."
 
 
 def tabulate_traffic(rounds: Sequence[Round]) -> TableAndFigure:

@@ -22,7 +22,8 @@ from fedneighbors.partition import dirichlet
 from fedneighbors.records import Figure, ResultTable, RunRecord, encode_pixels, environment
 from fedneighbors.runs._figures import (
     find_most_frequent,
-    split_rows,
+    split_rows_by_party,
+    tabulate_joining,
     tabulate_reliability,
     tabulate_rows,
     tabulate_traffic,
@@ -275,23 +276,28 @@ def run(
     -------
     FlyNNClassifier, RunRecord
         The classifier, fitted on the training rows, and a record with the tables ``summary``,
-        ``holdings``, ``traffic`` and ``reliability``.
+        ``joining``, ``holdings``, ``traffic`` and ``reliability``.
     """
     started, clock = datetime.now(UTC), time.perf_counter()
-    rows, held_out = split_rows(y, test_size, seed)
+    rows, held_out = split_rows_by_party(y, parties, test_size, seed)
     settings = {"random_state": seed, "n_jobs": -1, **parameters}
-    progress(0, 2, "training over all parties")
+    progress(0, 3, "training over all parties")
     if search:
         settings |= _choose_settings(x[rows], y[rows], parties[rows], settings)
     model = FlyNNClassifier(**settings)
     model.fit(x[rows], y[rows], parties=parties[rows])
-    progress(1, 2, "comparing with nearest neighbours on pooled data")
+    progress(1, 3, "comparing with nearest neighbours on pooled data")
     baseline = _make_knn(min(5, len(rows))).fit(x[rows], y[rows])
     baselines = {"kNN, pooled (k = 5)": baseline}
     if model.privacy is not None:
         exact = clone(model).set_params(privacy=None)
         baselines["FlyNN, without privacy"] = exact.fit(x[rows], y[rows], parties=parties[rows])
     summary = _tabulate_scores(model, baselines, x, y, held_out)
+    progress(2, 3, "training every party alone")
+    predicted = model.predict(x[held_out])
+    joining = tabulate_joining(
+        (x, y, parties), rows, held_out, method="FlyNN", predict=lambda _: predicted
+    )
     probabilities = {
         "FlyNN, federated": model.predict_proba(x[held_out]),
         "kNN, pooled": baseline.predict_proba(x[held_out]),
@@ -302,12 +308,12 @@ def run(
         tabulate_reliability(probabilities, y[held_out], model.classes_),
     ]
     model.name_features(feature_names)
-    progress(2, 2, "done")
+    progress(3, 3, "done")
     return model, RunRecord(
         name="flynn.run",
         parameters={**model.run_record_.parameters, "test_size": test_size, "search": search},
         rounds=model.run_record_.rounds,
-        tables=(summary, *(table for table, _ in tables_and_figures)),
+        tables=(summary, joining, *(table for table, _ in tables_and_figures)),
         figures=(
             _make_accuracy_figure("The federation does not pool the rows; kNN does."),
             *(figure for _, figure in tables_and_figures),

@@ -16,9 +16,15 @@ from fedneighbors._typing import Floats, Progress
 from fedneighbors.methods.knnper.algorithm import local_prior, mix
 from fedneighbors.methods.knnper.estimator import KNNPerClassifier
 from fedneighbors.metrics import average_accuracy, bottom_decile
-from fedneighbors.partition import RowRoles, row_roles
+from fedneighbors.partition import RowRoles
 from fedneighbors.records import Figure, ResultTable, RunRecord, environment
-from fedneighbors.runs._figures import tabulate_reliability, tabulate_rows, tabulate_traffic
+from fedneighbors.runs._figures import (
+    split_rows_by_party,
+    tabulate_joining,
+    tabulate_reliability,
+    tabulate_rows,
+    tabulate_traffic,
+)
 
 Labels = npt.NDArray[Any]
 
@@ -86,13 +92,15 @@ def run(
     KNNPerClassifier
         The classifier, fitted on the training rows.
     RunRecord
-        Tables ``summary``, ``clients``, ``holdings``, ``traffic`` and ``reliability``.
+        Tables ``summary``, ``joining``, ``clients``, ``holdings``, ``traffic`` and ``reliability``.
     RowRoles
         Training and held-out rows.
     """
     started, clock = datetime.now(UTC), time.perf_counter()
-    roles = row_roles(parties, test=test_size, seed=seed)
-    test = roles.test
+    rows, held_out = split_rows_by_party(y, parties, test_size, seed)
+    test = np.zeros(len(y), bool)
+    test[held_out] = True
+    roles = RowRoles(~test, np.zeros(len(y), bool), test)
     n_steps = 3 + len(baselines.TITLES) * with_baselines
     progress(0, n_steps, "training over all clients")
     private = parameters.get("privacy") is not None
@@ -111,6 +119,13 @@ def run(
         proba |= _predict_with_baselines(
             model, x, y, parties, test, lambda n, step: progress(n, n_steps, step)
         )
+    joining = tabulate_joining(
+        (x, y, parties),
+        rows,
+        held_out,
+        method=OURS,
+        predict=lambda party: model.predict(x[test], np.full(len(held_out), party)),
+    )
     tables_and_figures = [
         tabulate_rows(y[~test], parties[~test]),
         tabulate_traffic(_select_first_rounds(model)),
@@ -128,6 +143,7 @@ def run(
         rounds=model.run_record_.rounds,
         tables=(
             _tabulate_scores(correct),
+            joining,
             _tabulate_clients(model, correct),
             *(table for table, _ in tables_and_figures),
         ),
