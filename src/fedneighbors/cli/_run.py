@@ -372,6 +372,7 @@ def knnper(
     split = Split(partition, parties, alpha, factor, classes_per_party, seed)
     files = choose_files(data, drop, identifier, text_format)
     parameters = {
+        "representation": "network",
         "n_rounds": rounds,
         "participation": participation,
         "n_neighbors": neighbors,

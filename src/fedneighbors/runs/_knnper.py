@@ -78,7 +78,8 @@ def run(
     KNNPerClassifier
         The classifier, fitted on the training rows.
     RunRecord
-        Tables ``summary``, ``clients``, ``holdings``, ``traffic`` and ``reliability``.
+        Tables ``summary``, ``clients``, ``holdings``, ``traffic``, ``reliability`` and, for a
+        pool, ``pool``.
     RowRoles
         Training and held-out rows.
     """
@@ -117,6 +118,7 @@ def run(
         tables=(
             _tabulate_scores(correct),
             _tabulate_clients(model, correct),
+            *model.run_record_.tables,
             *(table for table, _ in tables_and_figures),
         ),
         figures=(
