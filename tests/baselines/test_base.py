@@ -165,6 +165,7 @@ def test_a_single_class_is_refused(method):
         ("DittoClassifier", {"proximal": np.nan}, "expected proximal of 0 or more, got nan"),
         ("DittoClassifier", {"tuning_epochs": 0}, "expected tuning_epochs as an integer of 1"),
         ("FedRepClassifier", {"head_epochs": 0}, "expected head_epochs as an integer of 1"),
+        ("FedRepClassifier", {"head_learning_rate": 0}, "expected head_learning_rate above 0"),
         ("FedPerClassifier", {"tuning_epochs": -1}, "expected tuning_epochs as an integer of 0"),
         ("APFLClassifier", {"alpha": 1.1}, "expected alpha from 0 to 1, got 1.1"),
         ("ClusteredFLClassifier", {"tolerance": True}, "expected tolerance of 0 or more"),

@@ -14,6 +14,7 @@ from fedneighbors.baselines import (
     LocalClassifier,
 )
 from fedneighbors.baselines._clustered import bipartition, is_split_needed
+from fedneighbors.methods.knnper._settings import RoundSettings
 from tests.baselines.clients import NAMES, NEW_X, NEW_Y, QUICK, X, Y, make_two_groups
 from tests.methods.knnper.federations import OWNER
 
@@ -206,17 +207,18 @@ def test_the_shared_head_is_the_mean_of_heads_by_rows(method):
     np.testing.assert_allclose(model.weights_[model._agreement.head], mean, rtol=1e-5, atol=1e-7)
 
 
-def test_fedrep_trains_heads_first_and_then_the_body():
+@pytest.mark.parametrize("head_rate", [None, 0.2])
+def test_fedrep_trains_heads_first_and_then_the_body(head_rate):
     """With one client, averaging changes nothing, and both trainings can be repeated here."""
-    fedrep = FedRepClassifier(**QUICK | {"n_rounds": 1}, tuning_epochs=0, head_epochs=2)
-    fedrep.fit(X, Y)
+    settings = {"tuning_epochs": 0, "head_epochs": 2, "head_learning_rate": head_rate}
+    fedrep = FedRepClassifier(**QUICK | {"n_rounds": 1}, **settings).fit(X, Y)
     fedper = FedPerClassifier(**QUICK | {"n_rounds": 1}, tuning_epochs=0).fit(X, Y)
 
     trainer, regime = make_trainer(fedrep), fedrep._rounds.regime
     heads = trainer.network.head_names
     [(_, with_head)] = trainer.train(
         {"all": trainer.initial},
-        trainer.tuning_regime(2, regime.learning_rate),
+        trainer.tuning_regime(2, head_rate or regime.learning_rate),
         0,
         "head",
         only=heads,
@@ -228,6 +230,22 @@ def test_fedrep_trains_heads_first_and_then_the_body():
     np.testing.assert_array_equal(fedrep.clients_["all"], with_body[trainer.head])
     np.testing.assert_allclose(fedrep.weights_, with_body, rtol=1e-6, atol=1e-7)
     assert not np.allclose(fedper.weights_, fedrep.weights_)
+
+
+def test_the_rate_of_heads_falls_like_that_of_the_body():
+    settings = {"tuning_epochs": 0, "head_epochs": 1}
+    rates = {"learning_rate": 0.02, "head_learning_rate": 0.06}
+    fedrep = FedRepClassifier(**QUICK | {"n_rounds": 10} | rates, **settings)
+    fedrep._rounds = RoundSettings.of(fedrep, 0)
+    trainer, seen = make_trainer(fedrep), []
+    trainer.train = lambda starts, regime, *_, **options: seen.append(regime) or starts.items()
+
+    for number in (0, 6, 9):
+        list(fedrep._train_round(trainer, {"all": trainer.initial}, number))
+
+    heads, bodies = seen[::2], seen[1::2]
+    np.testing.assert_allclose([r.learning_rate for r in bodies], [0.02, 0.006, 0.0018])
+    np.testing.assert_allclose([r.learning_rate for r in heads], [0.06, 0.018, 0.0054])
 
 
 def make_trainer(model):

@@ -66,6 +66,19 @@ def mixture_errors(local, shared, targets, grid):
     return errors
 
 
+def pool_gradient(experts, labels, weights, has_first):
+    """Return the gradient of a log-linear pool's loss with the prior of its weights."""
+    gradient = list(weights)
+    gradient[0] -= has_first
+    for scores, label in zip(experts, labels, strict=True):
+        totals = [sum(w * s for w, s in zip(weights, row, strict=True)) for row in scores]
+        powers = [math.exp(total - max(totals)) for total in totals]
+        for j in range(len(weights)):
+            mean = sum(p * row[j] for p, row in zip(powers, scores, strict=True)) / sum(powers)
+            gradient[j] += mean - scores[label][j]
+    return gradient
+
+
 def stacking_gradient(experts, targets, weights, initial):
     """Return the gradient of the stacking loss and its terms' size.
 

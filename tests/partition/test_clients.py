@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from fedneighbors.errors import PartitionError
 from fedneighbors.partition import (
     by_time,
+    dirichlet,
     groups,
     ordered_roles,
     permute_labels,
@@ -193,6 +194,20 @@ def test_the_same_seed_gives_the_same_roles():
     first, repeated, other = (row_roles(parties, seed=seed).test.tolist() for seed in (1, 1, 2))
 
     assert first == repeated != other
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_roles_do_not_depend_on_a_partition_of_the_same_seed(seed):
+    y = np.random.default_rng(9).integers(2, size=4000)
+    parties = dirichlet(y, 8, alpha=1.0, min_rows=100, seed=seed)
+
+    test = row_roles(parties, test=0.3, seed=seed).test
+
+    for party in np.unique(parties):
+        rows = parties == party
+        gap = y[rows & test].mean() - y[rows & ~test].mean()
+        deviation = y[rows].std() / np.sqrt(0.3 * 0.7 * rows.sum())
+        assert abs(gap) <= 4 * deviation
 
 
 NOT_FINITE = [float("nan"), float("inf"), -float("inf")]

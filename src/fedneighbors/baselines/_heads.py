@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from fedneighbors.baselines._base import Baseline, check_count, check_rate
@@ -170,6 +170,9 @@ class FedRepClassifier(SharedBody, Baseline):
         Learning rate of these epochs; by default that of the last round.
     head_epochs : int
         Epochs of the head per round.
+    head_learning_rate : float, optional
+        Learning rate of the heads in the first round, lowered like that of the body. None:
+        ``learning_rate``.
 
     References
     ----------
@@ -183,19 +186,25 @@ class FedRepClassifier(SharedBody, Baseline):
         {"head_epochs": 1, "tuning_epochs": 20},
         {"head_epochs": 5, "tuning_epochs": 1},
         {"head_epochs": 5, "tuning_epochs": 20},
-        {"head_epochs": 10, "tuning_epochs": 20},
+        {"head_epochs": 10, "tuning_epochs": 20, "head_learning_rate": 0.1},
     )
 
     head_epochs: int = 5
+    head_learning_rate: float | None = None
 
     def _check_own_parameters(self) -> None:
         super()._check_own_parameters()
         check_count("head_epochs", self.head_epochs)
+        check_rate("head_learning_rate", self.head_learning_rate, optional=True)
 
     def _train_round(
         self, trainer: "FederatedTrainer", starts: ClientParts, number: int
     ) -> Iterator[tuple[str, Vector]]:
-        head_regime = trainer.regime(number, epochs=self.head_epochs)
+        body_regime = trainer.regime(number)
+        head_regime = replace(body_regime, epochs=self.head_epochs)
+        if self.head_learning_rate is not None:
+            rate = self.head_learning_rate * body_regime.learning_rate / self.learning_rate
+            head_regime = replace(head_regime, learning_rate=rate)
         heads, bodies = trainer.network.head_names, trainer.network.body_names
         after_heads = dict(trainer.train(starts, head_regime, number, "head", only=heads))
-        return trainer.train(after_heads, trainer.regime(number), number, "body", only=bodies)
+        return trainer.train(after_heads, body_regime, number, "body", only=bodies)

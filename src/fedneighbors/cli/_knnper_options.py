@@ -24,6 +24,7 @@ class NetworkName(StrEnum):
 class RepresentationName(StrEnum):
     """Keys of the memories."""
 
+    AUTO = "auto"
     NETWORK = "network"
     DISCRIMINANTS = "discriminants"
     ROWS = "rows"
@@ -59,6 +60,7 @@ class StrategyName(StrEnum):
 class Combine(StrEnum):
     """Ways to combine memory and network."""
 
+    AUTO = "auto"
     PAPER = "paper"
     POOL = "pool"
 
@@ -86,8 +88,8 @@ RepresentationOption = Annotated[
     RepresentationName,
     _option(
         _TRAINING,
-        help="Keys of the memories: outputs of the network, or, without training, discriminants "
-        "or the rows.",
+        help="Keys of the memories: outputs of a network, or, without training, discriminants "
+        "or the rows; auto is discriminants, or network with an option of this panel.",
     ),
 ]
 RoundsOption = Annotated[
@@ -129,8 +131,8 @@ CombineOption = Annotated[
     Combine,
     _option(
         _MEMORY,
-        help="Mix network and memory with one weight per client (paper), "
-        "or multiply six predictions with common weights (pool).",
+        help="Mix network and memory with one weight per client (paper), or multiply six "
+        "predictions with common weights (pool); auto is pool for discriminants, else paper.",
     ),
 ]
 MemoryOption = Annotated[
@@ -166,9 +168,8 @@ class KNNPerOptions:
     privacy: Any
 
     def __post_init__(self) -> None:
-        training = self.training | {"model": self.model, "hidden": self.hidden}
-        if self.representation is not RepresentationName.NETWORK:
-            training |= {"epsilon": self.privacy}
+        training = self._network_options()
+        if self.representation not in (RepresentationName.AUTO, RepresentationName.NETWORK):
             for name in (name for name, value in training.items() if value is not None):
                 raise typer.BadParameter(
                     f"--{name.replace('_', '-')} is for a network, and --representation "
@@ -182,6 +183,13 @@ class KNNPerOptions:
                 f"--{plateau[0].replace('_', '-')} needs --rounds plateau; add it or omit the limit"
             )
         self._check_memory()
+
+    def _network_options(self) -> dict[str, Any]:
+        return self.training | {
+            "model": self.model,
+            "hidden": self.hidden,
+            "epsilon": self.privacy,
+        }
 
     def _check_memory(self) -> None:
         is_default = self.strategy is StrategyName.CONCATENATE
@@ -211,8 +219,13 @@ class KNNPerOptions:
             "privacy": self.privacy,
         }
         values = {name: value for name, value in values.items() if value is not None}
-        choices = {name: getattr(self, name) for name in ("representation", "memory", "strategy")}
-        return values | {name: choice.value for name, choice in choices.items()}
+        has_network = any(value is not None for value in self._network_options().values())
+        is_auto = self.representation is RepresentationName.AUTO
+        return values | {
+            "representation": "network" if is_auto and has_network else self.representation.value,
+            "memory": self.memory.value,
+            "strategy": self.strategy.value,
+        }
 
     def row_shape(self, files: Files) -> tuple[int, ...]:
         """Return the shape of an image for a network of images; empty for others.

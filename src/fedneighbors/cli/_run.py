@@ -338,7 +338,7 @@ def knnper(
     test_size: TestOption = 0.25,
     model: ModelOption = None,
     hidden: HiddenOption = None,
-    representation: RepresentationOption = RepresentationName.NETWORK,
+    representation: RepresentationOption = RepresentationName.AUTO,
     rounds: RoundsOption = None,
     patience: PatienceOption = None,
     max_rounds: MaxRoundsOption = None,
@@ -348,7 +348,7 @@ def knnper(
     checkpoint: CheckpointOption = None,
     device: DeviceOption = Device.CPU,
     neighbors: NeighborsOption = 10,
-    combine: CombineOption = Combine.PAPER,
+    combine: CombineOption = Combine.AUTO,
     memory: MemoryOption = MemoryName.EXACT,
     capacity: CapacityOption = None,
     strategy: StrategyOption = StrategyName.CONCATENATE,
@@ -361,10 +361,10 @@ def knnper(
     *,
     text_format: Any,
 ) -> None:
-    """Train kNN-Per: one network for all, and a memory for each client.
+    """Train kNN-Per: one model for all, and a memory for each client.
 
     Each file is a client; the rows of a single one are split over simulated
-    clients. All run in this process. Compares kNN-Per with the shared network
+    clients. All run in this process. Compares kNN-Per with the shared model
     and with training alone.
     """
     from fedneighbors.runs._knnper import run as run_knnper

@@ -431,7 +431,7 @@ CANDIDATES = (
     ComparedMethod(
         "kNN-Per",
         "federated",
-        _both(partial(_knnper, combine="paper")),
+        _both(partial(_knnper, representation="network", combine="paper")),
         _NETWORK,
         "gradients",
         "torch",
@@ -446,7 +446,7 @@ CANDIDATES = (
     ComparedMethod(
         "kNN-Per, pool",
         "federated",
-        {"classification": partial(_knnper, combine="pool")},
+        {"classification": partial(_knnper, representation="network", combine="pool")},
         _NETWORK + ", class sums and products",
         module="torch",
     ),

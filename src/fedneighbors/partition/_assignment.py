@@ -9,13 +9,15 @@ from fedneighbors.errors import PartitionError
 Parties = npt.NDArray[np.str_]
 
 
-def generator(seed: int) -> np.random.Generator:
+def generator(seed: int, *stream: int) -> np.random.Generator:
     """Return the random generator of a partition, numpy's PCG64.
 
     Parameters
     ----------
     seed : int
         Non-negative.
+    *stream : int
+        Key of an independent stream of the same seed; none for the first.
 
     Returns
     -------
@@ -28,7 +30,7 @@ def generator(seed: int) -> np.random.Generator:
     """
     if seed < 0:
         raise ValueError(f"seed must not be negative, got {seed}")
-    return np.random.Generator(np.random.PCG64(seed))
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=stream)))
 
 
 def party_names(index: Integers) -> Parties:

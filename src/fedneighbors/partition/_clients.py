@@ -195,7 +195,9 @@ def row_roles(
     _check_shares(validation, test)
     _, owner = index_parties(parties)
     sizes, rank = np.bincount(owner), np.empty(len(owner), np.int64)
-    shuffled = generator(seed).permutation(len(owner))
+    # Permutations of one stream are alike: test rows would be of other classes than training rows
+    # if the parties were drawn by class with the same seed.
+    shuffled = generator(seed, 1).permutation(len(owner))
     rank[shuffled[np.argsort(owner[shuffled], kind="stable")]] = rank_in_groups(sizes)
     n_test, n_held_out = _count_roles(sizes, validation, test)
     is_test = rank < n_test[owner]

@@ -92,7 +92,8 @@ def run(
     KNNPerClassifier
         The classifier, fitted on the training rows.
     RunRecord
-        Tables ``summary``, ``joining``, ``clients``, ``holdings``, ``traffic`` and ``reliability``.
+        Tables ``summary``, ``joining``, ``clients``, ``holdings``, ``traffic``, ``reliability``
+        and, for a pool, ``pool``.
     RowRoles
         Training and held-out rows.
     """
@@ -145,6 +146,7 @@ def run(
             _tabulate_scores(correct),
             joining,
             _tabulate_clients(model, correct),
+            *model.run_record_.tables,
             *(table for table, _ in tables_and_figures),
         ),
         figures=(

@@ -14,9 +14,11 @@ from torch import nn
 
 from fedneighbors.errors import ModelFileError
 from fedneighbors.federation._loop import run_rounds
+from fedneighbors.federation._messages import encode
 from fedneighbors.methods.knnper import KNNPerClassifier
 from fedneighbors.methods.knnper._checkpoint import Checkpoint, compute_fingerprint
 from fedneighbors.methods.knnper._training import Cohort
+from fedneighbors.methods.knnper.personal._pool import FittedPool
 from fedneighbors.methods.knnper.protocol import Stage
 from tests.methods.knnper.federations import build_coordinator, make_members
 
@@ -57,8 +59,11 @@ def test_an_interrupted_training_keeps_its_rounds(tmp_path):
     assert outcome.result.weights.tobytes() == expected.result.weights.tobytes()
 
 
+POOL = FittedPool(("shared model", "memory"), np.array([1.0, 0.5]), 0.25, np.array([0.5, 0.3]))
+
+
 def make_stage():
-    return Stage(3, np.arange(4, dtype=np.float32), np.ones(4, np.float32), np.array([1.0, 0.5]))
+    return Stage(3, np.arange(4, dtype=np.float32), np.ones(4, np.float32), POOL)
 
 
 def test_a_stage_is_read_back_equal(tmp_path):
@@ -72,7 +77,7 @@ def test_a_stage_is_read_back_equal(tmp_path):
     assert resumed.weights.tolist() == [0, 1, 2, 3]
     assert resumed.weights.dtype == np.float32
     assert resumed.chosen_on.tolist() == [1] * 4
-    assert resumed.pool.tolist() == [1.0, 0.5]
+    assert encode(resumed.pool) == encode(POOL)
     file.delete()
     assert file.resume() is None
 

@@ -39,7 +39,16 @@ def fitted():
 
 def test_wine_is_classified(fitted):
     assert fitted.score(X, Y, parties=PARTIES) > 0.95
-    assert tuple(fitted.pool_) == CLASSIFICATION.experts
+    assert fitted.pool_.experts == CLASSIFICATION.experts
+    assert fitted.run_record_.tables == (fitted.pool_.tabulate(),)
+
+
+def test_no_expert_of_a_pool_has_a_negative_weight(fitted):
+    pool = fitted.pool_
+
+    assert pool.weights.min() == 0 < pool.weights.max()
+    assert (pool.losses_without >= pool.loss - 1e-6).all()
+    np.testing.assert_allclose(pool.losses_without[pool.weights == 0], pool.loss, atol=1e-6)
 
 
 def test_probabilities_add_up_and_agree_with_predictions(fitted):

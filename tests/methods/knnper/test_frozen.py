@@ -159,7 +159,8 @@ from fedneighbors import KNNPerClassifier, KNNPerRegressor
 from fedneighbors.baselines import FederatedDiscriminantClassifier
 x = np.random.default_rng(0).normal(size=(60, 3))
 y, owner = (x[:, 0] > 0).astype(int), np.arange(60) % 3
-for kind, combine in (("discriminants", "paper"), ("rows", "pool"), (np.sinh, "paper")):
+kinds = ("auto", "auto"), ("discriminants", "paper"), ("rows", "pool"), (np.sinh, "paper")
+for kind, combine in kinds:
     model = KNNPerClassifier(representation=kind, combine=combine, sigma="auto")
     model.fit(x, y, parties=owner)
     model.add_client("new", x[:9], y[:9]).update("new", x[9:12], y[9:12]).forget("new", ["1"])

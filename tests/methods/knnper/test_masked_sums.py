@@ -12,6 +12,7 @@ from fedneighbors.federation._masking import (
     OpenSum,
     Unmask,
 )
+from fedneighbors.federation._messages import encode
 from fedneighbors.federation._roles import serve
 from fedneighbors.methods.knnper import KNNPerClassifier
 from tests.federation.masked_parties import enroll
@@ -29,7 +30,8 @@ def test_masked_sums_give_the_bits_of_plain_ones(combine):
 
     assert masked.weights_.tobytes() == plain.weights_.tobytes()
     assert masked.overall_.tobytes() == plain.overall_.tobytes()
-    assert masked.pool_ == plain.pool_
+    if combine == "pool":
+        assert encode(masked.pool_) == encode(plain.pool_)
     assert (masked.predict(X, parties=PARTIES) == plain.predict(X, parties=PARTIES)).all()
     requests = {record.request for record in masked.run_record_.rounds if record.reduce == "masked"}
     kinds = {request.partition(":")[0] for request in requests}

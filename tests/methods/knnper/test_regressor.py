@@ -253,7 +253,7 @@ def test_a_pool_uses_decoded_keys():
         X, TWO_OUTPUTS, parties=PARTIES
     )
 
-    assert set(model.pool_) == set(REGRESSION.experts)
+    assert model.pool_.experts == REGRESSION.experts
     assert model.score(X, TWO_OUTPUTS, parties=PARTIES) > 0.3
 
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_diabetes
 
 from fedneighbors.errors import DataError, ModelFileError
+from fedneighbors.federation._messages import encode
 from fedneighbors.methods.knnper import KNNPerClassifier, KNNPerRegressor
 from fedneighbors.methods.knnper._model import KNNPerModel
 from fedneighbors.methods.knnper._task import CLASSIFICATION, REGRESSION
@@ -109,8 +110,8 @@ def test_parameters_and_attributes_are_restored(fitted, path):
     for name in ("hidden", "n_neighbors", "sigma", "kernel", "combine", "strategy", "memory"):
         assert getattr(loaded, name) == getattr(fitted, name)
     assert loaded.overall_.tolist() == fitted.overall_.tolist()
-    assert loaded.pool_ == fitted.pool_
-    assert list(loaded.pool_) == list(REGRESSION.experts)
+    assert encode(loaded.pool_) == encode(fitted.pool_)
+    assert loaded.pool_.experts == REGRESSION.experts
     assert (loaded.n_outputs_, loaded.n_features_in_) == (2, 10)
     assert not hasattr(loaded, "classes_")
     assert loaded.guarantee_ == ""
@@ -243,8 +244,10 @@ def test_an_impossible_memory_is_refused(path, changed):
         {"shared.overall": np.array([[0.0, np.nan], [1.0, 1.0]])},
         {"shared.overall": np.array([[0.0, 0.0], [1.0, 0.0]])},
         {"shared.classes": (0, 1)},
-        {"shared.pool": np.zeros(4)},
-        {"shared.pool": np.full(5, np.nan)},
+        {"shared.pool.experts": ("shared model",) * 5},
+        {"shared.pool.weights": np.full(5, np.nan)},
+        {"shared.pool.weights": np.full(5, -1.0)},
+        {"shared.pool.losses_without": np.zeros(4)},
         {"shared.center": np.zeros(9)},
         {"shared.scale": np.zeros(10)},
         {"shared.agreed.n_features": 9},

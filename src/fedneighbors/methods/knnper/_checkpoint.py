@@ -15,7 +15,7 @@ from fedneighbors.methods.knnper.protocol import Stage
 from fedneighbors.records._storage import check_folder, replace_file
 from fedneighbors.tabular._model_file import decode_model, encode_model, read_model_file
 
-MAGIC = b"FNKC\x04"
+MAGIC = b"FNKC\x05"
 
 
 @dataclass(frozen=True, eq=False)

@@ -30,7 +30,7 @@ from fedneighbors.methods.knnper.personal._discriminants import (
     ScatterRequest,
     upper_triangle,
 )
-from fedneighbors.methods.knnper.personal._pool import PoolReply, PoolRequest
+from fedneighbors.methods.knnper.personal._pool import PoolReply, PoolRequest, check_weights
 from fedneighbors.methods.knnper.protocol import (
     FIXED_POINT,
     ClientMomentsRequest,
@@ -96,8 +96,7 @@ def model_inputs(
     Parameters are as in :func:`~fedneighbors.neural._blueprint.as_tensor`.
     """
     if isinstance(model, FrozenModel):
-        table = model.table(x)
-        return (table - center) / scale if len(center) else table
+        return model.inputs(x, center, scale)
     from fedneighbors.neural._blueprint import as_tensor
 
     return as_tensor(x, center, scale, model)
@@ -378,19 +377,13 @@ class KNNPerParty(TableParty):
         """Refuse shared state that does not fit the network or rows."""
         if not isinstance(self.network, FrozenModel):
             self._state(request.shared)
-        self._check_pool(request.pool)
+        if request.pool is not None and request.pool.experts != self.task.experts:
+            raise Refused("the pool has other experts")
         try:
             self.task.check_overall(request.overall, self._classes or ())
             self.task.check_values(self._labels, request.overall)
         except ValueError as error:
             raise Refused("class shares or units do not fit the classes or targets") from error
-
-    def _check_pool(self, weights: Floats | None) -> None:
-        """Refuse weights of other experts."""
-        if weights is None:
-            return
-        if weights.shape != (len(self.task.experts),) or not np.isfinite(weights).all():
-            raise Refused("the pool's weights are not one finite number for each expert")
 
     def _release(self, request: ReleaseRequest) -> None:
         self._check_release(request)
@@ -418,7 +411,7 @@ class KNNPerParty(TableParty):
             self._labels,
             weight=0.0 if outputs is None else outputs.weight,
             overall=request.overall,
-            pool=request.pool,
+            pool=None if request.pool is None else request.pool.weights,
             settings=self.settings if outputs is None else outputs.settings,
         )
 
@@ -431,15 +424,24 @@ class KNNPerParty(TableParty):
         return ScatterReply(within, between)
 
     def _pool(self, request: PoolRequest) -> PoolReply:
-        if self._expert_outputs is None:
+        outputs = self._expert_outputs
+        if outputs is None:
             raise Refused("no model has arrived yet")
-        self._check_pool(request.weights)
-        terms = self._expert_outputs.terms(request.weights)
+        n_experts = len(self.task.experts)
+        try:
+            check_weights(request.weights, n_experts)
+        except ValueError as error:
+            raise Refused(
+                "the pool's weights are not one number of 0 or more per expert"
+            ) from error
+        if not 0 < len(request.weights) <= n_experts + 1:
+            raise Refused("expected the weights of one pool, or of pools without each expert")
+        terms = [outputs.terms(weights) for weights in request.weights]
         return PoolReply(
-            n_rows=terms.n_rows,
-            loss=int(_to_fixed_point(np.array(terms.loss))),
-            gradient=_to_fixed_point(terms.gradient),
-            hessian=_to_fixed_point(terms.hessian),
+            n_rows=len(outputs.values),
+            losses=_to_fixed_point(np.array([each.loss for each in terms])),
+            gradients=_to_fixed_point(np.array([each.gradient for each in terms])),
+            hessians=_to_fixed_point(np.array([each.hessian for each in terms])),
         )
 
 

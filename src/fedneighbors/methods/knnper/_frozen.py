@@ -32,13 +32,14 @@ from fedneighbors.methods.knnper.personal._discriminants import (
     choose_n_features,
     multiply,
 )
+from fedneighbors.methods.knnper.personal._pool import FittedPool
 from fedneighbors.methods.knnper.protocol import (
     ClientSchemaRequest,
     ReleaseRequest,
     Shared,
     check_units,
     column_units,
-    pool_weights,
+    fit_pool,
     release,
     scatter_discriminants,
 )
@@ -53,6 +54,12 @@ from fedneighbors.tabular._schema import (
 
 SHRINKAGE = RIDGE / (1 + RIDGE)
 """Shrinkage of covariances; the ratio of ridge and covariance of a pool's discriminants."""
+
+NAMES = ("auto", "network", *FROZEN[:2])
+"""Names of representations."""
+
+NORMAL_LOG_SCALE = 0.622
+"""Standard deviation of log(1 + |z|), with the sign of z, for normal z: the unit stays 1."""
 
 MIN_VARIANCE = 1e-6
 """Minimum target of shrinkage; less may be rounding errors of standardized columns only."""
@@ -137,8 +144,8 @@ class FrozenModel:
             raise ValueError("expected model=, the frozen embedding: its code is not stored")
         if not (callable(self.function) or hasattr(self.function, "transform")):
             raise TypeError(
-                'expected representation as "network", "discriminants", "rows", a function of rows '
-                f"or a fitted transformer, got {type(self.function).__name__}"
+                f"expected representation among {NAMES}, a function of rows or a fitted "
+                f"transformer, got {type(self.function).__name__}"
             )
 
     @classmethod
@@ -152,10 +159,9 @@ class FrozenModel:
         TypeError
             If it is neither a text, a function nor a transformer.
         """
-        names = ("network", *FROZEN[:2])
-        if isinstance(representation, str) and representation not in names:
+        if isinstance(representation, str) and representation not in NAMES:
             raise ValueError(
-                f"expected representation among {names}, a function of rows or a transformer, got "
+                f"expected representation among {NAMES}, a function of rows or a transformer, got "
                 f"{representation!r}"
             )
         shape = tuple(map(int, shape))
@@ -201,6 +207,19 @@ class FrozenModel:
         if not np.isfinite(table).all():
             raise DataError("the embeddings of these rows are not finite; check the embedding")
         return table
+
+    def inputs(self, x: npt.NDArray[Any], center: Floats, scale: Floats) -> Floats:
+        """Return the rows, or their outputs, in units of columns, if any.
+
+        For discriminants, far values are then drawn in, so that outliers do not decide directions.
+        """
+        table = self.table(x)
+        if not len(center):
+            return table
+        units = (table - center) / scale
+        if self.kind != "discriminants":
+            return units
+        return np.asarray(np.copysign(np.log1p(np.abs(units)), units) / NORMAL_LOG_SCALE)
 
     def outputs(
         self, weights: npt.NDArray[Any], x: Floats, discriminants: Discriminants | None
@@ -428,7 +447,7 @@ def coordinate_frozen(
     mean, deviation, rate = yield from column_units(standardize=standardize)
     center, scale = (mean, deviation) if standardize else (np.empty(0), np.empty(0))
     units = (np.empty(0), np.empty(0)) if standardize else (mean, deviation)
-    pool: Floats | None = None
+    pool: FittedPool | None = None
     seen: Discriminants | None
     for held_out in (True, False):
         n_rows, overall = yield from task.prepare(agreed, center, scale, held_out=held_out)
@@ -444,7 +463,7 @@ def coordinate_frozen(
             )
         yield from release(ReleaseRequest(weights, overall, not held_out, pool, seen))
         if held_out and settings.combine == "pool":
-            pool = yield from pool_weights(task)
+            pool = yield from fit_pool(task.experts)
     return Shared(weights, agreed.classes, overall, pool, center, scale, agreed, seen)
 
 

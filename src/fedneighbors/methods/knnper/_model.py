@@ -86,8 +86,9 @@ class KNNPerModel(ModelFile):
         ValueError, DataError
             If a memory is invalid.
         """
+        pool = None if self.shared.pool is None else self.shared.pool.weights
         return {
-            name: read_client(record, self.shared.overall, self.shared.pool, self.settings.codec)
+            name: read_client(record, self.shared.overall, pool, self.settings.codec)
             for name, record in self.clients.items()
         }
 
@@ -118,13 +119,9 @@ def _check_shared(shared: Shared) -> None:
     if shared.weights.ndim != 1 or not np.isfinite(shared.weights).all():
         raise ValueError("weights of the network are not finite")
     task_of(overall).check_overall(overall, classes)
-    n_experts = len(task_of(overall).experts)
-    if pool is not None and pool.shape != (n_experts,):
-        raise ValueError(
-            f"its pool has {pool.size} experts, this release has {n_experts}; train it again"
-        )
-    if pool is not None and not np.isfinite(pool).all():
-        raise ValueError("weights of the pool are not finite")
+    experts = task_of(overall).experts
+    if pool is not None and pool.experts != experts:
+        raise ValueError(f"its pool has the experts {pool.experts}, expected {experts}")
     if shared.center.shape != shared.scale.shape or not (shared.scale > 0).all():
         raise ValueError("center or scale of the columns is invalid")
     if not np.isfinite(shared.center).all() or not np.isfinite(shared.scale).all():
@@ -148,7 +145,7 @@ def representation_parameters(blueprint: Blueprint, custom: Any) -> dict[str, An
         The user's network or embedding, if any.
     """
     if blueprint.model not in FROZEN:
-        return blueprint.parameters(custom)
+        return {"representation": "network", **blueprint.parameters(custom)}
     return {"representation": custom if blueprint.model == "embedding" else blueprint.model}
 
 

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +14,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from fedneighbors.errors import ModelFileError
 from fedneighbors.methods.knnper._base import ClientEstimator, Owners, check_lengths, check_torch
-from fedneighbors.methods.knnper._settings import MemorySettings, Metric, RoundSettings
+from fedneighbors.methods.knnper._settings import (
+    MemorySettings,
+    Metric,
+    RoundSettings,
+    choose_defaults,
+)
 from fedneighbors.methods.knnper.memory._codes import Codebook, shared_codec
 from fedneighbors.methods.knnper.memory._rows import in_metric
 from fedneighbors.methods.knnper.personal._client_state import join_client
@@ -35,7 +41,7 @@ class PersonalizedEstimator(ClientEstimator):
     """
 
     model: Any = field(default=None, kw_only=False)
-    representation: Any = "network"
+    representation: Any = "auto"
     embedding: str = "body"
     head: str | tuple[str, ...] = "head"
     hidden: tuple[int, ...] = (256, 128)
@@ -43,7 +49,7 @@ class PersonalizedEstimator(ClientEstimator):
     metric: Metric | Sequence[Metric] = "euclidean"
     sigma: float | Literal["auto"] = 1.0
     kernel: Literal["paper", "gaussian", "uniform"] = "paper"
-    combine: Literal["paper", "pool"] = "paper"
+    combine: Literal["auto", "paper", "pool"] = "auto"
     capacity: int | None = None
     strategy: Literal["concatenate", "fixed", "fifo", "reservoir", "drift"] = "concatenate"
     memory: Literal["exact", "8-bit", "product", "centers"] = "exact"
@@ -78,9 +84,11 @@ class PersonalizedEstimator(ClientEstimator):
         ``reserved`` are labels that may occur after training.
         """
         seed = public_seed(self.random_state)
-        rounds, settings = RoundSettings.of(self, seed), MemorySettings.of(self, seed)
+        chosen = copy(self)
+        chosen.representation, chosen.combine = choose_defaults(self)
+        rounds, settings = RoundSettings.of(chosen, seed), MemorySettings.of(chosen, seed)
         owned = rows_by_party(parties, len(y))
-        if self.representation == "network":
+        if isinstance(chosen.representation, str) and chosen.representation == "network":
             check_torch()
         from fedneighbors.methods.knnper._training import train_federated
         from fedneighbors.neural._blueprint import Blueprint
@@ -88,7 +96,7 @@ class PersonalizedEstimator(ClientEstimator):
         started, clock = datetime.now(UTC), time.perf_counter()
         holdings = Holdings(x, y, owned, column_names(self))
         outcome, network, members = train_federated(
-            self, holdings, rounds, settings, reserved, self._task
+            chosen, holdings, rounds, settings, reserved, self._task
         )
         shared = outcome.result
         n_outputs = shared.overall.shape[-1]
@@ -108,7 +116,7 @@ class PersonalizedEstimator(ClientEstimator):
         self.run_record_ = RunRecord(
             name="knnper.fit",
             parameters={
-                "combine": self.combine,
+                "combine": settings.combine,
                 "representation": kind,
                 "n_rounds": rounds.n_rounds if kind == "network" else 0,
                 "participation": rounds.participation,
@@ -116,6 +124,7 @@ class PersonalizedEstimator(ClientEstimator):
                 "clients": len(owned),
             },
             rounds=outcome.rounds,
+            tables=() if shared.pool is None else (shared.pool.tabulate(),),
             started=started.isoformat(timespec="seconds"),
             seconds=time.perf_counter() - clock,
             environment=environment(),
@@ -127,8 +136,7 @@ class PersonalizedEstimator(ClientEstimator):
         self._network, self._shared, self._blueprint = network, shared, blueprint
         self._memory_settings, self._row_shape = settings, blueprint.shape
         self.weights_, self.overall_ = shared.weights, shared.overall
-        weights = () if shared.pool is None else np.asarray(shared.pool).tolist()
-        self.pool_ = dict(zip(self._task.experts, weights, strict=False))  # empty without a pool
+        self.pool_ = shared.pool
 
     def _values(self, y: Any) -> npt.NDArray[Any]:
         """Return labels or targets in the form that memories store."""
@@ -172,7 +180,7 @@ class PersonalizedEstimator(ClientEstimator):
                 scores,
                 values,
                 overall=self._shared.overall,
-                pool=self._shared.pool,
+                pool=None if self.pool_ is None else self.pool_.weights,
                 settings=self._memory_settings,
                 ids=ids,
             )

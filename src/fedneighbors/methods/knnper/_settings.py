@@ -307,3 +307,32 @@ class MemorySettings:
             )
         if not (_is_number(self.validation) and 0 < self.validation < 1):
             raise ValueError(f"expected validation between 0 and 1, got {self.validation!r}")
+
+
+_WITHOUT_NETWORK = {
+    *(each.name for each in fields(MemorySettings)),
+    *("representation", "standardize", "sums", "random_state", "classes"),
+}
+"""Parameters of estimators that have an effect if no network is trained."""
+
+
+def choose_defaults(estimator: Any) -> tuple[Any, str]:
+    """Return ``representation`` and ``combine``, with a choice in place of "auto".
+
+    Discriminants and a pool, which need no torch, unless a parameter of networks is set or targets
+    are numbers; PAPER.md names the development sets that decided. ``combine`` follows the
+    representation.
+    """
+    representation, combine = estimator.representation, estimator.combine
+    if isinstance(representation, str) and representation == "auto":
+        wants_network = any(
+            getattr(estimator, each.name) != each.default
+            for each in fields(estimator)
+            if each.name not in _WITHOUT_NETWORK
+        )
+        has_classes = estimator._task.has_discriminants
+        representation = "network" if wants_network or not has_classes else "discriminants"
+    if combine == "auto":
+        is_text = isinstance(representation, str)
+        combine = "pool" if is_text and representation == "discriminants" else "paper"
+    return representation, combine

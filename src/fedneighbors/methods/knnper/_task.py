@@ -31,10 +31,8 @@ from fedneighbors.methods.knnper.personal._discriminants import ScatterRequest
 from fedneighbors.methods.knnper.personal._heads import HEADS
 from fedneighbors.methods.knnper.personal._pool import (
     PoolTerms,
-    linear_pool_steps,
     linear_terms,
     pool,
-    pool_steps,
     pool_terms,
 )
 from fedneighbors.methods.knnper.protocol import (
@@ -87,8 +85,6 @@ class _Task(ABC):
         Classes of requests that clients answer for this task only.
     experts : tuple of str
         Names of a pool's experts, in order.
-    first_weights : tuple of float
-        Initial weights of a pool.
     has_discriminants : bool
         True if pools have a head on discriminants, which need classes.
     magic : bytes
@@ -99,7 +95,6 @@ class _Task(ABC):
 
     requests: ClassVar[tuple[type[Any], ...]]
     experts: ClassVar[tuple[str, ...]]
-    first_weights: ClassVar[tuple[float, ...]]
     has_discriminants: ClassVar[bool]
     magic: ClassVar[bytes]
     reader: ClassVar[tuple[str, str]]
@@ -158,9 +153,8 @@ class Classification(_Task):
 
     requests = (CountsRequest, ScatterRequest)
     experts = ("shared model", "memory", "local prior", *HEADS)
-    first_weights = (1.0, 0.5, 0.5, 0.5, 0.5, 0.5)
     has_discriminants = True
-    magic = b"FNKNPER2"
+    magic = b"FNKNPER3"
     reader = "distinguishes classes", "KNNPerClassifier"
 
     @property
@@ -188,10 +182,6 @@ class Classification(_Task):
         if n_rows < 1:
             raise DataError("the clients have no rows to train on; add rows")
         return n_rows, np.asarray((counts + 1) / (n_rows + len(counts)))
-
-    def pool_steps(self) -> Generator[Floats, PoolTerms, Floats]:
-        """Return the steps of Newton's method for the likelihood."""
-        return pool_steps(self.first_weights)
 
     def describe(
         self, table: npt.NDArray[Any], y: npt.NDArray[Any], names: tuple[str, ...] | None
@@ -309,9 +299,8 @@ class Regression(_Task):
 
     requests = (TargetsRequest, UnitsRequest)
     experts = ("shared model", "memory", "local mean", "ridge head", "kernel head")
-    first_weights = (0.5, 0.5, 0.0, 0.0, 0.0)
     has_discriminants = False
-    magic = b"FNKNNUM2"
+    magic = b"FNKNNUM3"
     reader = "predicts numbers", "KNNPerRegressor"
 
     @property
@@ -345,10 +334,6 @@ class Regression(_Task):
         replies = yield gather(UnitsRequest(center, scale, mean, deviation))
         replies.complete("the units of targets")
         return int(moments.n_rows), np.stack([mean, deviation])
-
-    def pool_steps(self) -> Generator[Floats, PoolTerms, Floats]:
-        """Return the single step that solves the least-squares problem."""
-        return linear_pool_steps(self.first_weights)
 
     def describe(
         self, table: npt.NDArray[Any], y: npt.NDArray[Any], names: tuple[str, ...] | None

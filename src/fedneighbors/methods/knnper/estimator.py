@@ -33,7 +33,8 @@ class KNNPerClassifier(
     The clients train one network by federated averaging. Each client then stores the embeddings of
     its rows and mixes the votes of the k nearest of them with the output of the network [1]_. The
     weights of the mixture are chosen on rows held out inside :meth:`fit`; then network and memories
-    are rebuilt from all rows. Under ``privacy`` the network is not trained again.
+    are rebuilt from all rows. Under ``privacy`` the network is not trained again. By default,
+    discriminants take the place of the network, see ``representation``.
 
     Parameters
     ----------
@@ -41,9 +42,11 @@ class KNNPerClassifier(
         The network, or a function of (shape of a row, number of classes) that returns it;
         ``"cnn"`` or ``"mobilenet"`` for images, ``"lstm"`` for windows of characters; None is a
         perceptron for tables. Frozen parameters of a module (``requires_grad``) are not trained.
-    representation : {"network", "discriminants", "rows"}, callable or transformer
+    representation : {"auto", "network", "discriminants", "rows"}, callable or transformer
         Keys of the memories, and the shared model:
 
+        - ``"auto"``: ``"discriminants"``, or ``"network"`` if ``privacy``, ``checkpoint`` or a
+          parameter of networks, rounds or SGD differs from its default.
         - ``"network"``: the embedding of the trained network, whose softmax is the shared model.
         - ``"discriminants"``: directions of a regularized linear discriminant analysis of random
           features of the rows, from sums over all clients. The shared model is its posterior. No
@@ -72,10 +75,11 @@ class KNNPerClassifier(
         rows; 1 if that is 0 or there is no such row.
     kernel : {"paper", "gaussian", "uniform"}
         Weight of a neighbor at distance d: ``exp(-d / sigma)``, ``exp(-d^2 / (2 sigma^2))`` or 1.
-    combine : {"paper", "pool"}
+    combine : {"auto", "paper", "pool"}
         ``"paper"``: each client chooses the weight of its memory (Eq 7). ``"pool"``: a log-linear
-        pool of network, memory, the client's class shares, and heads on embeddings, rows and
-        discriminants, with the same weights for all clients.
+        pool of shared model, memory, the client's class shares, and heads on embeddings, rows and
+        discriminants, with the same weights for all clients, 0 or more. A pool's memories contain
+        the rows themselves. ``"auto"``: ``"pool"`` for discriminants, else ``"paper"``.
     capacity : int, optional
         Maximum number of rows per client memory.
     strategy : {"concatenate", "fixed", "fifo", "reservoir", "drift"}
@@ -141,15 +145,16 @@ class KNNPerClassifier(
         Weights of the network, or of the linear head on a frozen embedding.
     overall_ : float64 array of shape (n_classes,)
         Class shares over all clients, with one row of each class added.
-    pool_ : dict of str to float
-        Weights of the pool's experts; empty without a pool.
+    pool_ : FittedPool or None
+        The pool's ``experts``, their ``weights``, the mean ``loss`` of held-out rows, and the
+        ``losses_without`` each expert; None without a pool.
     spent_ : dict of str to Guarantee
         Total that each client's ledger was charged; empty without ``privacy``.
     guarantee_ : str
         Description of the shared network's privacy; empty without a budget. Memories are not
         covered: they contain the clients' own rows.
     run_record_ : RunRecord
-        Rounds, bytes up and down, seconds, and privacy spent.
+        Rounds, bytes up and down, seconds, experts of a pool, and privacy spent.
 
     References
     ----------
@@ -161,7 +166,7 @@ class KNNPerClassifier(
     >>> from sklearn.datasets import load_wine
     >>> X, y = load_wine(return_X_y=True)
     >>> cellar = ["north" if row % 3 else "south" for row in range(len(y))]
-    >>> model = KNNPerClassifier(n_rounds=10).fit(X, y, parties=cellar)
+    >>> model = KNNPerClassifier().fit(X, y, parties=cellar)
     >>> model.score(X, y, parties=cellar) > 0.95
     True
     """
@@ -253,9 +258,10 @@ class KNNPerRegressor(
     ----------
     model : torch.nn.Module, callable, str or None
         The network, as in :class:`KNNPerClassifier`, with one score per output.
-    representation : {"network", "rows"}, callable or transformer
-        As in :class:`KNNPerClassifier`; the shared model on a frozen embedding is a regularized
-        linear regression from sums over all clients. Discriminants need classes.
+    representation : {"auto", "network", "rows"}, callable or transformer
+        As in :class:`KNNPerClassifier`; ``"auto"`` is ``"network"``. The shared model on a frozen
+        embedding is a regularized linear regression from sums over all clients. Discriminants need
+        classes.
     embedding, head, hidden
         As in :class:`KNNPerClassifier`.
     n_neighbors : int or sequence of int
@@ -266,10 +272,10 @@ class KNNPerRegressor(
         Scale of the distances in the kernel, as in :class:`KNNPerClassifier`.
     kernel : {"paper", "gaussian", "uniform"}
         Weight of a neighbor, as in :class:`KNNPerClassifier`.
-    combine : {"paper", "pool"}
-        ``"paper"``: each client chooses the weight of its memory (Eq 7). ``"pool"``: a weighted sum
-        of network, memory, the client's mean, and heads on embeddings and rows. The weights are the
-        same for all clients, by least squares on the held-out rows.
+    combine : {"auto", "paper", "pool"}
+        ``"paper"`` or ``"auto"``: each client chooses the weight of its memory (Eq 7). ``"pool"``:
+        a weighted sum of network, memory, the client's mean, and heads on embeddings and rows. The
+        weights, 0 or more, are the same for all clients, by least squares on the held-out rows.
     capacity : int, optional
         Maximum number of rows per client memory.
     strategy : {"concatenate", "fixed", "fifo", "reservoir"}
@@ -293,14 +299,15 @@ class KNNPerRegressor(
         Weights of the network, or of the linear head on a frozen embedding.
     overall_ : float64 array of shape (2, n_outputs)
         Means and standard deviations of the targets over all clients.
-    pool_ : dict of str to float
-        Weights of the pool's experts; empty without a pool.
+    pool_ : FittedPool or None
+        The pool's ``experts``, their ``weights``, the mean ``loss`` of held-out rows, and the
+        ``losses_without`` each expert; None without a pool.
     n_outputs_ : int
         Number of outputs.
     guarantee_ : str
         Empty: the regressor has no privacy budget.
     run_record_ : RunRecord
-        Rounds, bytes up and down, and seconds.
+        Rounds, bytes up and down, seconds, and experts of the pool.
 
     References
     ----------

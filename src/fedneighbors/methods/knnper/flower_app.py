@@ -97,7 +97,7 @@ class PlanRequest:
             raise ValueError(f"expected at most {MAX_CANDIDATES} pairs of k and metric")
 
 
-MAGIC = b"FNKNODE2"
+MAGIC = b"FNKNODE3"
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,7 +26,12 @@ from fedneighbors.methods.knnper.personal._discriminants import (
     choose_n_features,
     upper_triangle,
 )
-from fedneighbors.methods.knnper.personal._pool import PoolRequest, PoolTerms
+from fedneighbors.methods.knnper.personal._pool import (
+    FittedPool,
+    PoolRequest,
+    PoolTerms,
+    pool_steps,
+)
 from fedneighbors.neural._schedule import Regime
 from fedneighbors.tabular._schema import (
     JointSchema,
@@ -196,7 +201,7 @@ class ReleaseRequest:
     shared: Weights
     overall: npt.NDArray[np.float64]
     final: bool
-    pool: npt.NDArray[np.float64] | None = None
+    pool: FittedPool | None = None
     seen: Discriminants | None = None
 
     reply: ClassVar[type] = Receipt
@@ -215,7 +220,7 @@ class Shared:
     overall : float64 array of shape (n_classes,) or (2, n_outputs)
         Class shares over all clients, with one row of each class added; or means and standard
         deviations of the targets over all clients.
-    pool : float64 array of shape (n_experts,) or None
+    pool : FittedPool or None
         Weights of the pool's experts; None for the paper's mixture.
     center, scale : float64 array of shape (n_features,)
         Center and scale of the columns of a table; empty for no standardization.
@@ -228,7 +233,7 @@ class Shared:
     weights: Weights
     classes: tuple[Label, ...]
     overall: npt.NDArray[np.float64]
-    pool: npt.NDArray[np.float64] | None
+    pool: FittedPool | None
     center: npt.NDArray[np.float64]
     scale: npt.NDArray[np.float64]
     agreed: JointSchema
@@ -257,8 +262,8 @@ class Stage:
         Weights of the network after these rounds.
     chosen_on : float array of shape (n_weights,) or None
         Weights at the end of the first pass, with which mixtures are chosen; None before.
-    pool : float64 array of shape (n_experts,) or None
-        Weights of the experts; None before they are chosen.
+    pool : FittedPool or None
+        Weights of the experts; None before they are fitted.
     best : Best or None
         Best stage of the first pass if training stops at a plateau of the held-out loss; the second
         pass has as many rounds.
@@ -267,7 +272,7 @@ class Stage:
     number: int
     weights: Weights
     chosen_on: Weights | None = None
-    pool: npt.NDArray[np.float64] | None = None
+    pool: FittedPool | None = None
     best: Best | None = None
 
     @property
@@ -354,7 +359,7 @@ def coordinate(
     seen = yield from scatter_discriminants(features, overall, n_rows, held_out=True)
     yield from release(ReleaseRequest(chosen_on, overall, final=False, seen=seen))
     if settings.combine == "pool" and stage.pool is None:
-        stage = replace(stage, pool=(yield from pool_weights(task)))
+        stage = replace(stage, pool=(yield from fit_pool(task.experts)))
     averaging.store(stage)
     n_rows, overall = yield from task.prepare(agreed, center, scale, held_out=False)
     stage = yield from averaging.run_remaining(stage, n_rows)
@@ -472,20 +477,21 @@ def release(request: ReleaseRequest) -> Generator[Ask, Replies, None]:
     replies.complete("the model")
 
 
-def pool_weights(task: "Task") -> Generator[Ask, Replies, Floats]:
-    """Compute the experts' weights from sums of gradients and Hessians."""
-    steps = task.pool_steps()
-    weights = next(steps)
-    while True:
-        replies = yield total(PoolRequest(weights))
+def fit_pool(experts: tuple[str, ...]) -> Generator[Ask, Replies, FittedPool]:
+    """Fit a pool, and pools without each expert, from sums over clients."""
+    n = len(experts)
+    steps = [pool_steps(used) for used in (np.ones(n, bool), *~np.eye(n, dtype=bool))]
+    asked = {index: next(each) for index, each in enumerate(steps)}
+    fits: dict[int, tuple[Floats, float]] = {}
+    while asked:
+        replies = yield total(PoolRequest(np.stack(list(asked.values()))))
         reply = replies.summed("the pool's terms")
-        terms = PoolTerms(
-            n_rows=int(reply.n_rows),
-            loss=float(np.ldexp(float(reply.loss), -FIXED_POINT)),
-            gradient=from_fixed_point(reply.gradient),
-            hessian=from_fixed_point(reply.hessian),
-        )
-        try:
-            weights = steps.send(terms)
-        except StopIteration as stop:
-            return np.asarray(stop.value)
+        sums = map(from_fixed_point, (reply.losses, reply.gradients, reply.hessians))
+        for index, *terms in list(zip(asked, *sums, strict=True)):
+            try:
+                asked[index] = steps[index].send(PoolTerms(int(reply.n_rows), *terms))
+            except StopIteration as stop:
+                fits[index] = stop.value
+                del asked[index]
+    losses = [fits[index][1] for index in range(n + 1)]
+    return FittedPool(experts, fits[0][0], losses[0], np.array(losses[1:]))

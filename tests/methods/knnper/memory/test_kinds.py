@@ -56,7 +56,7 @@ def test_a_pool_uses_keys_and_labels_of_a_coded_memory():
 
     model.fit(X[TRAIN], Y[TRAIN], parties=PARTIES[TRAIN])
 
-    assert {"memory", "local prior", "ridge head"} <= set(model.pool_)
+    assert {"memory", "local prior", "ridge head"} <= set(model.pool_.experts)
     assert np.isfinite(model.predict_proba(X[:5], PARTIES[:5])).all()
 
 

@@ -326,5 +326,5 @@ def test_clients_with_other_class_names_learn_together():
     local_accuracy = (
         local_model.predict(new_x[is_new], parties=new_owners[is_new]) == new_y[is_new]
     ).mean()
-    assert model.pool_["discriminant head"] > 0.5
+    assert model.pool_.weights[model.pool_.experts.index("discriminant head")] > 0.5
     assert joint_accuracy > local_accuracy + 0.1

@@ -2,15 +2,24 @@ from dataclasses import fields
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from fedneighbors.methods.knnper.algorithm import local_prior, soften
-from fedneighbors.methods.knnper.personal._pool import PoolTerms, pool, pool_steps, pool_terms
+from fedneighbors.methods.knnper.personal._pool import (
+    FittedPool,
+    PoolTerms,
+    pool,
+    pool_steps,
+    pool_terms,
+)
+from tests.naive import knnper as naive
 
 
-def fit_pool(start, sum_terms):
-    """Return the maximum-likelihood weights, given all terms at once."""
-    steps = pool_steps(start)
+def fit_pool(used, sum_terms):
+    """Return the weights of the lowest loss, and the mean loss, given all terms at once."""
+    steps = pool_steps(np.array(used, bool))
     weights = next(steps)
     while True:
         try:
@@ -44,15 +53,68 @@ def test_gradient_and_hessian_match_the_loss():
 
 def test_weights_maximize_the_likelihood():
     scores, labels = make_experts()
-    start = np.array([1.0, 0.5, 0.5])
+    start = np.array([1.0, 0.0, 0.0])
 
-    weights = fit_pool(start, lambda w: pool_terms(scores, labels, w))
+    weights, mean_loss = fit_pool([1, 1, 1], lambda w: pool_terms(scores, labels, w))
 
     def loss(w):
         return pool_terms(scores, labels, w).loss + ((w - start) ** 2).sum() / 2
 
-    expected = minimize(loss, start, method="BFGS", options={"gtol": 1e-8}).x
+    expected = minimize(loss, start, method="L-BFGS-B", bounds=[(0, None)] * 3, tol=1e-12).x
     np.testing.assert_allclose(weights, expected, atol=1e-4)
+    assert mean_loss == pool_terms(scores, labels, weights).loss / 60
+
+
+@given(st.integers(0, 10_000), st.tuples(*[st.booleans()] * 3).filter(any))
+def test_weights_satisfy_the_conditions_of_a_minimum(seed, used):
+    scores, labels = make_experts(n=30, seed=seed)
+
+    weights, _ = fit_pool(used, lambda w: pool_terms(scores, labels, w))
+
+    gradient = naive.pool_gradient(scores.tolist(), labels.tolist(), weights.tolist(), used[0])
+    for weight, slope, is_used in zip(weights, gradient, used, strict=True):
+        assert weight >= 0 if is_used else weight == 0
+        assert not is_used or slope > -1e-2  # a larger weight does not lower the loss
+        assert weight == 0 or slope < 1e-2  # nor does a smaller one
+
+
+def test_an_expert_that_misleads_gets_the_weight_0():
+    scores, labels = make_experts(n=300)
+    scores[:, :, 2] = -scores[:, :, 0]
+
+    weights, loss = fit_pool([1, 1, 1], lambda w: pool_terms(scores, labels, w))
+
+    _, loss_without = fit_pool([1, 1, 0], lambda w: pool_terms(scores, labels, w))
+    assert weights[2] == 0 < weights[0]
+    assert loss == pytest.approx(loss_without, abs=1e-9)
+
+
+def test_a_fitted_pool_lists_its_experts():
+    fitted = FittedPool(
+        ("shared model", "memory"), np.array([0.75, 0.0]), 0.5, np.array([0.9, 0.5])
+    )
+
+    table = fitted.tabulate()
+
+    assert table.columns == ("expert", "weight", "held-out loss without it")
+    assert table.rows == (("none", None, 0.5), ("shared model", 0.75, 0.9), ("memory", 0.0, 0.5))
+
+
+@pytest.mark.parametrize(
+    ("weights", "loss", "losses"),
+    [
+        ([1.0], 0.5, [0.9, 0.5]),
+        ([1.0, -0.1], 0.5, [0.9, 0.5]),
+        ([1.0, np.nan], 0.5, [0.9, 0.5]),
+        ([[1.0, 0.0]], 0.5, [0.9, 0.5]),
+        ([1.0, 0.0], np.inf, [0.9, 0.5]),
+        ([1.0, 0.0], 0.5, [0.9]),
+        ([1.0, 0.0], 0.5, [0.9, np.nan]),
+    ],
+)
+def test_an_impossible_pool_is_refused(weights, loss, losses):
+    with pytest.raises(ValueError, match="expected"):
+        FittedPool(("shared model", "memory"), np.array(weights), loss, np.array(losses))
 
 
 def test_summed_terms_give_the_pooled_rows_weights():
@@ -63,9 +125,9 @@ def test_summed_terms_give_the_pooled_rows_weights():
         terms = [pool_terms(scores[clients == c], labels[clients == c], w) for c in range(7)]
         return PoolTerms(*(sum(getattr(part, f.name) for part in terms) for f in fields(PoolTerms)))
 
-    from_sums = fit_pool([1.0, 1.0, 1.0], sum_terms)
+    from_sums, _ = fit_pool([1, 1, 1], sum_terms)
 
-    from_rows = fit_pool([1.0, 1.0, 1.0], lambda w: pool_terms(scores, labels, w))
+    from_rows, _ = fit_pool([1, 1, 1], lambda w: pool_terms(scores, labels, w))
     np.testing.assert_allclose(from_sums, from_rows, rtol=1e-9)
 
 
@@ -76,20 +138,25 @@ def test_too_long_steps_are_halved_until_the_loss_falls(scale):
 
     def sum_terms(w):
         terms = pool_terms(scale * scores, labels, w)
-        losses.append(terms.loss + ((w - 1) ** 2).sum() / 2)
+        losses.append(terms.loss + ((w - start) ** 2).sum() / 2)
         return terms
 
-    weights = fit_pool([1.0, 1.0, 1.0], sum_terms)
+    start = np.array([1.0, 0.0, 0.0])
+    weights, _ = fit_pool([1, 1, 1], sum_terms)
 
     final = pool_terms(scale * scores, labels, weights)
-    assert final.loss + ((weights - 1) ** 2).sum() / 2 == min(losses)
-    assert np.abs(final.gradient + weights - 1).max() < 1e-2 * max(scale, 1)
+    assert final.loss + ((weights - start) ** 2).sum() / 2 == min(losses)
+    slopes = final.gradient + weights - start
+    assert np.abs(slopes[weights > 0]).max() < 1e-2 * max(scale, 1)
+    assert (slopes > -1e-2 * max(scale, 1)).all()
 
 
 def test_without_rows_the_weights_do_not_change():
-    weights = fit_pool([1.0, 0.5], lambda w: pool_terms(np.empty((0, 3, 2)), np.empty(0, int), w))
+    no_rows = np.empty((0, 3, 2)), np.empty(0, int)
 
-    assert weights.tolist() == [1.0, 0.5]
+    weights, loss = fit_pool([1, 1], lambda w: pool_terms(*no_rows, w))
+
+    assert (weights.tolist(), loss) == ([1.0, 0.0], 0.0)
 
 
 def test_one_expert_of_weight_1_is_the_pool():

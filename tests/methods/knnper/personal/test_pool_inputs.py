@@ -36,7 +36,8 @@ def test_a_pool_works_with_an_untrained_network(pooled):
     network_accuracy = (pooled.embed(X[is_known])[1].argmax(axis=1) == y[is_known]).mean()
     assert network_accuracy < 0.7
     assert accuracy > 0.9
-    assert pooled.pool_["kernel head"] > max(0.5, pooled.pool_["memory"])
+    weights = dict(zip(pooled.pool_.experts, pooled.pool_.weights, strict=True))
+    assert weights["kernel head"] > max(0.5, weights["memory"])
 
 
 def test_a_new_client_has_a_kernel_head(pooled):
@@ -75,7 +76,8 @@ def test_a_regression_pool_uses_and_forgets_rows():
     model = KNNPerRegressor(hidden=(4, 2), n_rounds=2, combine="pool").fit(X, y, parties=owners)
 
     assert model.score(new, new_y, parties=owners) > 0.9
-    assert model.pool_["kernel head"] > max(0.5, model.pool_["memory"])
+    weights = dict(zip(model.pool_.experts, model.pool_.weights, strict=True))
+    assert weights["kernel head"] > max(0.5, weights["memory"])
     memory = model.clients_["client-0"].memory
     assert (memory.keys.shape, memory.extras[0].shape) == ((60, 2), (60, 2))
 

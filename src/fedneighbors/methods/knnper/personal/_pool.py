@@ -1,24 +1,80 @@
 """Pools of several experts (shared model, memory, local prior, heads) with common weights.
 
 A log-linear pool, for classification, multiplies the experts' distributions, each raised to the
-power of its weight. All clients use the same few weights, which maximize the likelihood of all
-held-out rows; each step needs only the sums of a gradient and of a small Hessian over the clients.
-A linear pool, for regression, is a weighted sum of the experts; its weights have a closed form.
+power of its weight. A linear pool, for regression, is a weighted sum of the experts. All clients
+use the same few weights, which minimize the loss of all held-out rows; each step needs only the
+sums of a gradient and of a small Hessian over the clients. Weights are not negative: an expert that
+only corrects the others gets the weight 0.
 """
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from scipy.linalg import solve
+import numpy.typing as npt
+from scipy.linalg import cholesky, solve_triangular
+from scipy.optimize import nnls
 from scipy.special import logsumexp
 
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.federation._messages import message
+from fedneighbors.records import ResultTable
 
 PRIOR_PRECISION = 1.0
-"""Precision of the normal prior around the initial weights; it has an effect for few rows."""
+"""Precision of the normal prior around the shared model alone; it has an effect for few rows."""
+
+
+@dataclass(frozen=True, eq=False)
+class FittedPool:
+    """Experts of a pool, their weights, and the loss of held-out rows with and without each.
+
+    Parameters
+    ----------
+    experts : tuple of str
+        Names of the experts.
+    weights : float64 array of shape (n_experts,)
+        Weights of the experts, 0 or more; 0 for an expert that does not improve the others.
+    loss : float
+        Mean loss of all clients' held-out rows: negative log-likelihood in nats, or half the
+        squared error of standardized targets. The weights are fitted on these rows.
+    losses_without : float64 array of shape (n_experts,)
+        The same loss of a pool without each expert, whose other weights are fitted again.
+    """
+
+    experts: tuple[str, ...]
+    weights: npt.NDArray[np.float64]
+    loss: float
+    losses_without: npt.NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        check_weights(self.weights[None] if self.weights.ndim else self.weights, len(self.experts))
+        losses = np.append(self.losses_without, self.loss)
+        if len(losses) != len(self.experts) + 1 or not np.isfinite(losses).all():
+            raise ValueError("expected the finite loss of a pool, and that without each expert")
+
+    def tabulate(self) -> ResultTable:
+        """Return the weights and losses as a table of a run record."""
+        losses = [round(float(loss), 6) for loss in (self.loss, *self.losses_without)]
+        weights = [None, *(round(float(weight), 6) for weight in self.weights)]
+        names = ("none", *self.experts)
+        return ResultTable(
+            name="pool",
+            title="Experts of the pool",
+            columns=("expert", "weight", "held-out loss without it"),
+            rows=tuple(zip(names, weights, losses, strict=True)),
+            caption="All clients use the same weights. Each loss is that of a pool without the "
+            "expert, whose other weights were fitted again on the same held-out rows; an expert "
+            "of weight 0 does not improve the others.",
+        )
+
+
+def check_weights(weights: Floats, n_experts: int) -> None:
+    """Raise ValueError unless each row of weights fits the experts."""
+    if weights.ndim != 2 or weights.shape[1] != n_experts:
+        raise ValueError(f"expected one weight for each of {n_experts} experts")
+    if not (np.isfinite(weights).all() and (weights >= 0).all()):
+        raise ValueError("expected finite weights of experts, 0 or more")
 
 
 @dataclass(frozen=True)
@@ -92,16 +148,18 @@ def pool_terms(experts: Floats, labels: Integers, weights: Floats) -> PoolTerms:
 
 
 def pool_steps(
-    start: Sequence[float], *, tolerance: float = 1e-9, max_steps: int = 100
-) -> Generator[Floats, PoolTerms, Floats]:
-    """Find the maximum-likelihood weights by Newton's method.
+    used: npt.NDArray[np.bool_], *, tolerance: float = 1e-9, max_steps: int = 100
+) -> Generator[Floats, PoolTerms, tuple[Floats, float]]:
+    """Find the non-negative weights of the lowest loss by Newton's method.
+
+    The mean of their prior, and the first weights, are 1 for the first expert and 0 for the others.
 
     Parameters
     ----------
-    start : sequence of float
-        Initial weights, which are also the mean of their prior.
+    used : bool array of shape (n_experts,)
+        False for experts whose weight stays 0.
     tolerance : float
-        Stop when the expected decrease of the loss per row, in nats, is at most this.
+        Stop when the expected decrease of the loss per row is at most this.
     max_steps : int
         Maximum number of exchanges.
 
@@ -113,10 +171,12 @@ def pool_steps(
 
     Returns
     -------
-    float64 array of shape (n_experts,)
+    weights : float64 array of shape (n_experts,)
+    loss : float
+        Mean loss per row, without the prior.
     """
-    first = np.asarray(start, dtype=np.float64)
-    weights, best, lowest = first, first, np.inf
+    first = np.where(np.arange(len(used)) == 0, used, 0).astype(np.float64)
+    weights, best, lowest, mean_loss = first, first, np.inf, 0.0
     for _ in range(max_steps):
         terms = yield weights
         change = weights - first
@@ -124,14 +184,25 @@ def pool_steps(
         if loss > lowest:
             weights = (weights + best) / 2
             continue
-        best, lowest = weights, loss
+        best, lowest, mean_loss = weights, loss, terms.loss / max(terms.n_rows, 1)
         gradient = terms.gradient + PRIOR_PRECISION * change
         hessian = terms.hessian + PRIOR_PRECISION * np.eye(len(first))
-        step = np.asarray(solve(hessian, gradient, assume_a="pos"))
-        if float(gradient @ step) / 2 <= tolerance * max(terms.n_rows, 1):
+        step = np.zeros(len(first))
+        step[used] = _minimize(gradient[used], hessian[np.ix_(used, used)], best[used]) - best[used]
+        if -float(gradient @ step + step @ hessian @ step / 2) <= tolerance * max(terms.n_rows, 1):
             break
-        weights = weights - step
-    return best
+        weights = best + step
+    return best, mean_loss
+
+
+def _minimize(gradient: Floats, hessian: Floats, weights: Floats) -> Floats:
+    """Return the non-negative minimum of the quadratic model around ``weights``.
+
+    With H = U'U it is the least-squares problem of U w = U weights - U'^-1 gradient.
+    """
+    upper = cholesky(hessian)
+    goal = upper @ weights - solve_triangular(upper, gradient, trans="T")
+    return np.asarray(nnls(upper, goal)[0])
 
 
 def linear_terms(experts: Floats, targets: Floats, weights: Floats) -> PoolTerms:
@@ -155,45 +226,25 @@ def linear_terms(experts: Floats, targets: Floats, weights: Floats) -> PoolTerms
     )
 
 
-def linear_pool_steps(start: Sequence[float]) -> Generator[Floats, PoolTerms, Floats]:
-    """Compute the least-squares weights in one step.
-
-    Parameters
-    ----------
-    start : sequence of float
-        Mean of the weights' prior, and result if there are no rows.
-
-    Yields
-    ------
-    float64 array of shape (n_experts,)
-        Weights for which the caller sends the sum of all clients' terms.
-
-    Returns
-    -------
-    float64 array of shape (n_experts,)
-    """
-    first = np.array(start)
-    terms = yield first
-    hessian = terms.hessian + PRIOR_PRECISION * np.eye(len(first))
-    return np.asarray(first - solve(hessian, terms.gradient, assume_a="pos"))
-
-
 @message
 class PoolReply:
-    """Loss, gradient and Hessian of the pool on ``n_rows`` held-out rows.
+    """Losses, gradients and Hessians of pools on ``n_rows`` held-out rows.
 
-    The three are in units of 2 to the power of -32.
+    The three are in units of 2 to the power of -32, with one entry for each row of weights.
     """
 
     n_rows: int
-    loss: int
-    gradient: Integers
-    hessian: Integers
+    losses: Integers
+    gradients: Integers
+    hessians: Integers
 
 
 @message
 class PoolRequest:
-    """Request for the pool's terms on held-out rows, under the first released model."""
+    """Request for the terms of pools on held-out rows, under the first released model.
+
+    ``weights`` has one row for each pool.
+    """
 
     weights: Floats
 
