@@ -4,10 +4,11 @@ Eight real tables are each split over four parties in three ways: at random, wit
 the first principal component of the features. A comparison of 700 rows recommends a method
 within 40 seconds of CPU time, so that other load on the machine has no effect. Then all candidates
 are trained on these rows and scored on 1,000 others. A recommendation holds if its score is within
-.01 of the best score; the best one is that of 13 candidates with chance on its side.
+.01 of the best score; the best one is that of all candidates, with chance on its side.
 
 Prints a line for each case, and the share that holds. Finished cases are stored, and the same
-command resumes. Run ``python benchmarks/recommendations.py [--sets NAME ...] [--store FOLDER]``.
+command resumes. Run ``python benchmarks/recommendations.py [--sets NAME ...] [--store FOLDER]
+[--without-networks]``.
 """
 
 import argparse
@@ -36,7 +37,7 @@ SETS = (
     "satimage",
 )  # fmt: skip
 N_PARTIES, N_ROWS, N_FRESH = 4, 700, 1_000
-BUDGET_S = 40.0
+BUDGET_S, SHORT_BUDGET_S = 40.0, 15.0
 MAX_LOSS, MIN_SHARE = 0.01, 0.9
 
 
@@ -82,16 +83,16 @@ class CpuWorker:
         return {**result, "seconds": seconds} if "scores" in result else result
 
 
-def recommend(rows, n_classes, seed):
-    """Return the summary of a comparison within the budget of CPU seconds."""
+def recommend(rows, candidates, n_classes, seed, budget_s):
+    """Return the summary of a comparison within a budget of CPU seconds."""
     worker, metric = CpuWorker(rows), primary_metric("classification", n_classes)
     schedule = Schedule(
-        tuple(candidate.name for candidate in CANDIDATES),
-        frozenset(c.name for c in CANDIDATES if c.kind in ("alone", "pooled")),
-        frozenset(c.name for c in CANDIDATES if c.kind == "private"),
+        tuple(candidate.name for candidate in candidates),
+        frozenset(c.name for c in candidates if c.kind in ("alone", "pooled")),
+        frozenset(),
         task_settings("classification", n_classes, seed),
         metric,
-        BUDGET_S,
+        budget_s,
         ResultFile(None, ""),
         lambda *_: None,
         lambda: worker.seconds,
@@ -99,30 +100,35 @@ def recommend(rows, n_classes, seed):
     schedule.run(worker)
     results, names = schedule.file.results, [str(i) for i in range(N_PARTIES)]
     sizes = np.bincount(rows.parties).tolist()
-    summary = Summary(CANDIDATES, results, "classification", metric, names, sizes)
+    summary = Summary(candidates, results, "classification", metric, names, sizes)
     return summary
 
 
-def score_fresh(rows, fresh, n_classes):
+def score_fresh(rows, fresh, candidates, n_classes):
     """Return the score of each candidate on fresh rows."""
     trial = Trial(rows, fresh, "classification", n_classes, 0)
     return {
         candidate.name: primary_score(
             fresh.y, candidate.fits["classification"](trial).values, "classification"
         )
-        for candidate in CANDIDATES
-        if candidate.kind in ("alone", "federated")
+        for candidate in candidates
+        if candidate.kind != "pooled"
     }
 
 
-def run_case(name, kind, seed, store):
+def run_case(name, kind, seed, store, *, with_networks):
     """Return the result of a case; a stored one is not computed again."""
-    done = store / f"{name}-{kind.replace(' ', '-')}-{seed}.json"
+    candidates = [
+        c for c in CANDIDATES if c.kind != "private" and (with_networks or c.module != "torch")
+    ]
+    done = store / f"{name}-{kind.replace(' ', '-')}-{seed}-{len(candidates)}.json"
     if done.exists():
         return json.loads(done.read_text())
     rows, fresh = draw_rows(name, kind, seed)
     n_classes = int(max(rows.y.max(), fresh.y.max())) + 1
-    summary, scores = recommend(rows, n_classes, seed), score_fresh(rows, fresh, n_classes)
+    budget_s = BUDGET_S if with_networks else SHORT_BUDGET_S
+    summary = recommend(rows, candidates, n_classes, seed, budget_s)
+    scores = score_fresh(rows, fresh, candidates, n_classes)
     recommended, best = summary.recommended.name, max(scores, key=scores.get)
     case = {
         "set": name,
@@ -155,17 +161,30 @@ def main():
         default=Path(tempfile.gettempdir()) / "fedneighbors-recommendations",
         help="folder of finished cases",
     )
+    parser.add_argument(
+        "--without-networks",
+        action="store_true",
+        help="leave out the four candidates that train networks; 15 s of CPU time a comparison",
+    )
     parser.add_argument("--out", type=Path, help="JSON file for the cases")
     arguments = parser.parse_args()
     arguments.store.mkdir(parents=True, exist_ok=True)
     rows, _ = draw_rows("iris", "iid", 0)
     for candidate in CANDIDATES:  # compiles, which is not part of a budget
+        if candidate.kind == "private" or (arguments.without_networks and candidate.module):
+            continue
         settings = task_settings("classification", 3, 0)
         run_task(rows, {**settings, "candidate": candidate.name, "repeat": 0})
     cases = []
     for kind in ("label skew", "feature skew", "iid"):
         for name in arguments.sets:
-            case = run_case(name, kind, arguments.seed, arguments.store)
+            case = run_case(
+                name,
+                kind,
+                arguments.seed,
+                arguments.store,
+                with_networks=not arguments.without_networks,
+            )
             cases.append(case)
             print(
                 f"{name:22} {kind:12} {case['metric']:8} {case['splits']:2} splits: "

@@ -43,10 +43,7 @@ _STEPS = {  # exchanges of a masked sum
     "MaskInput": "masked",
     "Unmask": "unmasked",
 }
-_ALONE = {
-    "boosting": FAMILY["classification"][0],
-    "nearest neighbours": FAMILY["classification"][2],
-}
+_ALONE = {"boosting": FAMILY["classification"][0], "kNN": FAMILY["classification"][2]}
 
 
 def split_rows(
@@ -139,7 +136,7 @@ def tabulate_joining(
         train = everything.select(rows[parties[rows] == party])
         trial = Trial(train, test, "classification", len(classes), 0)
         is_right = {
-            f"{title} alone": classes[fit_rows(make, trial).values.argmax(axis=1)] == truth
+            title: classes[fit_rows(make, trial).values.argmax(axis=1)] == truth
             for title, make in _ALONE.items()
         }
         is_right[method] = predict(party) == truth
@@ -148,27 +145,28 @@ def tabulate_joining(
         lines.append(
             (
                 str(party),
+                _judge_joining(own[method], best_alone),
                 len(train),
                 *(float(right.mean()) if len(right) else None for right in own.values()),
                 *(float(right.mean()) for right in is_right.values()),
-                _judge_joining(own[method], best_alone),
             )
         )
-    names = (*(f"{title} alone" for title in _ALONE), method)
+    names = (*_ALONE, method)
     return ResultTable(
         name="joining",
         title="Accuracy of each party alone and joined",
         columns=(
             "party",
+            "joining pays?",
             "training rows",
-            *(f"{name}, own rows" for name in names),
-            *(f"{name}, all rows" for name in names),
-            "does joining pay?",
+            *(f"{name}, own" for name in names),
+            *(f"{name}, all" for name in names),
         ),
         rows=tuple(lines),
-        caption="On the held-out rows of the party, and on those of all parties. Joining is "
-        "compared with the better of the two models alone, which favours these. Within chance: "
-        "p > 0.05 in a sign test of the rows that only one of both predicts rightly.",
+        caption="Boosting and kNN are trained on the party's own rows. Own: on its held-out rows; "
+        "all: on those of all parties. Joining is compared with the better of these two, which "
+        "favours them. Within chance: p > 0.05 in a sign test of the rows that one of both "
+        "predicts rightly and the other does not.",
     )
 
 
@@ -177,11 +175,12 @@ def _judge_joining(joined: npt.NDArray[np.bool_], alone: npt.NDArray[np.bool_]) 
     n_rows, gained, lost = len(joined), int((joined & ~alone).sum()), int((alone & ~joined).sum())
     if not n_rows:
         return "Unknown: no row is held out."
+    gain = (
+        f"{abs(gained - lost)} {'more' if gained >= lost else 'fewer'} of {n_rows} rows are right"
+    )
     if gained == lost or binomtest(gained, gained + lost).pvalue > 0.05:
-        return f"Not clear: {gained - lost:+d} of {n_rows} rows right, within chance."
-    if gained > lost:
-        return f"Yes: {gained - lost} more of {n_rows} rows right."
-    return f"No: {lost - gained} fewer of {n_rows} rows right."
+        return f"Not clear: {gain}, within chance."
+    return f"{'Yes' if gained > lost else 'No'}: {gain}."
 
 
 def tabulate_traffic(rounds: Sequence[Round]) -> TableAndFigure:
