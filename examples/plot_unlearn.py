@@ -17,8 +17,8 @@ X, y = load_digits(return_X_y=True)
 X, X_new, y, y_new = train_test_split(X, y, stratify=y, random_state=0)
 
 # %%
-# Add rows in batches of a hundred, then remove them in the same order. ``standardize=False`` and a
-# fixed ``expand`` keep the features independent of the rows; equal sizes keep the hash the same.
+# Add rows in batches of a hundred, then remove them in the same order. ``standardize=False`` and
+# a fixed ``expand`` keep the features independent of the rows; equal sizes keep the hash the same.
 
 starts = range(0, len(X) - 99, 100)
 model = FlyNNClassifier(n_units=2_560, standardize=False, expand="mirror")
