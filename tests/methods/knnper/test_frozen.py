@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
-from scipy.special import softmax
+from scipy.special import ndtri, softmax
 from sklearn.datasets import load_digits, load_wine
 from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
@@ -18,6 +18,7 @@ from sklearn.preprocessing import StandardScaler
 from fedneighbors.errors import DataError, ModelFileError
 from fedneighbors.methods.knnper import KNNPerClassifier, KNNPerRegressor
 from fedneighbors.methods.knnper._frozen import (
+    NORMAL_LOG_SCALE,
     SHRINKAGE,
     FrozenModel,
     LinearDiscriminants,
@@ -91,11 +92,12 @@ def test_shared_probabilities_of_discriminants_are_those_of_lda():
     model = KNNPerClassifier(representation="discriminants").fit(X, Y, parties=PARTIES)
 
     scaled = (X - model._shared.center) / model._shared.scale
-    features = model._shared.seen.features.transform(scaled)
+    drawn_in = np.sign(scaled) * np.log(1 + np.abs(scaled)) / NORMAL_LOG_SCALE
+    features = model._shared.seen.features.transform(drawn_in)
     np.testing.assert_allclose(
         model.predict_proba(X), lda_proba(features, model.overall_), atol=1e-4
     )
-    keys = model.embed(X)[0]
+    keys = model.embed(X)[0][:, :2]  # rows follow, for the heads of a pool
     means = np.array([keys[label == Y].mean(axis=0) for label in range(3)])
     spread = (keys - means[Y]).T @ (keys - means[Y]) / len(Y)
     assert keys.shape == (178, 2)
@@ -195,7 +197,9 @@ def test_masked_sums_give_the_bits_of_plain_ones(kind):
 
 
 def test_no_client_trains_on_gradients():
-    model = KNNPerClassifier(representation="discriminants").fit(X, Y, parties=PARTIES)
+    model = KNNPerClassifier(representation="discriminants", combine="paper").fit(
+        X, Y, parties=PARTIES
+    )
 
     requests = [record.request for record in model.run_record_.rounds]
 
@@ -258,7 +262,9 @@ def test_drift_is_detected_in_discriminants():
 def test_memories_of_discriminants_share_a_codebook():
     x, y = load_digits(return_X_y=True)
     owner = ["ann" if label < 5 else "bob" for label in y[500:]]
-    model = KNNPerClassifier(representation="discriminants").fit(x[500:], y[500:], parties=owner)
+    model = KNNPerClassifier(representation="discriminants", combine="paper").fit(
+        x[500:], y[500:], parties=owner
+    )
 
     model.share_codebook(x[:500], n_stretches=3)
 
@@ -279,7 +285,7 @@ def test_images_are_embedded_as_flat_rows():
     x, y = load_digits(return_X_y=True)
     images = (x[:300] / 16).reshape(-1, 8, 8)
 
-    model = KNNPerClassifier(representation="discriminants").fit(images, y[:300])
+    model = KNNPerClassifier(representation="discriminants", combine="paper").fit(images, y[:300])
 
     assert model.embed(images)[0].shape == (300, 9)
     assert model.score(images, y[:300], parties=["all"] * 300) > 0.95
@@ -357,3 +363,13 @@ def test_dependent_columns_without_shrinkage_are_named():
 
     with pytest.raises(DataError, match="use shrinkage"):
         LinearDiscriminants.fit(moments, shrinkage=0.0)
+
+
+def test_the_unit_of_drawn_in_columns_is_that_of_normal_ones():
+    z = ndtri((np.arange(100_000) + 0.5) / 100_000)
+    model = FrozenModel("discriminants", (1,), 2)
+
+    columns = model.inputs(3 * z[:, None] + 5, np.array([5.0]), np.array([3.0]))
+
+    assert columns.std() == pytest.approx(1, abs=1e-3)
+    assert (np.diff(columns[:, 0]) > 0).all()
