@@ -423,13 +423,13 @@ class MaskedParty:
         if getattr(request_class, "noised", False):
             return
         request, names = opening.request_digest, digest("parties of a sum", survivors)
-        table = self._party.table_digest  # type: ignore[attr-defined]
         reason = "another sum of this kind was unmasked before"
         refusal = f"{MASKED_SUM_PREFIX}{reason}; delete policy.* in mask-state to allow it"
         if hasattr(request_class, "single_use"):
-            content = digest("single use", request, names, table)
+            content = digest("single use", request, names, self._party.table_digest)  # type: ignore[attr-defined]
             remember(self._store, opening.request_name, content, refusal=refusal)
         else:
+            table = getattr(self._party, "table_digest", b"")  # a party of one's own may have none
             content = digest("sum over a table", names, table)
             remember(self._store, request.hex(), content, refusal=refusal)
 
