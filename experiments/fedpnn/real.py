@@ -66,7 +66,8 @@ def _assign_owners(y: npt.NDArray[np.int64], n_parties: int, alpha: float | None
 def best_threshold(shares: npt.NDArray[np.float64], y: npt.NDArray[np.int64]) -> float:
     """Return the threshold with the highest balanced accuracy.
 
-    Ties go to the highest. It is in the middle between two neighboring shares, so that rows at it do not matter.
+    Ties go to the highest. It is in the middle between two neighboring shares, so that rows at it
+    do not matter.
     """
     false_rate, true_rate, cuts = roc_curve(y, shares, drop_intermediate=False)
     best = int(np.argmax(true_rate - false_rate))
@@ -90,7 +91,8 @@ def score_split(
 ) -> dict[str, tuple[float, ...]]:
     """Score every method on half of a set.
 
-    Scores have the order of :data:`SCORES`. The chosen threshold of each method is the best one on held-out training rows.
+    Scores have the order of :data:`SCORES`. The chosen threshold of each method is the best one on
+    held-out training rows.
 
     Parameters
     ----------
