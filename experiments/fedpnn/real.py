@@ -64,9 +64,10 @@ def _assign_owners(y: npt.NDArray[np.int64], n_parties: int, alpha: float | None
 
 
 def best_threshold(shares: npt.NDArray[np.float64], y: npt.NDArray[np.int64]) -> float:
-    """Return the threshold with the highest balanced accuracy; ties go to the highest.
+    """Return the threshold with the highest balanced accuracy.
 
-    It is in the middle between two neighboring shares, so that rows at it do not matter.
+    Ties go to the highest. It is in the middle between two neighboring shares, so that rows at it
+    do not matter.
     """
     false_rate, true_rate, cuts = roc_curve(y, shares, drop_intermediate=False)
     best = int(np.argmax(true_rate - false_rate))
@@ -88,9 +89,10 @@ def choose_threshold(
 def score_split(
     name: str, seed: int, fold: int, n_parties: int, alpha: float | None
 ) -> dict[str, tuple[float, ...]]:
-    """Score every method on half of a set, in the order of :data:`SCORES`.
+    """Score every method on half of a set.
 
-    The chosen threshold of each method is the best one on held-out training rows.
+    Scores have the order of :data:`SCORES`. The chosen threshold of each method is the best one on
+    held-out training rows.
 
     Parameters
     ----------

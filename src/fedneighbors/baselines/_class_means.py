@@ -61,7 +61,7 @@ class Prototypes:
 
     @classmethod
     def average(cls, parts: Iterable[tuple[Floats, Integers]]) -> "Prototypes":
-        """Return the means of clients' prototypes, weighted by their rows of the class."""
+        """Return the clients' mean prototypes, weighted by rows of the class."""
         all_sums, all_counts = zip(*parts, strict=True)
         counts = np.sum(all_counts, axis=0)
         return cls(np.sum(all_sums, axis=0) / np.maximum(counts, 1)[:, None], counts > 0)

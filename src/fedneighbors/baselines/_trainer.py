@@ -388,11 +388,11 @@ class FederatedTrainer:
 
     @cached_property
     def linear_head(self) -> LinearHead:
-        """Return the network's head if it is one linear layer, else raise ValueError."""
+        """Return the network's head, which must be one linear layer."""
         return LinearHead(self.network)
 
     def embed(self, weights: Mapping[str, Vector]) -> dict[str, Floats]:
-        """Return the inputs of the linear head for each client's rows, by its network."""
+        """Return each network's inputs of the head for its client's rows."""
         clients = ((weights[name], self.x[self.rows[name]]) for name in weights)
         points = self.linear_head.embed(clients, device=self._device)
         return dict(zip(weights, points, strict=True))

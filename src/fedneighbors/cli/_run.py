@@ -94,7 +94,7 @@ SelectOption = Annotated[
     typer.Option(min=1, help="Number of columns to keep, by largest t statistic; all by default."),
 ]
 BaselinesOption = Annotated[
-    bool, typer.Option(help="Also train eleven methods for comparison; takes minutes.")
+    bool, typer.Option(help="Also train thirteen methods for comparison; takes minutes.")
 ]
 
 

@@ -144,7 +144,7 @@ def coordinate(settings: BoostingSettings) -> Coordinator[BoostingModel]:
     ------
     Ask
         Requests for the schema; sums of the target; counts of values below cuts; sums of histograms
-        of gradients, about ten exchanges an iteration. Then the model.
+        of gradients, ten to twenty exchanges an iteration. Then the model.
 
     Raises
     ------

@@ -82,7 +82,7 @@ def _split(column: Any, rows: Any, last: int, extra: int) -> Any:
 def split_rows(
     column: npt.NDArray[np.uint8], rows: npt.NDArray[np.intp], *, last: int, extra: int
 ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Return the rows on the left and on the right of a split, in their order.
+    """Return the rows on the left and right of a split.
 
     Parameters
     ----------
@@ -94,6 +94,11 @@ def split_rows(
         Rows up to this bin go left.
     extra : int
         A further bin whose rows go left.
+
+    Returns
+    -------
+    left, right : intp arrays
+        Both in the order of ``rows``.
     """
     left, right = _split(column, rows, last, extra)
     return left, right
