@@ -259,6 +259,8 @@ class FederatedNeighborsClassifier(ClassifierMixin, _NeighborsEstimator):  # typ
     user then sees the labels of all ``n_neighbors`` neighbors of each query, not only the predicted
     one. Parties see the query, but no labels of other parties.
 
+    Under ``"auto"`` or ``"baseline"``, all queries of a call on vectors share one exchange.
+
     Parameters
     ----------
     n_neighbors : int
