@@ -99,7 +99,7 @@ def compare(name, rows, metric, k, indexes):
 
 
 def compare_predictions(n_rows, n_columns, n_parties):
-    """Print the line of one size of normally distributed rows of three classes."""
+    """Print the line of one size of random rows."""
     rng = np.random.default_rng(0)
     x, queries = rng.normal(size=(n_rows, n_columns)), rng.normal(size=(N_PREDICTED, n_columns))
     y = rng.integers(0, 3, n_rows)

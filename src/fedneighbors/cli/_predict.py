@@ -108,7 +108,10 @@ def _score(
     columns: dict[str, list[Any]],
     names: tuple[str, str, str],
 ) -> "RunRecord":
-    """Return the record of the scores; ``names`` are those of model, data and label."""
+    """Return the record of the scores.
+
+    ``names`` are those of model, data and label.
+    """
     from fedneighbors.cli._scores import score_predictions
     from fedneighbors.records import RunRecord, environment
 
