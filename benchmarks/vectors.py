@@ -1,4 +1,8 @@
-"""CPU time of nearest neighbors of vectors, compared with scikit-learn's trees and brute force.
+"""CPU time of nearest neighbors of vectors, compared with scikit-learn's.
+
+First, predictions of `FederatedNeighborsClassifier` for 1,000 rows in one call, compared with those
+of `KNeighborsClassifier` fitted to the pooled rows, which does no federated work. Then single
+queries, compared with trees and brute force.
 
 Prints, for real tables of few and of many columns, the median over queries of our milliseconds and
 of each peer's in the same run, the ratio to the faster peer, and the number of queries with equal
@@ -10,8 +14,9 @@ import statistics
 import time
 
 import numpy as np
-from sklearn.neighbors import NearestNeighbors
+from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors
 
+from fedneighbors import FederatedNeighborsClassifier
 from fedneighbors.datasets import load
 from fedneighbors.datasets._objects import read_objects
 from fedneighbors.methods.fedknn.metrics._vectors import VectorMetric
@@ -21,6 +26,14 @@ N_QUERIES = 20
 K_VALUES = (10, 128)
 METRICS = ("euclidean", "manhattan", "cosine")
 MIN_RATIO = 1.0
+N_PREDICTED = 1000
+SIZES = [
+    (rows, columns, parties)
+    for rows in (100, 1_000, 10_000)
+    for columns in (2, 20, 200)
+    for parties in (1, 2, 20)
+]
+MAX_SLOWDOWN = 2.0
 PEERS = {
     "euclidean": ("kd_tree", "brute"),
     "manhattan": ("kd_tree", "brute"),
@@ -85,8 +98,28 @@ def compare(name, rows, metric, k, indexes):
     )
 
 
+def compare_predictions(n_rows, n_columns, n_parties):
+    """Print the line of one size of random rows."""
+    rng = np.random.default_rng(0)
+    x, queries = rng.normal(size=(n_rows, n_columns)), rng.normal(size=(N_PREDICTED, n_columns))
+    y = rng.integers(0, 3, n_rows)
+    pooled = KNeighborsClassifier(5, n_jobs=1).fit(x, y)
+    model = FederatedNeighborsClassifier(5).fit(x, y, parties=np.arange(n_rows) % n_parties)
+    model.predict(queries)  # compiles, and builds the indexes, as fit does for the peer
+    ms, predicted = measure_ms(lambda: model.predict(queries))
+    peer_ms, expected = measure_ms(lambda: pooled.predict(queries))
+    print(
+        f"{n_rows:6} x {n_columns:3}, {n_parties:2} parties  {ms:8.1f}  {peer_ms:8.1f}  "
+        f"{ms / peer_ms:6.1f}x  equal {(predicted == expected).sum()} of {N_PREDICTED}; "
+        + ("met" if ms <= MAX_SLOWDOWN * peer_ms else "MISSED")
+    )
+
+
 def main():
-    """Print the table."""
+    """Print the tables."""
+    print(f"CPU ms for {N_PREDICTED} predictions, ours and pooled; target {MAX_SLOWDOWN}x")
+    for size in SIZES:
+        compare_predictions(*size)
     print(f"median CPU ms a query; target {MIN_RATIO}x of the faster peer")
     for name, table in load_tables().items():
         rows = np.ascontiguousarray(table, np.float64)

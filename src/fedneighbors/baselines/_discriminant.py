@@ -341,7 +341,7 @@ class FederatedDiscriminantClassifier(ClassifierMixin, BaseEstimator):  # type: 
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Load a classifier written by :meth:`save`; its ``random_state`` is that of the features.
+        """Load a classifier written by :meth:`save`.
 
         Raises
         ------

@@ -207,7 +207,7 @@ def _training_parameters() -> list[str]:
 
 
 def _prepare_estimator(estimator: Any, y: Any) -> Any:
-    """Return a clone with ``classes`` and an integer seed, if it has these parameters.
+    """Return a clone with ``classes`` and an integer seed.
 
     Some labels may occur only in held-out rows, so ``classes`` are those of all rows.
     """

@@ -228,7 +228,7 @@ class KNNPerOptions:
         }
 
     def row_shape(self, files: Files) -> tuple[int, ...]:
-        """Return the shape of an image for a network of images; empty for others.
+        """Return the shape of images for their networks; otherwise, empty.
 
         Raises
         ------

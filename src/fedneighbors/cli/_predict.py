@@ -108,7 +108,10 @@ def _score(
     columns: dict[str, list[Any]],
     names: tuple[str, str, str],
 ) -> "RunRecord":
-    """Return the record of the scores; ``names`` are those of model, data and label."""
+    """Return the record of the scores.
+
+    ``names`` are those of model, data and label.
+    """
     from fedneighbors.cli._scores import score_predictions
     from fedneighbors.records import RunRecord, environment
 
@@ -214,7 +217,7 @@ class _Source:
         return x.reshape(-1, *shape)
 
     def _read_by_schema(self, schema: Path, names: list[str]) -> "npt.NDArray[Any]":
-        """Read rows by a schema, whose features must be those of the model."""
+        """Read rows by a schema with the features of the model."""
         from fedneighbors.cli._console import print_warning
         from fedneighbors.datasets._reading import read_rows
         from fedneighbors.datasets._schema import Schema

@@ -104,9 +104,11 @@ def test_a_file_is_loaded_by_its_own_class_alone(tmp_path):
         {"rows": np.full((60, 4), np.nan)},
         {"feature_names": ("a",)},
         {"parameters": {"depth": 3}},
+        {"parameters": {"n_neighbors": 0}},
+        {"targets": np.zeros((60, 1), np.int64)},
         {"weights": np.full(60, -1.0)},
     ],
-    ids=lambda change: next(iter(change)),
+    ids=lambda change: f"{change}"[:30],
 )
 def test_a_file_with_invalid_values_is_refused(tmp_path, change):
     model = FederatedNeighborsClassifier().fit(X, np.arange(60) % 2, parties=OWNERS)

@@ -45,7 +45,7 @@ def _limit(kind: Any, distance: Any) -> Any:
 
 @njit(cache=True, nogil=True, inline="always")
 def _insert(distances: Any, ranks: Any, items: Any, n: Any, new: Any) -> Any:
-    """Insert a (distance, rank, item) into ``n`` sorted ones; return the new number."""
+    """Insert a (distance, rank, item) into ``n`` sorted ones."""
     distance, rank, item = new
     k = distances.shape[0]
     if n == k and distance == distances[k - 1] and rank >= ranks[k - 1]:
@@ -138,7 +138,7 @@ def _merge(distances: Any, ties: Any, starts: Any, out: Any, items: Any) -> None
 
 
 def merge_nearest(parts: list[tuple[Floats, Integers]], k: int) -> tuple[Floats, Integers]:
-    """Merge sorted lists of each query; equal distances are ordered by tie key.
+    """Merge sorted lists of each query by distance and tie key.
 
     Parameters
     ----------

@@ -142,7 +142,7 @@ def _locate(name: str, reply: NearestBatchReply, rows: Integers, k: int) -> Inte
 
 
 def record_batch(outcome: Outcome[Batch], n_queries: int, *, seconds: float) -> list[QueryRecord]:
-    """Return a record for each query, with an equal part of the cost.
+    """Return records of the queries, which share the cost equally.
 
     Parameters
     ----------

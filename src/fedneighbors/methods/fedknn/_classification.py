@@ -106,9 +106,7 @@ class _NeighborsEstimator(SearchParameters, BaseEstimator):  # type: ignore[misc
             If a setting, an object or a target is invalid, or the numbers of objects and targets
             differ.
         """
-        check_n_neighbors(self.n_neighbors)
-        if self.weights not in _WEIGHTS:
-            raise ValueError(f"expected weights as one of {_WEIGHTS}, got {self.weights!r}")
+        self._check_settings()
         check_sequence(X)
         if self._is_numeric:
             numbers = self._predicts_numbers
@@ -123,6 +121,11 @@ class _NeighborsEstimator(SearchParameters, BaseEstimator):  # type: ignore[misc
         self._fit_search(objects, parties, ids, ledger)
         return self
 
+    def _check_settings(self) -> None:
+        check_n_neighbors(self.n_neighbors)
+        if self.weights not in _WEIGHTS:
+            raise ValueError(f"expected weights as one of {_WEIGHTS}, got {self.weights!r}")
+
     def _fit_search(self, objects: Any, parties: Any, ids: Any, ledger: Ledger | None) -> None:
         settings = {name: getattr(self, name) for name in FederatedNeighbors._get_param_names()}
         self.search_ = FederatedNeighbors(**settings).fit(
@@ -130,7 +133,7 @@ class _NeighborsEstimator(SearchParameters, BaseEstimator):  # type: ignore[misc
         )
 
     def _fit_weights(self, sample_weight: Any, objects: Any) -> None:
-        """Check and store the weights, and the number of objects that a query needs."""
+        """Set the weights and the number of objects per query."""
         self._weights, self._n_needed = None, int(self.n_neighbors)
         if sample_weight is None:
             return
@@ -217,7 +220,7 @@ class _NeighborsEstimator(SearchParameters, BaseEstimator):  # type: ignore[misc
         return np.asarray(np.clip(self.n_neighbors - before, 0.0, weights))
 
     def save(self, path: str | Path) -> None:
-        """Write the model, with all objects and targets of all parties, to one file.
+        """Write the model to one file, with all parties' objects and targets.
 
         Raises
         ------
@@ -241,7 +244,8 @@ class _NeighborsEstimator(SearchParameters, BaseEstimator):  # type: ignore[misc
         ModelFileError
             If the file is missing, truncated or altered, or of another type or version.
         """
-        return NeighborsFile.load(path).restore(cls, source=str(path))
+        model: Self = NeighborsFile.load(path).restore(cls, source=str(path))
+        return model
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -258,6 +262,8 @@ class FederatedNeighborsClassifier(ClassifierMixin, _NeighborsEstimator):  # typ
     labels itself; in a deployment, the party of a returned object would also return its label. The
     user then sees the labels of all ``n_neighbors`` neighbors of each query, not only the predicted
     one. Parties see the query, but no labels of other parties.
+
+    Under ``"auto"`` or ``"baseline"``, all queries of a call on vectors share one exchange.
 
     Parameters
     ----------

@@ -42,7 +42,8 @@ class NeighborsFile(ModelFile):
 
     def __post_init__(self) -> None:
         n = len(self.objects) if self.rows is None else len(self.rows)
-        if self.targets.shape[:1] != (n,) or self.owners.shape != (n,):
+        is_flat = self.targets.ndim == 1 or (self.targets.ndim == 2 and not self.classes)
+        if not is_flat or len(self.targets) != n or self.owners.shape != (n,):
             raise ValueError("objects, targets and owners differ in number")
         for codes, names in ((self.owners, self.parties), (self.targets, self.classes)):
             if names and not (
@@ -51,8 +52,8 @@ class NeighborsFile(ModelFile):
                 raise ValueError("an owner or a class is not among the names")
         if not np.isfinite(self.targets).all():
             raise ValueError("a target is not finite")
-        names, rows = self.feature_names, self.rows
-        if names is not None and (rows is None or len(names) != rows.shape[-1]):
+        columns, rows = self.feature_names, self.rows
+        if columns is not None and (rows is None or len(columns) != rows.shape[-1]):
             raise ValueError("the numbers of column names and columns differ")
 
     @classmethod
@@ -112,6 +113,7 @@ class NeighborsFile(ModelFile):
             )
         with convert_file_errors(source):
             model, names = cls(**self.parameters), self.feature_names
+            model._check_settings()
             objects: Any = [decode_query(frame) for frame in self.objects]
             if self.rows is not None:
                 objects, model.n_features_in_ = self.rows, self.rows.shape[1]

@@ -289,7 +289,8 @@ class _VectorIndex:
             or points.shape[1] != n_columns
             or not peak < MAX_MAGNITUDE
         ):
-            points = self._metric.scale_rows(points, n_columns=n_columns)  # errors name a row
+            rows: Any = points
+            points = self._metric.scale_rows(rows, n_columns=n_columns)  # errors name a row
         if self._search is None:
             self._search = RowSearch.of(self._rows, self._ranks, kind=_KINDS[self._metric.name])
         return self._search.nearest(points, k)
