@@ -239,13 +239,18 @@ def test_compiled_exchange_has_no_data_dependent_branch(kernel):
 
     compiled(np.zeros((2, PAYLOAD_WORDS), np.int64), pairs, np.zeros(len(pairs), np.int8))
 
-    # one branch skips an empty network, one closes the loop; a third would depend on entries
+    # One branch skips an empty network, one closes the loop; a third would depend on entries. Some
+    # versions of LLVM unroll the loop, and name the branches after their counters of iterations.
     (code,) = compiled.inspect_llvm().values()
-    assert code.split("define ")[1].count("br i1") <= 2
-    assert "switch" not in code.split("define ")[1]
+    code = code.split("define ")[1]
+    branches = re.findall(r"br i1 (%\S+),", code)
+    assert len(branches) == code.count("br i1")
+    counters = re.compile(r"%(niter|epil\.iter|lcmp\.mod|xtraiter)\b")
+    assert len([name for name in branches if not counters.match(name)]) <= 2
+    assert "switch" not in code
     (machine,) = compiled.inspect_asm().values()
     jumps = re.findall(r"^\s+j(?!mp)[a-z]+\s", machine.split(".Lfunc_end0:")[0], re.MULTILINE)
-    assert len(jumps) <= 2
+    assert len(jumps) <= len(branches)
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0, 0)])
