@@ -136,7 +136,7 @@ def _shells(rng: Draw) -> Rows:
 
 
 def _rules(rng: Draw) -> Rows:
-    """Draw rare classes by thresholds on two of six skewed columns, with 15 rare flags."""
+    """Draw rare classes by thresholds on two of many columns."""
     skewed = rng.lognormal(sigma=0.7, size=(N_POOL, 6))
     flags = rng.random((N_POOL, 15)) < rng.uniform(0.01, 0.3, size=15)
     y = np.zeros(N_POOL, np.int64)
@@ -146,7 +146,7 @@ def _rules(rng: Draw) -> Rows:
 
 
 def _defects(rng: Draw) -> Rows:
-    """Draw correlated skewed counts and a noisy rare class that grows with them."""
+    """Draw correlated skewed counts and a noisy rare class."""
     size = rng.normal(size=(N_POOL, 1))
     noise = rng.normal(size=(N_POOL, 20))
     x = np.rint(np.exp(1.5 + 0.9 * size + 0.5 * noise))
@@ -155,7 +155,7 @@ def _defects(rng: Draw) -> Rows:
 
 
 def _mixed(rng: Draw) -> Rows:
-    """Draw four skewed numbers and six one-hot columns of six categories with a noisy class."""
+    """Draw skewed numbers and one-hot columns with a noisy class."""
     numbers = rng.lognormal(sigma=1.0, size=(N_POOL, 4))
     categories = rng.integers(6, size=(N_POOL, 6))
     effects = rng.normal(size=(6, 6))
@@ -165,7 +165,7 @@ def _mixed(rng: Draw) -> Rows:
 
 
 def _sensors(rng: Draw) -> Rows:
-    """Draw distances around a robot; thresholds on their minima in two arcs set its turn."""
+    """Draw distances around a robot, whose minima decide its turn."""
     angles = np.arange(24) * 2 * np.pi / 24
     wall = rng.uniform(0, 2 * np.pi, size=(N_POOL, 1))
     near = rng.uniform(0.3, 3.0, size=(N_POOL, 1))

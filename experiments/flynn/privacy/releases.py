@@ -184,7 +184,7 @@ def private_model(
 
 
 def choose_picks(data: HashedData, privacy: Privacy) -> tuple[int, float]:
-    """Return T and the share of epsilon; the number of rows is public here."""
+    """Return T and the share of epsilon from public sizes."""
     if privacy.n_picks is not None:
         return privacy.n_picks, 1.0
     terms = replace(privacy, n_parties=len(data.counts))

@@ -302,7 +302,7 @@ class _Rows:
 
 
 def _fixed(n_features: int) -> dict[str, Any]:
-    """Return the parameters under a budget, so that only noise differs between lines."""
+    """Return the parameters of private training, for all lines."""
     return {
         "decay": None,
         "class_normalized": True,

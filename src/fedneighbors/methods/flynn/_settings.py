@@ -94,7 +94,7 @@ class FlyNNSettings:
         return FLAGS if isinstance(self.class_normalized, str) else (bool(self.class_normalized),)
 
     def plans(self, moments: MomentsReply, n_features: int) -> tuple[HashPlan, ...]:
-        """Return the hash plan of each expansion, with unset sizes from the moments."""
+        """Return the hash plan of each expansion to choose from."""
         mean, scale = standardizer(moments, self.standardize) if self.standardize else (None, None)
         kinds = list_expansions(n_features) if self.expand == "auto" else [self.expand]
         plans = []

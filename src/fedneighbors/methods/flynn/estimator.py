@@ -278,7 +278,7 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def unlearn(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Remove rows from the filters exactly; a row of weight w is removed w times.
+        """Remove rows from the filters exactly, as often as their weights.
 
         After ``partial_fit(X, y)`` and ``unlearn(X, y)`` the counts are restored bit for bit. These
         do not change: the standardizing constants, the sizes derived from the first table, the

@@ -126,7 +126,7 @@ class CountRequest:
 
 
 def _without_expansion(plan: HashPlan) -> bytes:
-    """Return the parts of a plan that all plans of a request have in common.
+    """Return the parts of a plan that all plans share.
 
     A coordinator that chose several of them freely could find cells by bisection.
     """
@@ -238,7 +238,7 @@ class FlyNNParty(TableParty):
         return CountReply(np.concatenate(counts).astype(f"u{request.n_bits // 8}"))
 
     def _active(self, plan: HashPlan) -> npt.NDArray[np.int32]:
-        """Return the hashes of the table, cached for the plans of a request."""
+        """Return the hashes of the table, cached for each plan."""
         self._check_hash(plan)
         key = encode(plan)
         if key not in self._hashed:
@@ -379,7 +379,7 @@ def check_moments(reply: MomentsReply, n_columns: int) -> MomentsReply:
 def _check_counts(
     reply: Message, plans: Sequence[HashPlan], n_classes: int, n_rows: int
 ) -> list[tuple[HashPlan, npt.NDArray[np.int32]]]:
-    """Return each plan with its summed counts, which fit the number of rows."""
+    """Return each plan with its summed counts, after checks."""
     try:
         parts = _split_counts(reply.counts, plans, n_classes)
     except ValueError as error:
@@ -397,7 +397,7 @@ def _check_counts(
 
 
 def _choose_model(models: list[list[FlyNNModel]]) -> Coordinator[FlyNNModel]:
-    """Return the model with the most hits on rows left out, the first on ties.
+    """Return the first model with the most hits on rows left out.
 
     Parameters
     ----------

@@ -32,16 +32,27 @@ EACH_MECHANISM = pytest.mark.parametrize(
 # second ``partial_fit``, which would void the guarantee.
 NEGLIGIBLE_NOISE = Privacy(epsilon=1e6, mechanism="local", bounds=(-100.0, 100.0))
 REASON = "partial_fit on a private model is refused"
+WEIGHTED_CHECKS = (
+    "check_sample_weights_pandas_series",
+    "check_sample_weights_not_an_array",
+    "check_sample_weights_list",
+    "check_sample_weights_shape",
+    "check_sample_weights_not_overwritten",
+    "check_sample_weight_equivalence_on_dense_data",
+    "check_sample_weight_equivalence_on_sparse_data",
+    "check_all_zero_sample_weights_error",
+    "check_classifiers_one_label_sample_weights",
+)
 
 
 class DeclaredClasses(FlyNNClassifier):
     """Classifier that declares the labels of its rows, which the scikit-learn checks choose."""
 
-    def _train(self, X, y, parties, reserved):
+    def _train(self, X, y, parties, reserved, sample_weight):
         privacy = self.privacy
         self.privacy = replace(privacy, classes=tuple(np.unique(np.asarray(y)).tolist()))
         try:
-            return super()._train(X, y, parties, reserved)
+            return super()._train(X, y, parties, reserved, sample_weight)
         finally:
             self.privacy = privacy
 
@@ -49,6 +60,7 @@ class DeclaredClasses(FlyNNClassifier):
 @parametrize_with_checks(
     [DeclaredClasses(n_units=2000, n_active=64, privacy=NEGLIGIBLE_NOISE)],
     expected_failed_checks=lambda _: {
+        **dict.fromkeys(WEIGHTED_CHECKS, "sample_weight under a budget is refused"),
         "check_estimators_partial_fit_n_features": REASON,
         "check_fit_score_takes_y": REASON,
         "check_n_features_in_after_fitting": REASON,
