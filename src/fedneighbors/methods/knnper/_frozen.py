@@ -1,8 +1,8 @@
 """Shared model on a frozen embedding: a linear head from sums over clients, without torch.
 
 Clients send counts, sums and products of their embedded rows by class, as integers. The sums
-determine a linear discriminant analysis, or a ridge regression of numeric targets. No gradient
-rounds are needed, and the result does not depend on the split of the rows into clients.
+determine a linear discriminant analysis, or a ridge regression of numeric targets, whatever the
+split of the rows into clients.
 """
 
 import hashlib
@@ -214,10 +214,8 @@ class FrozenModel:
         For discriminants, far values are then drawn in, so that outliers do not decide directions.
         """
         table = self.table(x)
-        if not len(center):
-            return table
-        units = (table - center) / scale
-        if self.kind != "discriminants":
+        units = (table - center) / scale if len(center) else table
+        if self.kind != "discriminants" or not len(center):
             return units
         return np.asarray(np.copysign(np.log1p(np.abs(units)), units) / NORMAL_LOG_SCALE)
 
@@ -451,16 +449,14 @@ def coordinate_frozen(
     seen: Discriminants | None
     for held_out in (True, False):
         n_rows, overall = yield from task.prepare(agreed, center, scale, held_out=held_out)
-        features = settings.seed, rate
         if model.kind == "discriminants":
-            random = RandomFeatures(*features, choose_n_features(n_rows))
+            random = RandomFeatures(settings.seed, rate, choose_n_features(n_rows))
             weights, seen = yield from _discriminant_head(random, overall, held_out=held_out)
         else:
             weights = yield from _column_head(task, units, overall, held_out=held_out)
             needs_scatter = settings.uses_rows and task.has_discriminants
-            seen = yield from scatter_discriminants(
-                features if needs_scatter else None, overall, n_rows, held_out=held_out
-            )
+            features = (settings.seed, rate) if needs_scatter else None
+            seen = yield from scatter_discriminants(features, overall, n_rows, held_out=held_out)
         yield from release(ReleaseRequest(weights, overall, not held_out, pool, seen))
         if held_out and settings.combine == "pool":
             pool = yield from fit_pool(task.experts)
@@ -498,6 +494,6 @@ def _column_head(
         head = ridge_head(moments, overall.shape[1], shrinkage=SHRINKAGE)
     else:
         fitted = LinearDiscriminants.fit(moments, shrinkage=SHRINKAGE)
-        head = fitted.head(np.log(overall), moments.counts > 0)
-        head = np.vstack([fitted.directions @ head[:-1], head[-1]])
+        own = fitted.head(np.log(overall), moments.counts > 0)
+        head = np.vstack([fitted.directions @ own[:-1], own[-1]])
     return (in_units(head, *units) if len(units[0]) else head).ravel()

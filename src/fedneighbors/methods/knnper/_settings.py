@@ -316,7 +316,7 @@ _WITHOUT_NETWORK = {
 """Parameters of estimators that have an effect if no network is trained."""
 
 
-def choose_defaults(estimator: Any) -> tuple[Any, str]:
+def choose_defaults(estimator: Any) -> tuple[Any, Any]:
     """Return ``representation`` and ``combine``, with a choice in place of "auto".
 
     Discriminants and a pool, which need no torch, unless a parameter of networks is set or targets
