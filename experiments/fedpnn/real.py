@@ -117,7 +117,7 @@ def score_split(
         PAPER: FedPNNClassifier.paper(client, server, holdout=0.0, share=None, classes=(0, 1)),
         **{name: build() for name, build in BASELINES.items()},
     }
-    found = {}
+    found: dict[str, tuple[float, ...]] = {}
     for method, model in methods.items():
         with ignore_threshold_warnings(), threadpool_limits(1):  # splits are measured side by side
             model.fit(x[train], y[train], parties=owners)

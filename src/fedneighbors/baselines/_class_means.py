@@ -156,7 +156,7 @@ class FedProtoClassifier(Baseline):
     ) -> Iterable[tuple[str, Vector]]:
         from fedneighbors.baselines._linear_head import PrototypeLoss
 
-        loss = PrototypeLoss(prototypes.means, self.strength * prototypes.is_known)
+        loss = PrototypeLoss(prototypes.means, np.where(prototypes.is_known, self.strength, 0.0))
         return trainer.train(starts, trainer.regime(number), number, objective=loss)
 
     def _set_heads(
