@@ -158,6 +158,16 @@ def test_marked_classes_have_a_separability_gap():
     assert result.separability_gap.roc_auc > 0.3
 
 
+def test_empty_columns_do_not_prevent_a_score():
+    rng = np.random.default_rng(0)
+    y = np.repeat([0, 1], 60)
+    x = np.c_[rng.normal(size=120) + 3 * y, np.full(120, np.nan)]
+
+    scores = utility((x, y), (x, y), (x, y))
+
+    assert scores.synthetic_on_real.roc_auc > 0.9
+
+
 def test_utility_supports_many_classes_text_and_missing_cells():
     rng = np.random.default_rng(3)
 

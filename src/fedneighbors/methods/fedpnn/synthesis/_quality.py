@@ -424,13 +424,19 @@ def utility(
         x_synth, y_synth, test_size=_HELD_OUT, stratify=y_synth, random_state=random_state
     )
     with threadpool_limits(limits=1):  # more threads are slower: they wait for one another
-        real = HistGradientBoostingClassifier(random_state=random_state).fit(x_train, y_train)
-        synth = HistGradientBoostingClassifier(random_state=random_state).fit(x_fit, y_fit)
+        real = _fit_boosting(x_train, y_train, random_state)
+        synth = _fit_boosting(x_fit, y_fit, random_state)
         return Utility(
             real_on_real=_score_classifier(real, x_test, y_test),
             synthetic_on_real=_score_classifier(synth, x_test, y_test),
             synthetic_on_synthetic=_score_classifier(synth, x_held, y_held),
         )
+
+
+def _fit_boosting(x: Floats, y: Codes, random_state: int) -> Any:
+    """Fit gradient boosting, with zeros in empty columns, which it does not support."""
+    filled = np.where(np.isnan(x).all(axis=0), 0.0, x)
+    return HistGradientBoostingClassifier(random_state=random_state).fit(filled, y)
 
 
 def _encode_pairs(
