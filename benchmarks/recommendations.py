@@ -71,7 +71,7 @@ class CpuWorker:
         self.rows, self.seconds = rows, 0.0
 
     def run(self, task, limit_s):
-        """Return the result of a task, or a failure if it took longer than its limit."""
+        """Return the result of a task, or a failure after its limit."""
         if limit_s <= 0:
             return {"failure": "no time left", "seconds": 0.0}
         started = time.process_time()
@@ -117,7 +117,7 @@ def score_fresh(rows, fresh, candidates, n_classes):
 
 
 def run_case(name, kind, seed, store, *, with_networks):
-    """Return the result of a case; a stored one is not computed again."""
+    """Return the result of a case, stored or computed."""
     candidates = [
         c for c in CANDIDATES if c.kind != "private" and (with_networks or c.module != "torch")
     ]
@@ -151,7 +151,7 @@ def run_case(name, kind, seed, store, *, with_networks):
 
 
 def main():
-    """Print a line for each case, and the share of recommendations that hold."""
+    """Print a line for each case, and the share that holds."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sets", nargs="+", default=SETS, help="names of tables")
     parser.add_argument("--seed", type=int, default=0, help="seed of rows, parties and splits")

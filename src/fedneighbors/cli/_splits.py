@@ -227,7 +227,7 @@ def read_and_split(
 
 
 def _warn_of_small_parties(owners: "Parties") -> None:
-    """Print a note if parties have too few rows to train and to be scored."""
+    """Print a note if parties have very few rows."""
     import numpy as np
 
     from fedneighbors.cli._console import print_warning

@@ -43,7 +43,7 @@ class Worker:
         self._deadline = deadline
         self._process: subprocess.Popen[bytes] | None = None
         self._is_ready = False
-        self._start_s = 0.0  # of the last start
+        self._start_s = 0.0  # duration of the last start
 
     def __enter__(self) -> Self:
         return self
@@ -233,7 +233,7 @@ class Schedule:
         return [name for name in self.names if "scores" in self.file.results[name, 0]]
 
     def _retry(self, worker: Worker) -> None:
-        """Train candidates that were stopped again, with the time that the others leave over."""
+        """Repeat stopped trainings in the time that the others leave."""
         for name in self.names:
             result = self.file.results[name, 0]
             if "scores" in result or "seconds" not in result:

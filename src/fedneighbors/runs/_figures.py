@@ -171,7 +171,7 @@ def tabulate_joining(
 
 
 def _judge_joining(joined: npt.NDArray[np.bool_], alone: npt.NDArray[np.bool_]) -> str:
-    """Return a sentence on whether joining pays, from right predictions of own rows."""
+    """Return a sentence on whether joining pays."""
     n_rows, gained, lost = len(joined), int((joined & ~alone).sum()), int((alone & ~joined).sum())
     if not n_rows:
         return "Unknown: no row is held out."
