@@ -480,15 +480,15 @@ def release(request: ReleaseRequest) -> Generator[Ask, Replies, None]:
 def fit_pool(experts: tuple[str, ...]) -> Generator[Ask, Replies, FittedPool]:
     """Fit a pool, and pools without each expert, from sums over clients."""
     n = len(experts)
-    fitting = [pool_steps(used) for used in (np.ones(n, bool), *~np.eye(n, dtype=bool))]
-    asked = {index: next(steps) for index, steps in enumerate(fitting)}
+    pools = [pool_steps(used) for used in (np.ones(n, bool), *~np.eye(n, dtype=bool))]
+    asked = {index: next(steps) for index, steps in enumerate(pools)}
     fits: dict[int, tuple[Floats, float]] = {}
     while asked:
         replies = yield total(PoolRequest(np.stack(list(asked.values()))))
         reply = replies.summed("the pool's terms")
         sums = map(from_fixed_point, (reply.losses, reply.gradients, reply.hessians))
         for index, *terms in list(zip(asked, *sums, strict=True)):
-            steps = fitting[index]
+            steps = pools[index]
             try:
                 asked[index] = steps.send(PoolTerms(int(reply.n_rows), *terms))
             except StopIteration as stop:
