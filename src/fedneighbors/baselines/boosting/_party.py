@@ -221,7 +221,7 @@ class HistogramRequest:
         for tree, node, feature, cut, _ in self.splits.tolist():
             if tree >= plan.n_scores or node >= n_nodes[tree] or (tree, node) in is_split:
                 raise ValueError("a split of an unknown or divided node")
-            if feature >= plan.n_features or cut > n_edges[feature]:
+            if feature >= len(n_edges) or cut > n_edges[feature]:
                 raise ValueError("a split at an unknown column or bin")
             is_split.add((tree, node))
             n_nodes[tree] += 2
