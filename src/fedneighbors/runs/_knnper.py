@@ -121,7 +121,7 @@ def run(
             model, x, y, parties, test, lambda n, step: progress(n, n_steps, step)
         )
     joining = tabulate_joining(
-        (x, y, parties),
+        (x.reshape(len(x), -1), y, parties),
         rows,
         held_out,
         method=OURS,

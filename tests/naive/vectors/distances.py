@@ -38,13 +38,3 @@ def great_circle_m(places, query):
         )
         distances.append(2.0 * 6_371_008.8 * math.asin(min(1.0, math.sqrt(h))))
     return distances
-
-
-def nearest_rows(x, ranks, query, k, *, kind):
-    """Sort all rows by (distance, rank); ``kind`` as in ``kernels.vectors._nearest``."""
-    if kind == 1:
-        distances = absolute_sums(x, query)
-    else:
-        distances = [math.sqrt(s) if kind == 0 else s * 0.5 for s in square_sums(x, query)]
-    order = sorted(range(len(x)), key=lambda row: (distances[row], ranks[row]))[:k]
-    return [distances[row] for row in order], order

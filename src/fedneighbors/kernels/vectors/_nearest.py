@@ -17,7 +17,7 @@ from fedneighbors._typing import Floats, Integers
 from fedneighbors.kernels.vectors._distances import _sum_of_absolutes, _sum_of_squares
 
 # Digests of the kernel files used here; Numba's cache does not notice edits in other files.
-USES = {"vectors/distances": "e7c698b3271950d8"}
+USES = {"vectors/distances": "e7c698b327195082"}
 
 ROOT, PLAIN, HALF = 0, 1, 2
 """Distance: root of the sum of squares, sum of absolute values, half the sum of squares."""
