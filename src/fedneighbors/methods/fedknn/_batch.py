@@ -75,7 +75,7 @@ class NearestBatchRequest:
 
 
 @dataclass(frozen=True)
-class Batch:
+class BatchResult:
     """The nearest objects of several queries.
 
     Parameters
@@ -95,7 +95,7 @@ class Batch:
 
 def nearest_batch(
     points: Floats, k: int, *, rows_of: Mapping[str, Integers], allow_partial: bool = False
-) -> Coordinator[Batch]:
+) -> Coordinator[BatchResult]:
     """Request every provider's nearest objects of all queries and merge them.
 
     Parameters
@@ -126,7 +126,7 @@ def nearest_batch(
         missing=dict(active.missing),
     )
     found = np.take_along_axis(np.concatenate(positions, axis=1), columns, axis=1)
-    return Batch(distances, found, answer)
+    return BatchResult(distances, found, answer)
 
 
 def _locate(name: str, reply: NearestBatchReply, rows: Integers, k: int) -> Integers:
@@ -141,7 +141,9 @@ def _locate(name: str, reply: NearestBatchReply, rows: Integers, k: int) -> Inte
     return np.asarray(rows[found])
 
 
-def record_batch(outcome: Outcome[Batch], n_queries: int, *, seconds: float) -> list[QueryRecord]:
+def record_batch(
+    outcome: Outcome[BatchResult], n_queries: int, *, seconds: float
+) -> list[QueryRecord]:
     """Return records of the queries, which share the cost equally.
 
     Parameters

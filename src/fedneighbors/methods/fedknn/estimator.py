@@ -15,7 +15,12 @@ from sklearn.utils.validation import check_is_fitted
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.federation._inprocess import ConnectedParties, connected
 from fedneighbors.federation._loop import Coordinator
-from fedneighbors.methods.fedknn._batch import MAX_NEIGHBORS, Batch, nearest_batch, record_batch
+from fedneighbors.methods.fedknn._batch import (
+    MAX_NEIGHBORS,
+    BatchResult,
+    nearest_batch,
+    record_batch,
+)
 from fedneighbors.methods.fedknn._provider import Provider
 from fedneighbors.methods.fedknn._queries import (
     EncodedQuery,
@@ -305,7 +310,7 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         ):
             return None
         self._settings(self._step)
-        records, batches = list[QueryRecord](), list[Batch]()
+        records, batches = list[QueryRecord](), list[BatchResult]()
         step = max(1, MAX_NEIGHBORS // min(k, max(1, self.n_objects_)))
         k = min(k, MAX_K)
         with self._connect() as federation:
