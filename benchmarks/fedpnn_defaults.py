@@ -25,7 +25,6 @@ from fedneighbors.datasets import load_columns
 
 DEVELOPMENT = {
     "sick": "sick",
-    "ozone-level-8hr": "1",
     "pc4": "TRUE",
     "kc1": "true",
     "thyroid-ann": "2",
@@ -33,9 +32,8 @@ DEVELOPMENT = {
     "cardiotocography-21f-10": "4",
     "satimage": "4",
     "wall-robot-navigation": "4",
-    "letter": "1",
     "segment": "3",
-    "adult": "0",
+    "ozone-level-8hr": "1",
 }
 REPORT = {
     "breast-cancer-wisconsin-original": "malignant",
@@ -47,18 +45,14 @@ ALTERNATIVES = {
     "defaults": {},
     "normalize=minmax": {"normalize": "minmax"},
     "metric=None": {"metric": None},
-    "normalize=minmax, metric=None": {"normalize": "minmax", "metric": None},
     "classwise=False": {"classwise": False},
-    "means=False": {"means": False},
-    "factor=1": {"factor": 1.0},
+    "means=False, min_count=1": {"means": False, "min_count": 1},
     "activation=logistic": {"activation": "logistic"},
     "activation=cauchy": {"activation": "cauchy"},
-    "sigma=0.3": {"sigma": 0.3},
     "sigma=1": {"sigma": 1.0},
     "sigma=3": {"sigma": 3.0},
     "min_count=2": {"min_count": 2},
     "min_count=10": {"min_count": 10},
-    "client_threshold=0.5": {"client_threshold": 0.5},
     "client_threshold=2": {"client_threshold": 2.0},
     "server_threshold=0.5": {"server_threshold": 0.5},
 }
