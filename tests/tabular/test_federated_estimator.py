@@ -18,7 +18,7 @@ from fedneighbors._limits import MAX_CLASSES
 from fedneighbors.errors import AggregationError, DataError, ModelFileError, PartyRefused
 from fedneighbors.federation import run
 from fedneighbors.tabular._federated_estimator import SummaryModel
-from tests.federation.grid import ProcessGrid
+from tests.federation.grid import ProcessGrid, model_folder
 
 X, Y = load_wine(return_X_y=True)
 NAMES = np.array(["north", "south", "west"])[Y]
@@ -221,7 +221,8 @@ def grid_of(tmp_path):
         for k, name in enumerate(["ann", "bob", "cyd"]):
             rows = pd.DataFrame(X).add_prefix("c").assign(kind=NAMES)[k::3]
             rows.to_csv(tmp_path / f"{name}.csv", index=False)
-            files = {"data": str(tmp_path / f"{name}.csv"), "model-folder": str(tmp_path)}
+            folder = model_folder(tmp_path, name)
+            files = {"data": str(tmp_path / f"{name}.csv"), "model-folder": str(folder)}
             nodes.append({"party-name": name, "label": "kind", **files, **extra})
         return ProcessGrid(client, *nodes)
 
