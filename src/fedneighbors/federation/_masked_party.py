@@ -414,7 +414,7 @@ class MaskedParty:
         return held
 
     def _remember_sum(self, opening: OpenSum, survivors: tuple[str, ...]) -> None:
-        """Refuse to unmask a second sum of one request over other parties or another table.
+        """Refuse to unmask a second sum over other parties or tables.
 
         Without noise, the difference of the sums would be the part of one party, or of the changed
         rows. For a single-use request class the request is the same in all sums, too.

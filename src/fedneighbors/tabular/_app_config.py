@@ -163,9 +163,9 @@ def _without_fill(column: Column, table: Table) -> Column:
 
 
 def _limit_requests(party: Party, node: Config, *, run: str) -> Party:
-    """Return a party that answers a run about one table, also after restarts.
+    """Return a party that answers a run about one table.
 
-    Under a budget the ledger limits requests.
+    It remembers the table after restarts. Under a budget the ledger limits requests.
     """
     if node.get("epsilon"):
         return party

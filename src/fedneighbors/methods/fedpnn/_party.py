@@ -171,7 +171,7 @@ class CentersRequest:
 
     @property
     def excluded(self) -> tuple[type[Any], ...]:
-        """Return the kinds of requests of which none may be answered with this one.
+        """Return the kinds of requests that this one excludes.
 
         Clusters of several classes are joined until they have few rows of no class, unless there
         are no sums of classes to compare them with.

@@ -116,7 +116,7 @@ def suppress_few_pairs(
 
 
 def share_clipped(points: Floats, labels: Integers) -> Floats:
-    """Replace coordinates by the mean of the class where moments would clip one.
+    """Replace coordinates by class means where moments would clip one.
 
     A clipped cell would be missing in the sum of its class, so that the difference to other sums
     would describe this cell.
@@ -144,10 +144,11 @@ def share_means(
     groups: Integers,
     min_count: int,
 ) -> Floats:
-    """Return a column in which clusters share a mean where differences describe few cells.
+    """Return a column in which clusters share means where needed.
 
-    The clusters with few cells form one further part for each lowest class of a cluster, because
-    the sum of such a part is the difference between sums of classes and of the other clusters.
+    Clusters share their mean if sums of the column would differ in few cells. The clusters with few
+    cells form one further part for each lowest class of a cluster, because the sum of such a part
+    is the difference between sums of classes and of the other clusters.
 
     Parameters
     ----------
@@ -262,7 +263,7 @@ def join_parts(
 def _closest_parts(
     part: Integers, kind: Integers, is_inside: Booleans, positions: Floats
 ) -> tuple[int, int]:
-    """Return the closest parts inside and outside of a cut that share a kind."""
+    """Return the closest parts of one kind across a cut."""
     inside, outside = np.flatnonzero(is_inside), np.flatnonzero(~is_inside)
     distances = np.abs(positions[part[inside]][:, None] - positions[part[outside]])
     distances[kind[inside][:, None] != kind[outside]] = np.inf
@@ -271,7 +272,7 @@ def _closest_parts(
 
 
 def _order_vertices(first: Integers, second: Integers, n: int) -> tuple[Integers, Integers]:
-    """Return a maximum adjacency order, and the edges of each vertex to earlier ones.
+    """Return a maximum adjacency order, and edges to earlier vertices.
 
     The next vertex is the one with the most edges to all earlier ones, ties to the lower.
 
