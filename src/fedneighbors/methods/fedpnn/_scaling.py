@@ -176,8 +176,8 @@ def column_constants(
 def group_values(column: Floats, classes: Integers, *, n_knots: int, min_count: int) -> Integers:
     """Return the group of each row, -1 for missing cells.
 
-    Groups of neighboring values have nearly the same size. Neighboring ones are joined if some difference of sums of
-    groups and of classes describes few cells.
+    Groups of neighboring values have nearly the same size. Neighboring groups are joined if some
+    difference of sums of groups and of classes describes few cells.
 
     Examples
     --------
