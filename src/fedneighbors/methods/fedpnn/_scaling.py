@@ -183,7 +183,7 @@ def group_values(column: Floats, classes: Integers, *, n_knots: int, min_count: 
     --------
     >>> column, classes = np.arange(8.0), np.array([0, 0, 0, 1, 1, 1, 1, 1])
     >>> group_values(column, classes, n_knots=4, min_count=2).tolist()
-    [0, 0, 1, 1, 1, 1, 2, 2]
+    [0, 0, 0, 0, 0, 0, 1, 1]
     """
     groups = np.full(len(column), -1)
     n_present = int(np.count_nonzero(~np.isnan(column)))
