@@ -176,14 +176,14 @@ def column_constants(
 def group_values(column: Floats, classes: Integers, *, n_knots: int, min_count: int) -> Integers:
     """Return the group of each row, -1 for missing cells.
 
-    Groups of neighboring values have nearly the same size. Neighboring ones are joined if some difference of sums of
-    groups and of classes describes few cells.
+    Groups of neighboring values have nearly the same size. Neighboring groups are joined if some
+    difference of sums of groups and of classes describes few cells.
 
     Examples
     --------
     >>> column, classes = np.arange(8.0), np.array([0, 0, 0, 1, 1, 1, 1, 1])
     >>> group_values(column, classes, n_knots=4, min_count=2).tolist()
-    [0, 0, 1, 1, 1, 1, 2, 2]
+    [0, 0, 0, 0, 0, 0, 1, 1]
     """
     groups = np.full(len(column), -1)
     n_present = int(np.count_nonzero(~np.isnan(column)))

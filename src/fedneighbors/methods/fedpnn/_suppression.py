@@ -116,7 +116,7 @@ def suppress_few_pairs(
 
 
 def share_clipped(points: Floats, labels: Integers) -> Floats:
-    """Replace coordinates by class means where moments would clip one.
+    """Set coordinates to class means where moments would clip one.
 
     A clipped cell would be missing in the sum of its class, so that the difference to other sums
     would describe this cell.
