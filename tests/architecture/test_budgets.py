@@ -16,14 +16,14 @@ from tests.architecture.tree import ROOT, SOURCE, module_name, modules, sources
 
 # Raised by 4,400 lines and 12 files: federated boosting, comparison of methods, one file for each
 # party, frozen embeddings of kNN-Per, refusals of odd requests.
-MAX_CODE_LINES = 37_860
-MAX_KNNPER_LINES = 5_700  # frozen embeddings, schedules, plateaus: 610 more
-MAX_FILES = 292
+MAX_CODE_LINES = 40_100
+MAX_KNNPER_LINES = 5_770  # frozen embeddings, schedules, plateaus, ablated pools: 680 more
+MAX_FILES = 302
 MAX_FILE_LINES = 500
 MAX_SMALL_SINGLE_USE = 20
 MAX_OWN_LEVELS = 3
 MAX_DUPLICATES = 4  # passages of six lines or more
-WALKS = {"flynn": 15, "fedknn": 15, "fedpnn": 16, "knnper": 22}
+WALKS = {"flynn": 17, "fedknn": 15, "fedpnn": 16, "knnper": 22}
 
 WALK = """
 import sys, threading

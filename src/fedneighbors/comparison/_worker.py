@@ -22,7 +22,8 @@ _BY_NAME = {candidate.name: candidate for candidate in CANDIDATES}
 def run_task(rows: PartyRows, task: dict[str, Any]) -> dict[str, Any]:
     """Train a candidate on one split, and score its test rows."""
     kind, n_classes = task["task"], task["n_classes"]
-    rng = np.random.default_rng([task["seed"], task["repeat"]])
+    # not the stream of a partition into parties with the same seed, see row_roles
+    rng = np.random.default_rng([task["seed"], 2, task["repeat"]])
     train, test = split(rows, kind, rng)
     trial = Trial(train, test, kind, n_classes, task["seed"])
     candidate = _BY_NAME[task["candidate"]]
