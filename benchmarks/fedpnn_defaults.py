@@ -91,7 +91,7 @@ def score(name, positive, method, seed):
 
 
 def measure(sets, methods, seeds, store):
-    """Return the mean ROC-AUC by set and method, an array; keep scores in the store."""
+    """Return the mean ROC-AUC by set and method; store all scores."""
     found = {}
     if store is not None and store.exists():
         found = dict(map(json.loads, store.read_text().splitlines()))
@@ -114,7 +114,7 @@ def measure(sets, methods, seeds, store):
 
 
 def main():
-    """Print scores by settings, the choice without each set, and those of the report sets."""
+    """Print scores by settings, the choices, and scores of report sets."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="three sets, one seed")
     parser.add_argument("--store", type=Path, help="file of scores, for resuming")

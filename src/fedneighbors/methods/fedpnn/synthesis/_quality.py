@@ -434,7 +434,7 @@ def utility(
 
 
 def _fit_boosting(x: Floats, y: Codes, random_state: int) -> Any:
-    """Fit gradient boosting, with zeros in empty columns, which it does not support."""
+    """Fit gradient boosting; it needs zeros in empty columns."""
     filled = np.where(np.isnan(x).all(axis=0), 0.0, x)
     return HistGradientBoostingClassifier(random_state=random_state).fit(filled, y)
 

@@ -82,7 +82,7 @@ def _find_rare(
 
 
 def replace_rare_numbers(table: Table, min_count: int, repeated_share: float | None) -> Table:
-    """Clip the tails of each numeric column; round rare numbers to repeated ones.
+    """Clip tails of numeric columns; round rare numbers to repeated ones.
 
     There are ``min_count`` records beyond each bound, which lies between two values and is thus no
     record's value unless values are tied or integers. If fewer records remain without a repeated
