@@ -79,8 +79,8 @@ def has_equal_predictions(model, name, expected, x):
         ({"memory": "8-bit", "strategy": "fifo"}, {"memory": "8-bit", "strategy": "fifo"}),
         ({"memory": "centers"}, {"memory": "centers"}),
         (
-            {"representation": "discriminants", "sigma": "auto"},
-            {"representation": "discriminants", "sigma": "auto"},
+            {"representation": "discriminants", "sigma": "auto", "combine": "pool"},
+            {"representation": "discriminants", "sigma": "auto", "combine": "pool"},
         ),
         (
             {"n_rounds": "plateau", "max_rounds": 2, "patience": 1},
