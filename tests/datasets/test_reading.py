@@ -2,6 +2,7 @@
 
 import datetime
 import gzip
+import os
 import sys
 
 import numpy as np
@@ -233,6 +234,15 @@ def test_a_wrong_separator_is_visible_in_the_error(write):
 def test_a_dropped_column_must_exist(write):
     with pytest.raises(DataError, match="has no column 'id'"):
         read_table(write("a,target\n1,0\n"), drop=["id"])
+
+
+@pytest.mark.parametrize("end", [b"0000", b""], ids=["checksum", "length"])
+def test_a_damaged_gzip_file_of_undecodable_text_is_refused(tmp_path, end):
+    path = tmp_path / "rows.csv.gz"
+    path.write_bytes(gzip.compress(b"a,target\n1,\xff")[:-8] + end)
+
+    with pytest.raises(DataError, match="is it damaged"):
+        read_table(path)
 
 
 def test_a_truncated_or_invalid_gzip_file_is_refused(tmp_path):

@@ -66,7 +66,8 @@ def explain_errors(path: Path) -> Iterator[None]:
     except FileNotFoundError as error:
         raise MissingDataError(f"there is no file {path}; check the name") from error
     except UnicodeError as error:
-        raise _encoding_error(path, error) from error
+        with explain_errors(path):  # the file is read again, and its end can be damaged
+            raise _encoding_error(path, error) from error
     except csv.Error as error:
         raise DataError(f"{path} cannot be read as delimited text: {error}") from error
     except (gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError, MemoryError) as error:
