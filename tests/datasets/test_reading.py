@@ -2,7 +2,6 @@
 
 import datetime
 import gzip
-import os
 import sys
 
 import numpy as np
