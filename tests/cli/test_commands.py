@@ -150,7 +150,7 @@ def test_a_truncated_model_file_is_refused_in_one_line(trained_run, flowers, tmp
         (["--data", "atlantis"], "atlantis"),
         (["--data", "iris", "--partition", "natural"], "--party-column"),
         (["--data", "iris", "--parties", "400", "--partition", "iid"], "parties"),
-        (["--data", "iris", "--decay", "2"], "decay"),
+        (["--data", "iris", "--partition", "iid", "--decay", "2"], "decay"),
     ],
     ids=["no file", "no data set", "no party column", "too many parties", "invalid decay"],
 )
@@ -165,7 +165,9 @@ def test_run_reports_an_error_in_one_line(arguments, message, tmp_path, monkeypa
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("command", [("demo",), ("run", "flynn", "--data", "iris")])
+@pytest.mark.parametrize(
+    "command", [("demo",), ("run", "flynn", "--data", "iris", "--partition", "iid")]
+)
 def test_a_run_into_the_folder_of_another_run_is_refused(command, tmp_path):
     with lock_folder(tmp_path):
         result = call(*command, "--out", tmp_path)

@@ -62,7 +62,8 @@ _KINDS = (VectorQuery, TextQuery, SetQuery, GraphQuery)
 
 def check_sequence(objects: Any) -> None:
     """Raise TypeError for a mapping, whose keys would become the objects."""
-    if isinstance(objects, Mapping):
+    is_sparse = hasattr(objects, "tocsr")  # some sparse arrays are mappings; refused by name later
+    if isinstance(objects, Mapping) and not is_sparse:
         raise TypeError("expected a table or a list of objects, got a mapping; pass its values")
 
 

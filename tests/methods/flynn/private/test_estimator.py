@@ -187,7 +187,12 @@ def test_the_record_has_guarantee_and_cost():
 def test_the_record_names_the_papers_accounting():
     rng = np.random.default_rng(0)
     policy = Privacy(
-        epsilon=1, mechanism="paper", classes=(0, 1), bounds=(-5.0, 5.0), accounting="paper"
+        epsilon=1,
+        mechanism="paper",
+        classes=(0, 1),
+        bounds=(-5.0, 5.0),
+        n_picks=2,
+        accounting="paper",
     )
     x, y = rng.normal(size=(60, 4)), np.arange(60) % 2
 
