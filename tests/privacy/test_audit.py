@@ -76,10 +76,12 @@ def test_each_bug_of_the_picks_changes_the_distribution(bug):
 def test_the_recorded_campaign_found_every_bug_and_accused_none():
     record = json.loads(RECORD.read_text())
 
-    accused = [(each["audits"], each["accused"]) for each in record["correct"]]
-    found = [(each["audits"], each["accused"]) for each in record["planted"]]
-    assert accused == [(N_AUDITS, 0)] * 8
-    assert found == [(N_AUDITS, N_AUDITS)] * 17
+    accused, found = (
+        {each["mechanism"]: (each["audits"], each["accused"]) for each in record[kind]}
+        for kind in ("correct", "planted")
+    )
+    assert accused == dict.fromkeys(planted.CORRECT, (N_AUDITS, 0))
+    assert found == dict.fromkeys(planted.PLANTED, (N_AUDITS, N_AUDITS))
 
 
 def test_the_campaign_has_enough_bugs_and_mechanisms():
