@@ -53,7 +53,7 @@ def test_all_models_equal_that_of_the_pooled_table(folder):
 
     train(folder, grid, **{"n-units": 256, "seed": 5})
 
-    assert grid.n_exchanges == 7
+    assert grid.n_exchanges == 8
     table = read_table(folder / "pooled.csv", label="kind")
     names = {"feature_names": table.feature_names, "label_name": "kind"}
     pooled = FlyNNParty("pooled", table.x, table.y, **names)
@@ -76,7 +76,7 @@ def test_masked_sums_give_a_byte_identical_model(folder):
     settings = {"n-units": 256, "seed": 5, "roster": str(folder / "roster.json")}
     train(folder, grid, **settings, **{"secure-aggregation": True})
 
-    assert grid.n_exchanges == 16
+    assert grid.n_exchanges == 20
     masked = [(folder / owner / "flynn.model").read_bytes() for owner in ("coordinator", *PARTIES)]
     train(folder, ProcessGrid(flower_app.client, *(node(folder, n) for n in PARTIES)), **settings)
     assert masked == [(folder / "coordinator" / "flynn.model").read_bytes()] * 4
