@@ -145,6 +145,8 @@ class _NeighborsEstimator(SearchParameters, BaseEstimator):  # type: ignore[misc
         weights = _check_sample_weight(
             sample_weight, objects, dtype=np.float64, ensure_non_negative=True
         )
+        if not weights.any():  # older versions of scikit-learn do not check it
+            raise ValueError("expected at least one non-zero sample_weight, got zero for all rows")
         self._weights = weights
         # rows of weight 0 may be nearer than all others
         lightest = weights[weights > 0].min()
