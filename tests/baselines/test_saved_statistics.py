@@ -32,6 +32,7 @@ CLASSIFIERS = [
     FederatedDiscriminantClassifier(),
     FederatedDiscriminantClassifier(quadratic=True, shrinkage=0.3),
     FederatedDiscriminantClassifier(n_features=20, random_state=7),
+    FederatedDiscriminantClassifier(standardize=False, priors="equal"),
     FederatedBoostingClassifier(**FEW),
 ]
 

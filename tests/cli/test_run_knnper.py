@@ -59,7 +59,7 @@ def test_the_report_compares_knnper_with_the_baselines(visits, tmp_path):
     tables = {table.name: table for table in read_record(out / "record.jsonl").tables}
     accuracy = {row[0]: row[1] for row in tables["summary"].rows}
     assert set(TITLES) <= set(accuracy)
-    assert accuracy["FedAvg"] == accuracy["shared network (FedAvg)"]
+    assert accuracy["FedAvg"] == accuracy["shared model"]
     assert "Ditto" in (out / "report.html").read_text()
 
 
@@ -73,7 +73,7 @@ def test_a_run_writes_record_and_report(visits, tmp_path, combine):
     )  # fmt: skip
 
     assert result.exit_code == 0, result.output
-    assert "shared network (FedAvg)" in result.output
+    assert "shared model" in result.output
     record = read_record(out / "record.jsonl")
     tables = {table.name: table for table in record.tables}
     assert [row[0] for row in tables["clients"].rows] == ["north", "south"]

@@ -36,6 +36,7 @@ from fedneighbors.tabular._ownership import (
     one_thread,
     public_seed,
     rows_by_party,
+    set_columns,
 )
 from fedneighbors.tabular._schema import label_array, reserved_labels
 
@@ -343,9 +344,7 @@ class Baseline(
         self._rounds = RoundSettings.of(self, file.model.settings.seed)
         self._check_parameters()
         self._set_model(agreement, np.array(shared.classes))
-        self.n_features_in_ = self._row_shape[0]
-        if shared.agreed.feature_names is not None:
-            self.feature_names_in_ = np.array(shared.agreed.feature_names, dtype=object)
+        set_columns(self, self._row_shape[0], shared.agreed.feature_names)
         self._set_clusters(list(file.clusters), list(file.networks))
         self.clients_ = {name: each.own for name, each in file.clients.items()}
         self.rows_ = {name: each.rows() for name, each in file.clients.items()}

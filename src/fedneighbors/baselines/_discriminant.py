@@ -33,7 +33,7 @@ from fedneighbors.methods.knnper._task import CLASSIFICATION
 from fedneighbors.methods.knnper.personal._discriminants import MAX_FEATURES, RandomFeatures
 from fedneighbors.methods.knnper.protocol import ClientSchemaRequest, check_units, column_units
 from fedneighbors.records import RunRecord, environment
-from fedneighbors.tabular._model_file import ModelFile, convert_file_errors
+from fedneighbors.tabular._model_file import ModelFile, ModelFileMixin, convert_file_errors
 from fedneighbors.tabular._ownership import (
     Holdings,
     column_names,
@@ -41,6 +41,7 @@ from fedneighbors.tabular._ownership import (
     public_seed,
     repeat_rows,
     rows_by_party,
+    set_columns,
 )
 from fedneighbors.tabular._schema import (
     JointSchema,
@@ -66,12 +67,14 @@ class DiscriminantModel(ModelFile):
         Column names, if the table has any.
     shrinkage : float
         As for the estimator.
+    standardize, equal_priors : bool
+        The estimator's ``standardize``, and whether its ``priors`` are ``"equal"``.
     center, scale : float64 array of shape (n_columns,)
         Units of the columns.
     features : RandomFeatures or None
         Random features to which rows are mapped.
     priors : float64 array of shape (n_classes,)
-        Share of each class.
+        Class priors.
     head : float64 array of shape (n_points + 1, n_classes)
         Coefficients and, in the last row, intercepts of a linear analysis; empty otherwise.
     means : float64 array of shape (n_classes, n_points)
@@ -87,6 +90,8 @@ class DiscriminantModel(ModelFile):
     classes: tuple[Label, ...]
     feature_names: tuple[str, ...] | None
     shrinkage: float
+    standardize: bool
+    equal_priors: bool
     center: Floats
     scale: Floats
     features: RandomFeatures | None
@@ -134,7 +139,7 @@ class DiscriminantModel(ModelFile):
         return np.column_stack(scores)
 
 
-class FederatedDiscriminantClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class FederatedDiscriminantClassifier(ClassifierMixin, ModelFileMixin, BaseEstimator):  # type: ignore[misc]
     """Linear or quadratic discriminant analysis from sums over parties, without iterations.
 
     After the sums of columns, which give the units of the columns, and the class counts, each party
@@ -270,6 +275,8 @@ class FederatedDiscriminantClassifier(ClassifierMixin, BaseEstimator):  # type: 
                 agreed.classes,
                 column_names(self),
                 float(self.shrinkage),
+                bool(self.standardize),
+                self.priors == "equal",
                 *units,
                 request.features,
                 priors,
@@ -334,11 +341,6 @@ class FederatedDiscriminantClassifier(ClassifierMixin, BaseEstimator):  # type: 
     def _set_model(self, model: DiscriminantModel) -> None:
         self.model_, self.priors_ = model, model.priors
 
-    def save(self, path: str | Path) -> None:
-        """Write the model to a file atomically."""
-        check_is_fitted(self)
-        self.model_.save(path)
-
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Load a classifier written by :meth:`save`.
@@ -354,13 +356,13 @@ class FederatedDiscriminantClassifier(ClassifierMixin, BaseEstimator):  # type: 
             quadratic=model.is_quadratic,
             shrinkage=model.shrinkage,
             n_features=None if features is None else features.n_features,
+            standardize=model.standardize,
+            priors="equal" if model.equal_priors else "observed",
             random_state=0 if features is None else features.seed,
         )
         with convert_file_errors(str(path)):
             estimator.classes_ = label_array(model.classes, like=np.array(model.classes))
-        estimator.n_features_in_ = len(model.center)
-        if model.feature_names is not None:
-            estimator.feature_names_in_ = np.array(model.feature_names, dtype=object)
+        set_columns(estimator, len(model.center), model.feature_names)
         estimator._set_model(model)
         return estimator
 

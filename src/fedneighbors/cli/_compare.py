@@ -3,7 +3,7 @@
 import time
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -22,6 +22,9 @@ from fedneighbors.cli._splits import (
     SplitKind,
     read_and_split,
 )
+
+if TYPE_CHECKING:
+    from fedneighbors.comparison import Comparison
 
 
 class TaskName(StrEnum):
@@ -70,8 +73,7 @@ def compare(
     take a sample that may be shared, or public data like yours.
     """
     started = time.monotonic()
-    from fedneighbors.cli._console import echo, print_warning, progress_bar
-    from fedneighbors.cli._results import print_tables, write_results
+    from fedneighbors.cli._console import print_warning, progress_bar
     from fedneighbors.comparison import compare as compare_methods
     from fedneighbors.records._storage import lock_folder
 
@@ -101,6 +103,14 @@ def compare(
         except KeyboardInterrupt:
             print_warning(f"finished trainings are in {out}; the same command resumes")
             raise
-        print_tables(result.record, [table.name for table in result.record.tables][:2])
-        write_results(result.record, out, name="comparison", figures=False)
-        echo(result.reason, "bold")
+        _report_result(result, out)
+
+
+def _report_result(result: "Comparison", out: Path) -> None:
+    """Print the first tables and the recommendation; write record and report."""
+    from fedneighbors.cli._console import echo
+    from fedneighbors.cli._results import print_tables, write_results
+
+    print_tables(result.record, [table.name for table in result.record.tables][:2])
+    write_results(result.record, out, name="comparison", figures=False)
+    echo(result.reason, "bold")

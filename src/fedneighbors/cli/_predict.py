@@ -73,17 +73,13 @@ def predict(
 
     With --label, prints the scores and writes them to a record next to --out.
     """
-    if party is not None and party_column is not None:
-        raise typer.BadParameter("--party and --party-column are mutually exclusive")
-    roles = [name for name in (identifier, label, party_column) if name is not None]
-    if len(set(roles)) < len(roles):
-        raise typer.BadParameter("--id, --label and --party-column must be different columns")
+    roles = _list_roles(identifier, label, party_column, party)
     estimator = _load(model)
     if proba and not hasattr(estimator, "classes_"):
         raise typer.BadParameter(
             "this model is for regression, without probabilities: omit --proba"
         )
-    source = _Source(data, schema or _schema_path(model), tuple(roles), text_format)
+    source = _Source(data, schema or _schema_path(model), roles, text_format)
     others = source.read_others(by_row=hasattr(estimator, "feature_names_in_"))
     rows = source.read_rows(estimator)
     owners = _parties_argument(estimator, party, others.get(party_column or ""), len(rows))
@@ -100,6 +96,18 @@ def predict(
     if identifier is not None:
         columns = {identifier: others[identifier], **columns}
     _write(out, columns, summary, record)
+
+
+def _list_roles(
+    identifier: str | None, label: str | None, party_column: str | None, party: str | None
+) -> tuple[str, ...]:
+    """Return the columns that are no features; raise if options exclude each other."""
+    if party is not None and party_column is not None:
+        raise typer.BadParameter("--party and --party-column are mutually exclusive")
+    roles = [name for name in (identifier, label, party_column) if name is not None]
+    if len(set(roles)) < len(roles):
+        raise typer.BadParameter("--id, --label and --party-column must be different columns")
+    return tuple(roles)
 
 
 def _score(
@@ -301,12 +309,12 @@ def _parties_argument(
     if owners is None and len(clients) != 1:
         print_warning(
             f"the model has {len(clients)} parties and none is given with --party or "
-            "--party-column: rows get predictions of the shared network"
+            "--party-column: rows get predictions of the shared model"
         )
     unknown = sorted(str(name) for name in set(owners or ()) - set(clients))
     if unknown:
         print_warning(
-            f"parties {unknown[:5]} are not in the model and get predictions of the shared network"
+            f"parties {unknown[:5]} are not in the model and get predictions of the shared model"
         )
     return {"parties": owners}
 

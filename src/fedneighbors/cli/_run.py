@@ -371,7 +371,6 @@ def knnper(
 
     split = Split(partition, parties, alpha, factor, classes_per_party, seed)
     files = choose_files(data, drop, identifier, text_format)
-    privacy = privacy_of(epsilon, delta, "local", schema, delta_only_central=False)
     training = {
         "rounds": rounds,
         "patience": patience,
@@ -381,14 +380,14 @@ def knnper(
         "learning_rate": learning_rate,
         "checkpoint": checkpoint,
     }
+    privacy = privacy_of(epsilon, delta, "local", schema, delta_only_central=False)
     options = KNNPerOptions(
         training, model, hidden, representation, memory, capacity, strategy, privacy
     )
     others = {"n_neighbors": neighbors, "combine": combine.value, "device": device.value}
-    parameters = options.parameters() | others
     Training(files, label, party_column, split, test_size, out, schema).run(
         run_knnper,
-        parameters,
+        options.parameters() | others,
         model_file="model.fnk",
         tables=["summary", "joining", "clients"],
         note=_CLIENTS_NOTE,

@@ -38,7 +38,7 @@ from fedneighbors.cli._search_options import (
 from fedneighbors.cli._splits import PartiesOption, PartyColumnOption
 
 if TYPE_CHECKING:
-    from fedneighbors.records import ResultTable
+    from fedneighbors.records import ResultTable, RunRecord
 
 
 _MAX_PRINTED_QUERIES = 10
@@ -78,8 +78,6 @@ def fedknn(
     providers, as the paper does. The neighbors are exact; with --guarantee
     certified, each answer states whether it is exact.
     """
-    from fedneighbors.cli._console import delay_interrupt
-    from fedneighbors.cli._results import print_tables, write_results, write_table
     from fedneighbors.records._storage import lock_folder
     from fedneighbors.runs._fedknn import SearchInput, search_and_record
 
@@ -109,11 +107,19 @@ def fedknn(
         search.fit(objects.items, parties=owners, ledger=broker_ledger)
         inputs = SearchInput(owners, objects.labels, query_objects, labels, objects.rows)
         record = search_and_record(search, inputs, k=k, parameters=parameters)
-        _print_neighbors(record.tables[0])
-        print_tables(record, ["cost", "providers"])
-        with delay_interrupt():
-            write_results(record, out, name="record")
-            write_table(record.tables[0], out / "neighbors.csv")
+        _report_search(record, out)
+
+
+def _report_search(record: "RunRecord", out: Path) -> None:
+    """Print neighbors and cost; write record, report and neighbors."""
+    from fedneighbors.cli._console import delay_interrupt
+    from fedneighbors.cli._results import print_tables, write_results, write_table
+
+    _print_neighbors(record.tables[0])
+    print_tables(record, ["cost", "providers"])
+    with delay_interrupt():
+        write_results(record, out, name="record")
+        write_table(record.tables[0], out / "neighbors.csv")
 
 
 def _print_neighbors(table: "ResultTable") -> None:

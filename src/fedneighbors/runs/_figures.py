@@ -28,7 +28,7 @@ _REQUEST_TITLES = {
     "ClassMomentsRequest": "sums and products by class",
     "LossRequest": "held-out loss",
     "TrainRequest": "one round of training",
-    "ReleaseRequest": "the network",
+    "ReleaseRequest": "the shared model",
     "PoolRequest": "terms of the pool",
     "ModelRelease": "the model",
     "Finish": "calibration",

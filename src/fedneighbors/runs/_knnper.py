@@ -29,6 +29,7 @@ from fedneighbors.runs._figures import (
 Labels = npt.NDArray[Any]
 
 OURS = "kNN-Per"
+SHARED = "shared model"
 _NOTE = (
     "Every client holds out a part of its rows, on which all methods are scored. The table of "
     "bytes has only the first of the training rounds."
@@ -46,7 +47,7 @@ _ACCURACY = Figure(
     table="summary",
     x="method",
     y="accuracy",
-    caption="Over the held-out rows of all clients. In kNN-Per, all clients share one network, and "
+    caption="Over the held-out rows of all clients. In kNN-Per, all clients share one model, and "
     "each has its own memory.",
 )
 
@@ -109,17 +110,15 @@ def run(
     model = KNNPerClassifier(random_state=seed, classes=classes, **parameters)
     x = x.reshape(-1, *row_shape) if row_shape else x
     model.fit(x[~test], y[~test], parties=parties[~test])
-    progress(1, n_steps, "predicting for every client")
-    proba = {
-        OURS: model.predict_proba(x[test], parties[test]),
-        **_predict_with_parts(model, x, parties, test),
-    }
-    progress(2, n_steps, "training every client alone")
-    proba["local logistic regression"] = _predict_alone(x, y, parties, test, model.classes_)
-    if with_baselines:
-        proba |= _predict_with_baselines(
-            model, x, y, parties, test, lambda n, step: progress(n, n_steps, step)
-        )
+    proba = _predict_with_methods(
+        model,
+        x,
+        y,
+        parties,
+        test,
+        with_baselines=with_baselines,
+        progress=lambda n, step: progress(n, n_steps, step),
+    )
     joining = tabulate_joining(
         (x.reshape(len(x), -1), y, parties),
         rows,
@@ -127,14 +126,7 @@ def run(
         method=OURS,
         predict=lambda party: model.predict(x[test], np.full(len(held_out), party)),
     )
-    tables_and_figures = [
-        tabulate_rows(y[~test], parties[~test]),
-        tabulate_traffic(_select_first_rounds(model)),
-        tabulate_reliability({OURS: proba[OURS]}, y[test], model.classes_),
-    ]
-    correct = {
-        name: _count_correct(p, y, parties, test, model.classes_) for name, p in proba.items()
-    }
+    tables, figures = _tabulate_results(model, y, parties, test, proba, joining)
     if not row_shape:
         model.name_features(feature_names)
     progress(n_steps, n_steps, "done")
@@ -142,17 +134,8 @@ def run(
         name="knnper.run",
         parameters={**model.run_record_.parameters, "test_size": test_size},
         rounds=model.run_record_.rounds,
-        tables=(
-            _tabulate_scores(correct),
-            joining,
-            _tabulate_clients(model, correct),
-            *model.run_record_.tables,
-            *(table for table, _ in tables_and_figures),
-        ),
-        figures=(
-            _ACCURACY,
-            *(figure for _, figure in tables_and_figures),
-        ),
+        tables=tables,
+        figures=figures,
         notes=(_NOTE, _PRIVATE_TRAINING if private else _NOT_PRIVATE),
         started=started.isoformat(timespec="seconds"),
         seconds=time.perf_counter() - clock,
@@ -162,12 +145,35 @@ def run(
     return model, record, roles
 
 
+def _predict_with_methods(
+    model: KNNPerClassifier,
+    x: Floats,
+    y: Labels,
+    parties: Labels,
+    test: npt.NDArray[np.bool_],
+    *,
+    with_baselines: bool,
+    progress: Callable[[int, str], None],
+) -> dict[str, Floats]:
+    """Return probabilities of the held-out rows by each method of the report."""
+    progress(1, "predicting for every client")
+    proba = {
+        OURS: model.predict_proba(x[test], parties[test]),
+        **_predict_with_parts(model, x, parties, test),
+    }
+    progress(2, "training every client alone")
+    proba["local logistic regression"] = _predict_alone(x, y, parties, test, model.classes_)
+    if with_baselines:
+        proba |= _predict_with_baselines(model, x, y, parties, test, progress)
+    return proba
+
+
 def _predict_with_parts(
     model: KNNPerClassifier, x: Floats, parties: Labels, test: npt.NDArray[np.bool_]
 ) -> dict[str, Floats]:
     """Return probabilities by variants of the mixture.
 
-    These are the network alone, the network corrected by each client's class shares, the memory
+    These are the shared model alone, the same corrected by each client's class shares, the memory
     alone, and both with equal weights.
     """
     inputs, scores = model._features_and_scores(x[test])
@@ -181,10 +187,10 @@ def _predict_with_parts(
             corrected[rows] = shared[rows] * prior / overall
     corrected /= corrected.sum(axis=1, keepdims=True)
     return {
-        "shared network (FedAvg)": shared,
-        "shared network, corrected by local class shares": corrected,
+        SHARED: shared,
+        "shared model, corrected by local class shares": corrected,
         "memory alone": memory,
-        "memory and network with equal weights": mix(memory, shared, 0.5),
+        "memory and shared model with equal weights": mix(memory, shared, 0.5),
     }
 
 
@@ -232,6 +238,33 @@ def _predict_with_baselines(
     return proba
 
 
+def _tabulate_results(
+    model: KNNPerClassifier,
+    y: Labels,
+    parties: Labels,
+    test: npt.NDArray[np.bool_],
+    proba: Mapping[str, Floats],
+    joining: ResultTable,
+) -> tuple[tuple[ResultTable, ...], tuple[Figure, ...]]:
+    """Return the tables and figures of the record."""
+    correct = {
+        name: _count_correct(p, y, parties, test, model.classes_) for name, p in proba.items()
+    }
+    others = [
+        tabulate_rows(y[~test], parties[~test]),
+        tabulate_traffic(_select_first_rounds(model)),
+        tabulate_reliability({OURS: proba[OURS]}, y[test], model.classes_),
+    ]
+    tables = (
+        _tabulate_scores(correct),
+        joining,
+        _tabulate_clients(model, correct),
+        *model.run_record_.tables,
+        *(table for table, _ in others),
+    )
+    return tables, (_ACCURACY, *(figure for _, figure in others))
+
+
 def _count_correct(
     proba: Floats, y: Labels, parties: Labels, test: npt.NDArray[np.bool_], classes: Labels
 ) -> dict[str, tuple[int, int]]:
@@ -264,7 +297,7 @@ def _tabulate_clients(
     return ResultTable(
         name="clients",
         title="Clients",
-        columns=("client", "rows in memory", "lambda", "held-out rows", "accuracy", "FedAvg"),
+        columns=("client", "rows in memory", "lambda", "held-out rows", "accuracy", SHARED),
         rows=tuple(
             (
                 name,
@@ -272,12 +305,12 @@ def _tabulate_clients(
                 state.weight if state.pool is None else None,
                 correct[OURS].get(name, (0, 0))[1],
                 _compute_accuracy(correct[OURS].get(name)),
-                _compute_accuracy(correct["shared network (FedAvg)"].get(name)),
+                _compute_accuracy(correct[SHARED].get(name)),
             )
             for name, state in model.clients_.items()
         ),
-        caption="lambda: weight of the memory; the network has weight 1 - lambda (Eq 7). Empty "
-        "with combine='pool'. accuracy: of kNN-Per; FedAvg: accuracy of the shared network alone.",
+        caption="lambda: weight of the memory; the shared model has weight 1 - lambda (Eq 7). "
+        "Empty for a pool. accuracy: of kNN-Per; shared model: accuracy of this model alone.",
     )
 
 

@@ -23,7 +23,13 @@ from fedneighbors.federation._roles import Refused
 from fedneighbors.kernels._exactsum import N_SUM_LIMBS, QUANTUM_BITS, exact_moments
 from fedneighbors.records import RunRecord, environment
 from fedneighbors.tabular._model_file import ModelFile, convert_file_errors
-from fedneighbors.tabular._ownership import Holdings, TableParty, column_names, rows_by_party
+from fedneighbors.tabular._ownership import (
+    Holdings,
+    TableParty,
+    column_names,
+    rows_by_party,
+    set_columns,
+)
 from fedneighbors.tabular._schema import (
     Label,
     SchemaReply,
@@ -337,9 +343,7 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         expected = new._describe_parameters()
         if model.estimator != expected:
             raise ModelFileError(f"{path} is from {model.estimator}, not from {expected}")
-        new.n_features_in_ = model.n_features
-        if model.feature_names is not None:
-            new.feature_names_in_ = np.array(model.feature_names, dtype=object)
+        set_columns(new, model.n_features, model.feature_names)
         with convert_file_errors(str(path)):
             new._set_totals(model, np.array(model.classes))
         return new

@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
 
+from sklearn.utils.validation import check_is_fitted
+
 from fedneighbors.errors import ModelFileError, WireError
 from fedneighbors.federation._messages import decode, encode
 from fedneighbors.records._storage import replace_file
@@ -58,6 +60,17 @@ class ModelFile:
             If the file is missing, truncated, altered or of another version.
         """
         return cls.from_bytes(read_model_file(path), source=str(path))
+
+
+class ModelFileMixin:
+    """Saving of an estimator whose ``model_`` is its fitted state."""
+
+    model_: Any
+
+    def save(self, path: str | Path) -> None:
+        """Write the model to a file atomically."""
+        check_is_fitted(self)
+        self.model_.save(path)
 
 
 def encode_model(magic: bytes, record: Any) -> bytes:

@@ -412,6 +412,13 @@ def column_names(estimator: Any) -> tuple[str, ...] | None:
     return None if names is None else tuple(map(str, names))
 
 
+def set_columns(estimator: Any, n_features: int, names: Sequence[str] | None) -> None:
+    """Set the number of columns and, if any, their names."""
+    estimator.n_features_in_ = n_features
+    if names is not None:
+        estimator.feature_names_in_ = np.array(names, dtype=object)
+
+
 def public_seed(random_state: int | np.random.RandomState | None) -> int:
     """Return the seed for a ``random_state``.
 

@@ -25,12 +25,14 @@ from fedneighbors.federation._loop import Delivery, Reduce, Replies, run_rounds
 from fedneighbors.federation._messages import Message
 from fedneighbors.federation._roles import Party, Refused
 from fedneighbors.records import RunRecord, environment
+from fedneighbors.tabular._model_file import ModelFileMixin
 from fedneighbors.tabular._ownership import (
     Holdings,
     column_names,
     public_seed,
     repeat_rows,
     rows_by_party,
+    set_columns,
 )
 from fedneighbors.tabular._schema import label_array
 
@@ -53,8 +55,8 @@ class _SingleParty:
         return Delivery(Replies(each, reply if reduce == "sum" else None, {}), {}, {})
 
 
-class _FederatedBoosting(BaseEstimator, ABC):  # type: ignore[misc]
-    """Training, file and input checks of both estimators."""
+class _FederatedBoosting(ModelFileMixin, BaseEstimator, ABC):  # type: ignore[misc]
+    """Training, reading of files and input checks of both estimators."""
 
     model_: BoostingModel
     run_record_: RunRecord
@@ -142,11 +144,6 @@ class _FederatedBoosting(BaseEstimator, ABC):  # type: ignore[misc]
         x = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan", reset=False)
         return self.model_.scores(x)
 
-    def save(self, path: str | Path) -> None:
-        """Write the model to a file atomically."""
-        check_is_fitted(self)
-        self.model_.save(path)
-
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Load an estimator written by :meth:`save` or by a party.
@@ -159,9 +156,7 @@ class _FederatedBoosting(BaseEstimator, ABC):  # type: ignore[misc]
         model, estimator = BoostingModel.load(path), cls()
         if bool(model.classes) != (cls._task == "classification"):
             raise ModelFileError(f"{path} is not a model for {cls._task}; load it as the other one")
-        estimator.n_features_in_ = model.n_features
-        if model.feature_names is not None:
-            estimator.feature_names_in_ = np.array(model.feature_names, dtype=object)
+        set_columns(estimator, model.n_features, model.feature_names)
         estimator._set_model(model, like=np.array(model.classes))
         return estimator
 

@@ -27,7 +27,7 @@ from fedneighbors.methods.fedpnn.protocol import FedPNNSettings, coordinate
 from fedneighbors.metrics import balanced_accuracy
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.records import RunRecord, environment
-from fedneighbors.tabular._model_file import read_model_file
+from fedneighbors.tabular._model_file import ModelFileMixin, read_model_file
 from fedneighbors.tabular._ownership import (
     Holdings,
     apply_schema,
@@ -35,6 +35,7 @@ from fedneighbors.tabular._ownership import (
     encode_features,
     public_seed,
     rows_by_party,
+    set_columns,
 )
 from fedneighbors.tabular._schema import label_array, reserved_labels
 
@@ -107,7 +108,7 @@ def split_rows(
     return np.array([f"client {number + 1}" for number in position[~held_out] % share]), held_out
 
 
-class FedPNNClassifier(DensityClassifier, BaseEstimator):  # type: ignore[misc]
+class FedPNNClassifier(DensityClassifier, ModelFileMixin, BaseEstimator):  # type: ignore[misc]
     """Probabilistic neural network whose neurons are cluster centers of all parties' rows.
 
     Every party clusters its rows in one pass and sends the centers, in one round. The coordinator
@@ -393,11 +394,6 @@ class FedPNNClassifier(DensityClassifier, BaseEstimator):  # type: ignore[misc]
         self.model_ = replace(self.model_, feature_names=tuple(map(str, names)))
         return self
 
-    def save(self, path: str | Path) -> None:
-        """Write the model to a file atomically."""
-        check_is_fitted(self)
-        self.model_.save(path)
-
     @classmethod
     def load(cls, path: str | Path) -> "FedPNNClassifier":
         """Load a classifier written by :meth:`save` or by a party.
@@ -414,9 +410,7 @@ class FedPNNClassifier(DensityClassifier, BaseEstimator):  # type: ignore[misc]
         else:
             model = FedPNNModel.from_bytes(content, source=str(path))
             classifier = cls(sigma=model.sigma, activation=model.activation)
-        classifier.n_features_in_ = model.n_features
-        if model.feature_names is not None:
-            classifier.feature_names_in_ = np.array(model.feature_names, dtype=object)
+        set_columns(classifier, model.n_features, model.feature_names)
         classifier._set_model(model, like=np.array(model.classes))
         return classifier
 

@@ -32,6 +32,7 @@ from fedneighbors.methods.flynn.algorithm import (
 from fedneighbors.methods.flynn.protocol import FlyNNParty, coordinate
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.records import RunRecord, Scalar, environment
+from fedneighbors.tabular._model_file import ModelFileMixin
 from fedneighbors.tabular._ownership import (
     Holdings,
     apply_schema,
@@ -40,6 +41,7 @@ from fedneighbors.tabular._ownership import (
     public_seed,
     repeat_rows,
     rows_by_party,
+    set_columns,
 )
 from fedneighbors.tabular._schema import label_array, label_index, reserved_labels
 
@@ -108,7 +110,7 @@ def _train_privately(
     return run_private(training, holdings, PrivateFlyNNParty, privacy, n_threads=n_threads)
 
 
-class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class FlyNNClassifier(ClassifierMixin, ModelFileMixin, BaseEstimator):  # type: ignore[misc]
     """Nearest-neighbour classifier that a federation trains exactly, by adding counts.
 
     Each row is hashed to a few active units. A filter per class counts the activations of each
@@ -189,6 +191,8 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     classes_: npt.NDArray[Any]
     run_record_: RunRecord
+
+    model_: FlyNNModel
 
     def __init__(
         self,
@@ -358,11 +362,6 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._set_model(replace(self.model_, feature_names=tuple(map(str, names))))
         return self
 
-    def save(self, path: str | Path) -> None:
-        """Write the model atomically to one file."""
-        check_is_fitted(self)
-        self.model_.save(path)
-
     @classmethod
     def load(cls, path: str | Path) -> "FlyNNClassifier":
         """Read a classifier written by :meth:`save` or by a party after training.
@@ -389,9 +388,7 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             random_state=plan.seed,
         )
         classifier.classes_ = np.array(model.classes)
-        classifier.n_features_in_ = plan.features.n_features
-        if model.feature_names is not None:
-            classifier.feature_names_in_ = np.array(model.feature_names, dtype=object)
+        set_columns(classifier, plan.features.n_features, model.feature_names)
         classifier._set_model(model)
         return classifier
 

@@ -30,6 +30,7 @@ from fedneighbors.tabular._ownership import (
     party_name,
     public_seed,
     rows_by_party,
+    set_columns,
 )
 
 
@@ -372,9 +373,8 @@ class PersonalizedEstimator(ClientEstimator):
             estimator._set_fit(network, stored.shared, stored.settings, stored.blueprint)
             estimator.guarantee_, estimator.clients_ = stored.guarantee, stored.client_states()
             estimator._set_task_attributes(stored)
-            estimator.n_features_in_ = stored.blueprint.shape[0]
-            if (names := stored.shared.agreed.feature_names) is not None:
-                estimator.feature_names_in_ = np.array(names, dtype=object)
+            names = stored.shared.agreed.feature_names
+            set_columns(estimator, stored.blueprint.shape[0], names)
         return estimator
 
     def _set_task_attributes(self, stored: Any) -> None:
