@@ -41,6 +41,17 @@ def test_imports_load_no_heavy_packages(statement):
     assert loaded & set(HEAVY) == set()
 
 
+@pytest.mark.parametrize("method", ["flynn", "fedpnn", "knnper"])
+def test_nodes_load_no_scikit_learn(method):
+    """Flower starts a process for each message; scikit-learn would be half of its start."""
+    loaded = find_loaded_packages(
+        f"from fedneighbors.methods.{method}.flower_app import client, server"
+    )
+
+    assert "flwr" in loaded
+    assert loaded & {"sklearn", "pandas", "torch"} == set()
+
+
 def test_every_public_name_of_the_package_resolves():
     for name in fedneighbors.__all__:
         assert getattr(fedneighbors, name) is not None

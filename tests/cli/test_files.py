@@ -364,7 +364,7 @@ main()
 
 
 def test_ctrl_c_ends_a_run_with_130_and_no_files(tmp_path):
-    command = [sys.executable, "-c", INTERRUPTED, "run", "flynn", "--data", "iris"]
+    command = [sys.executable, "-c", INTERRUPTED, "run", "flynn", "--data", "digits"]
 
     process = subprocess.run(
         [*command, "--out", str(tmp_path / "out")], capture_output=True, text=True, check=False

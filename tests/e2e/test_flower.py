@@ -133,7 +133,7 @@ def test_model_of_three_nodes_is_the_pooled_one_bit_for_bit(shared):
     printed = train_flynn(shared)
 
     assert shared.status()[0] == "finished:completed", printed
-    assert printed.count("3 parties answered") == 7
+    assert printed.count("3 parties answered") == 8
     assert read_models(shared.folder, "flynn") == [expected] * 4
     assert not list(shared.folder.rglob("*.pending"))
 
@@ -149,9 +149,9 @@ def test_model_under_masked_sums_is_the_pooled_one_bit_for_bit(network):
     printed = train_flynn(network, secure_aggregation=True, roster=roster)
 
     assert network.status()[0] == "finished:completed", printed
-    # Four requests gather, three sum; a masked sum takes four exchanges.
-    assert printed.count("3 parties answered") == 4 + 3 * 4
-    assert printed.count("MaskInput: 3 parties answered") == 3
+    # Four requests gather, four sum; a masked sum takes four exchanges.
+    assert printed.count("3 parties answered") == 4 + 4 * 4
+    assert printed.count("MaskInput: 3 parties answered") == 4
     assert read_models(network.folder, "flynn") == [expected] * 4
     assert not list(network.folder.rglob("*.pending"))
 

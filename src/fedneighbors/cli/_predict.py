@@ -101,7 +101,7 @@ def predict(
 def _list_roles(
     identifier: str | None, label: str | None, party_column: str | None, party: str | None
 ) -> tuple[str, ...]:
-    """Return the columns that are no features; raise if options exclude each other."""
+    """Return the columns without features; raise if options conflict."""
     if party is not None and party_column is not None:
         raise typer.BadParameter("--party and --party-column are mutually exclusive")
     roles = [name for name in (identifier, label, party_column) if name is not None]

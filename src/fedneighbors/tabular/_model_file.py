@@ -14,8 +14,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
 
-from sklearn.utils.validation import check_is_fitted
-
 from fedneighbors.errors import ModelFileError, WireError
 from fedneighbors.federation._messages import decode, encode
 from fedneighbors.records._storage import replace_file
@@ -69,6 +67,9 @@ class ModelFileMixin:
 
     def save(self, path: str | Path) -> None:
         """Write the model to a file atomically."""
+        # The parties of a run need no scikit-learn, which takes as long to load as all the rest.
+        from sklearn.utils.validation import check_is_fitted
+
         check_is_fitted(self)
         self.model_.save(path)
 

@@ -206,18 +206,6 @@ def test_distant_similar_keys_are_distinguished():
     assert neighbors.positions.tolist() == [list(range(64))[::-1]]
 
 
-def test_blockwise_queries_equal_a_single_block(monkeypatch):
-    random = np.random.default_rng(0)
-    keys, queries = random.normal(size=(30, 5)), random.normal(size=(17, 5))
-    at_once = nearest(keys, queries, 3)
-
-    monkeypatch.setattr("fedneighbors.methods.knnper.algorithm._MAX_PRODUCTS", 60)
-    in_blocks = nearest(keys, queries, 3)
-
-    assert in_blocks.positions.tolist() == at_once.positions.tolist()
-    assert in_blocks.distances.tolist() == at_once.distances.tolist()
-
-
 def test_no_keys_give_no_neighbors():
     assert nearest(np.empty((0, 3)), np.zeros((2, 3)), 5).positions.shape == (2, 0)
     assert nearest(

@@ -19,8 +19,8 @@ from fedneighbors.kernels.vectors._distances import _sum_of_absolutes, _sum_of_s
 # Digests of the kernel files used here; Numba's cache does not notice edits in other files.
 USES = {"vectors/distances": "e7c698b327195082"}
 
-ROOT, PLAIN, HALF = 0, 1, 2
-"""Distance: root of the sum of squares, sum of absolute values, half the sum of squares."""
+ROOT, PLAIN, HALF, SQUARE = 0, 1, 2, 3
+"""Distance: root of the sum of squares, sum of absolute values, half or whole sum of squares."""
 
 MIN_PRODUCT_COLUMNS = 16  # below, sums are faster than a matrix product and its verification
 _MAX_PRODUCTS = 1 << 22  # number of products computed at once (32 MiB)
@@ -31,7 +31,9 @@ def _distance(kind: Any, x: Any, i: Any, query: Any) -> Any:
     if kind == 1:
         return _sum_of_absolutes(x, i, query)
     total = _sum_of_squares(x, i, query)
-    return math.sqrt(total) if kind == 0 else total * 0.5
+    if kind == 0:
+        return math.sqrt(total)
+    return total * 0.5 if kind == 2 else total
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -40,7 +42,7 @@ def _limit(kind: Any, distance: Any) -> Any:
     # same one; their relative difference is below 2**-51.
     if kind == 0:
         return distance * distance * (1.0 + 2.0**-50) + 2.0**-1000
-    return distance if kind == 1 else distance * 2.0
+    return distance * 2.0 if kind == 2 else distance
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -84,8 +86,9 @@ def _search_sorted_rows(
             # sums add rounded terms that are not negative, so they are at least this one
             if (gap if kind == 1 else gap * gap) > limit:
                 break
-            row = low if below <= above else high
-            if below <= above:
+            is_below = high >= n or (low >= 0 and below <= above)
+            row = low if is_below else high
+            if is_below:
                 low -= 1
             else:
                 high += 1
@@ -171,9 +174,9 @@ class RowSearch:
     Parameters
     ----------
     kind : int
-        ``ROOT``, ``PLAIN`` or ``HALF``.
+        ``ROOT``, ``PLAIN``, ``HALF`` or ``SQUARE``.
     rows : float64 array of shape (n_rows, n_columns), C order
-        Finite rows, ascending in ``column``.
+        Finite rows; ascending in ``column`` if they have few columns.
     ranks : int64 array of shape (n_rows,)
         Rows of equal distance are ordered by rank, ascending.
     order : int64 array of shape (n_rows,)
@@ -190,10 +193,12 @@ class RowSearch:
 
     @classmethod
     def of(cls, rows: Floats, ranks: Integers, *, kind: int) -> "RowSearch":
-        """Sort rows by the column of the largest range.
+        """Sort rows of few columns by the column of the largest range.
 
         ``ranks`` and ``kind`` are as for the class.
         """
+        if kind != PLAIN and rows.shape[1] >= MIN_PRODUCT_COLUMNS:
+            return cls(kind, rows, ranks, np.arange(len(rows)), 0)
         column = int(np.ptp(rows, axis=0).argmax()) if len(rows) else 0
         order = np.argsort(rows[:, column], kind="stable")
         return cls(kind, rows[order], ranks[order], order, column)
@@ -229,7 +234,8 @@ class RowSearch:
         step = max(1, _MAX_PRODUCTS // n)
         for first in range(0, len(queries), step):
             block = slice(first, first + step)
-            self._search_block(queries[block], norms, distances[block], items[block])
+            with np.errstate(over="ignore", invalid="ignore"):  # then all rows are verified
+                self._search_block(queries[block], norms, distances[block], items[block])
         return distances, self.order[items]
 
     def _search_block(

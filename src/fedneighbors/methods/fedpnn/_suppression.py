@@ -7,9 +7,12 @@ describes few cells either, see :func:`join_parts`.
 """
 
 from dataclasses import replace
+from heapq import heappop, heappush
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
 
 from fedneighbors._typing import Booleans, Floats, Integers
 from fedneighbors.tabular._schema import (
@@ -199,9 +202,9 @@ def join_parts(
     kind and are on different sides of a small cut are joined, those with the closest positions
     first; ties go to the lower parts.
 
-    Cuts are found as in [1]_: in a maximum adjacency order, each vertex is connected to the
-    preceding one by as many edge-disjoint paths as it has edges to all earlier vertices, and the
-    last vertex of a component is cut off by its own edges.
+    Cuts are found as in [1]_: when a vertex is scanned in a maximum adjacency order, as many
+    edge-disjoint paths connect it to each later neighbor as the neighbor has edges to the vertices
+    scanned so far, and the last vertex of a component is cut off by its own edges.
 
     Parameters
     ----------
@@ -241,16 +244,14 @@ def join_parts(
     vertices = np.arange(right.max() + 1)  # contracted vertex of each vertex
     while True:
         n_vertices = int(vertices.max()) + 1
-        order, n_earlier = _order_vertices(vertices[left], vertices[right], n_vertices)
-        is_last = np.append(n_earlier[1:] == 0, True)
-        small = order[is_last & (n_earlier > 0) & (n_earlier < min_count)]
-        if not len(small) and not (n_earlier >= min_count).any():
+        isolated, contracted = _scan_vertices(
+            vertices[left], vertices[right], n_vertices, min_count
+        )
+        if not isolated and contracted.max() + 1 == n_vertices:
             return into
-        is_inside = vertices[: len(pairs)] == (small[0] if len(small) else -1)
-        contracted = np.empty_like(order)
-        contracted[order] = np.cumsum(n_earlier < min_count) - 1
+        is_inside = vertices[: len(pairs)] == (isolated[0] if isolated else -1)
         vertices = contracted[vertices]
-        if len(small):
+        if isolated:
             first, second = _closest_parts(part, kind, is_inside, positions)
             low, high = sorted((into[first], into[second]))
             into[into == high] = low
@@ -271,10 +272,13 @@ def _closest_parts(
     return int(part[inside[first]]), int(part[outside[second]])
 
 
-def _order_vertices(first: Integers, second: Integers, n: int) -> tuple[Integers, Integers]:
-    """Return a maximum adjacency order, and edges to earlier vertices.
+def _scan_vertices(
+    first: Integers, second: Integers, n: int, min_count: int
+) -> tuple[list[int], Integers]:
+    """Return vertices that a small cut isolates, and sets of connected vertices.
 
-    The next vertex is the one with the most edges to all earlier ones, ties to the lower.
+    The next vertex is the one with the most edges to all earlier ones, ties to the lower. The last
+    vertex of a component is isolated by its own edges.
 
     Parameters
     ----------
@@ -282,14 +286,38 @@ def _order_vertices(first: Integers, second: Integers, n: int) -> tuple[Integers
         Ends of the edges.
     n : int
         Number of vertices.
+    min_count : int
+        Fewer edges are a small cut; as many paths connect the vertices of a set.
     """
-    weights = np.bincount(first * n + second, minlength=n * n).reshape(n, n)
-    weights += weights.T
-    np.fill_diagonal(weights, 0)
-    order, n_earlier, attached = np.zeros((3, n), np.int64)
-    for k in range(n):
-        vertex = attached.argmax()
-        order[k], n_earlier[k] = vertex, attached[vertex]
-        attached += weights[vertex]
-        attached[vertex] = np.iinfo(np.int64).min // 2  # below all counts from now on
-    return order, n_earlier
+    is_edge = first != second
+    ends = (
+        np.concatenate([first[is_edge], second[is_edge]]),
+        np.concatenate([second[is_edge], first[is_edge]]),
+    )
+    adjacency = csr_array((np.ones(len(ends[0]), np.int64), ends), shape=(n, n))
+    adjacency.sum_duplicates()
+    starts, neighbors, counts = (
+        part.tolist() for part in (adjacency.indptr, adjacency.indices, adjacency.data)
+    )
+    attached, is_scanned = [0] * n, [False] * n  # edges to earlier vertices
+    queue = [(0, vertex) for vertex in range(n)]
+    isolated, connected, last = list[int](), list[tuple[int, int]](), -1
+    while queue:
+        n_attached, vertex = heappop(queue)
+        if is_scanned[vertex] or -n_attached != attached[vertex]:
+            continue
+        if n_attached == 0 and last >= 0 and 0 < attached[last] < min_count:
+            isolated.append(last)
+        is_scanned[vertex], last = True, vertex
+        for k in range(starts[vertex], starts[vertex + 1]):
+            other = neighbors[k]
+            if not is_scanned[other]:
+                attached[other] += counts[k]
+                heappush(queue, (-attached[other], other))
+                if attached[other] >= min_count:
+                    connected.append((vertex, other))
+    if 0 < attached[last] < min_count:
+        isolated.append(last)
+    pairs = np.array(connected, np.int64).reshape(-1, 2)
+    graph = csr_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(n, n))
+    return isolated, connected_components(graph, directed=False)[1].astype(np.int64)

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors._typing import Floats, Integers
-from fedneighbors.kernels.vectors._distances import square_sums
+from fedneighbors.kernels.vectors._nearest import SQUARE, RowSearch
 
 Kernel = Literal["paper", "gaussian", "uniform"]
 
@@ -22,9 +22,6 @@ MEMORY_WEIGHTS = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
 
 MAX_CHANGE_BITS = 6
 """Training has diverged if a weight changes by more than 2 to this power in one round."""
-
-_MAX_PRODUCTS = 1 << 22
-"""Maximum number of distances computed at once (32 MiB); a single query may need more."""
 
 
 @dataclass(frozen=True)
@@ -82,15 +79,17 @@ def nearest(keys: Floats, queries: Floats, k: int, *, skip: Integers | None = No
         raise ValueError(f"expected k of 1 or more, got {k}")
     check_finite(queries)
     skip, n_found = fill_skip(skip, len(queries), len(keys), k)
-    positions = np.empty((len(queries), n_found), np.int64)
-    squares = np.empty(positions.shape)
-    if positions.size:
-        step = max(1, _MAX_PRODUCTS // len(keys))
-        for first in range(0, len(queries), step):
-            rows = slice(first, first + step)
-            proposed = _propose(keys, queries[rows], skip[rows], n_found)
-            for row, candidates in enumerate(proposed, start=first):
-                positions[row], squares[row] = rank(keys, queries[row], candidates, n_found)
+    if not n_found:
+        return Neighbors(np.empty((len(queries), 0), np.int64), np.empty((len(queries), 0)))
+    search = RowSearch.of(keys, np.arange(len(keys)), kind=SQUARE)
+    is_skipping = skip.max(initial=-1) >= 0
+    squares, positions = search.nearest(queries, n_found + int(is_skipping))
+    if is_skipping:
+        is_other = positions != skip[:, None]
+        is_other[is_other.all(axis=1), -1] = False
+        squares, positions = (
+            found[is_other].reshape(-1, n_found) for found in (squares, positions)
+        )
     return Neighbors(positions, np.sqrt(squares))
 
 
@@ -98,16 +97,6 @@ def fill_skip(skip: Integers | None, n_queries: int, n_keys: int, k: int) -> tup
     """Return the key to skip for each query, and the neighbor count."""
     skip = np.full(n_queries, -1) if skip is None else skip
     return skip, max(0, min(k, n_keys - int(skip.max(initial=-1) >= 0)))
-
-
-def rank(keys: Floats, query: Floats, candidates: Integers, n: int) -> tuple[Integers, Floats]:
-    """Return the n nearest candidates and their squared distances, ascending.
-
-    Ties go to the earlier candidate.
-    """
-    squares = square_sums(keys, query, candidates)
-    order = np.argsort(squares, kind="stable")[:n]
-    return candidates[order], squares[order]
 
 
 def check_finite(queries: Floats) -> None:
@@ -118,32 +107,6 @@ def check_finite(queries: Floats) -> None:
             f"expected finite queries, got {int(bad.sum())} of {len(queries)} with NaN or infinity"
             "; embed only rows with finite cells"
         )
-
-
-def _propose(keys: Floats, queries: Floats, skip: Integers, k: int) -> list[Integers]:
-    """Return positions of candidate keys for each query, ascending.
-
-    They include the k nearest keys. All keys are candidates if squares overflow.
-    """
-    with np.errstate(over="ignore", invalid="ignore"):
-        key_norms = np.einsum("ij,ij->i", keys, keys)  # squared norms, as for queries
-        query_norms = np.einsum("ij,ij->i", queries, queries)
-        squares = key_norms + query_norms[:, None] - 2.0 * (queries @ keys.T)
-        # Error bound of a product of n terms and a sum of squares, doubled: (n + 8) roundings,
-        # each relative to at most the sum of both squared norms.
-        error = 8 * (keys.shape[1] + 8) * np.finfo(float).eps * (query_norms + key_norms.max())
-    with_skip = np.flatnonzero(skip >= 0)
-    squares[with_skip, skip[with_skip]] = np.inf
-    bounded = np.isfinite(error)
-    kth = np.full(len(queries), np.inf)
-    kth[bounded] = np.partition(squares[bounded], k - 1, axis=1)[:, k - 1]
-    limit = kth + error
-    candidates = []
-    for row in range(len(queries)):
-        is_near = squares[row] <= limit[row] if bounded[row] else np.ones(len(keys), bool)
-        is_near[skip[row : row + 1][skip[row : row + 1] >= 0]] = False
-        candidates.append(np.flatnonzero(is_near))
-    return candidates
 
 
 def kernel_weights(distances: Floats, *, kernel: Kernel = "paper", sigma: float = 1.0) -> Floats:

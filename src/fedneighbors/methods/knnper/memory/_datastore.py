@@ -1,27 +1,18 @@
-"""The memory of one client: stores, searches and evicts keys and labels.
-
-In large memories, Faiss proposes candidates for the nearest keys, and exact distances rank them.
-"""
+"""The memory of one client: stores, searches and evicts keys and labels."""
 
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors._lazy import optional_module
 from fedneighbors._typing import Floats, Integers
-from fedneighbors.errors import MissingExtraError
 from fedneighbors.methods.knnper.algorithm import (
     Kernel,
     Neighbors,
-    check_finite,
-    fill_skip,
     local_votes,
     nearest,
-    rank,
 )
 from fedneighbors.methods.knnper.memory._drift import DriftDetector, class_weights, reweight
 from fedneighbors.methods.knnper.memory._rows import RowWindow, check_extras, check_rows
@@ -39,12 +30,6 @@ _COUNTS = {
     "reweighings": "n_reweighings",
 }
 """Attributes that are part of a memory's state, by their names in it."""
-
-MIN_FAISS_KEYS = 20_000
-"""Minimum number of keys for a search with Faiss, if installed; the neighbors are the same."""
-
-N_SPARE_CANDIDATES = 16
-"""Additional neighbors requested from Faiss, so that rounding and ties rarely need full search."""
 
 
 @dataclass
@@ -285,11 +270,7 @@ class Datastore:
 
     def nearest(self, queries: Floats, k: int, *, skip: Integers | None = None) -> Neighbors:
         """Return the k nearest keys of each query, like :func:`~.algorithm.nearest`."""
-        keys = self._rows.keys
-        if len(keys) >= MIN_FAISS_KEYS:
-            with suppress(MissingExtraError):
-                return nearest_by_faiss(keys, queries, k, skip=skip)
-        return nearest(keys, queries, k, skip=skip)
+        return nearest(self._rows.keys, queries, k, skip=skip)
 
     def votes(
         self,
@@ -394,68 +375,3 @@ def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     view = array.view()
     view.flags.writeable = False
     return view
-
-
-def nearest_by_faiss(
-    keys: Floats, queries: Floats, k: int, *, skip: Integers | None = None
-) -> Neighbors:
-    """Return the result of :func:`~.algorithm.nearest`, with candidates from Faiss.
-
-    Faiss computes in float32. A key that it does not propose is farther than the proposed ones, up
-    to a bounded rounding error. Queries for which this bound does not prove that the result is
-    exact are searched again among all keys.
-
-    Parameters
-    ----------
-    keys, queries, k, skip
-        As in :func:`~.algorithm.nearest`.
-
-    Raises
-    ------
-    MissingExtraError
-        If Faiss is not installed.
-    ValueError
-        As in :func:`~.algorithm.nearest`.
-    """
-    faiss = optional_module("faiss", "faiss")
-    check_finite(queries)
-    n_candidates = k + N_SPARE_CANDIDATES
-    with np.errstate(over="ignore"):
-        keys32, queries32 = (np.ascontiguousarray(rows, np.float32) for rows in (keys, queries))
-        error = _faiss_error(keys32, queries32)
-    if k < 1 or n_candidates >= len(keys) or keys.shape[1:] != queries.shape[1:] or error is None:
-        return nearest(keys, queries, k, skip=skip)
-    skip, n_found = fill_skip(skip, len(queries), len(keys), k)
-    index = faiss.IndexFlatL2(keys.shape[1])
-    index.add(keys32)
-    approximate, proposed = index.search(queries32, n_candidates)
-    positions = np.empty((len(queries), n_found), np.int64)
-    squares = np.empty(positions.shape)
-    uncertain = []
-    for row, (query, candidates) in enumerate(zip(queries, np.sort(proposed), strict=True)):
-        not_skipped = candidates[candidates != skip[row]]
-        positions[row], squares[row] = rank(keys, query, not_skipped, n_found)
-        if not squares[row, -1] < approximate[row, -1] - error[row]:
-            uncertain.append(row)
-    distances = np.sqrt(squares)
-    if uncertain:
-        exact = nearest(keys, queries[uncertain], k, skip=skip[uncertain])
-        positions[uncertain], distances[uncertain] = exact.positions, exact.distances
-    return Neighbors(positions, distances)
-
-
-def _faiss_error(keys: npt.NDArray[np.float32], queries: npt.NDArray[np.float32]) -> Floats | None:
-    """Return each query's error bound of Faiss' squared distances.
-
-    None if squared distances may overflow float32.
-    """
-    key_norm = np.einsum("ij,ij->i", keys, keys).max(initial=0)  # squared, as for queries
-    query_norms = np.einsum("ij,ij->i", queries, queries)
-    if not np.isfinite(4 * (query_norms.max(initial=0) + key_norm)):
-        return None
-    # As in algorithm._propose, doubled: (n + 8) roundings, each relative to the sum of both squared
-    # norms. Below the smallest normal number, a rounding error may be as large as that number.
-    info = np.finfo(np.float32)
-    roundings = 16 * (keys.shape[1] + 8)
-    total = query_norms.astype(np.float64) + float(key_norm)
-    return np.asarray(roundings * (float(info.eps) * total + float(info.tiny)))
