@@ -1,10 +1,10 @@
 """Recommendations of ``compare`` against the best candidate on rows that it never saw.
 
 Eight real tables are each split over four parties in three ways: at random, with label skew, and by
-the first principal component of the features. A comparison of 700 rows recommends a method
-within 40 seconds of CPU time, so that other load on the machine has no effect. Then all candidates
-are trained on these rows and scored on 1,000 others. A recommendation holds if its score is within
-.01 of the best score; the best one is that of all candidates, with chance on its side.
+the first principal component of the features. A comparison of 1,500 rows recommends a method within
+100 seconds of CPU time, so that other load on the machine has no effect. Then all candidates are
+trained on these rows and scored on up to 4,000 others. A recommendation holds if its score is
+within .01 of the best score; the best one is that of all candidates, with chance on its side.
 
 Prints a line for each case, and the share that holds. Finished cases are stored, and the same
 command resumes. Run ``python benchmarks/recommendations.py [--sets NAME ...] [--store FOLDER]
@@ -36,8 +36,8 @@ SETS = (
     "spambase", "sick", "adult", "cpu-act", "pol", "thyroid-ann", "wall-robot-navigation",
     "satimage",
 )  # fmt: skip
-N_PARTIES, N_ROWS, N_FRESH = 4, 700, 1_000
-BUDGET_S, SHORT_BUDGET_S = 40.0, 15.0
+N_PARTIES, N_ROWS, N_FRESH = 4, 1_500, 4_000
+BUDGET_S, SHORT_BUDGET_S = 100.0, 40.0
 MAX_LOSS, MIN_SHARE = 0.01, 0.9
 
 
@@ -164,7 +164,7 @@ def main():
     parser.add_argument(
         "--without-networks",
         action="store_true",
-        help="leave out the four candidates that train networks; 15 s of CPU time a comparison",
+        help="leave out the four candidates that train networks; 40 s of CPU time a comparison",
     )
     parser.add_argument("--out", type=Path, help="JSON file for the cases")
     arguments = parser.parse_args()

@@ -3,6 +3,7 @@
 import json
 import re
 import time
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -254,7 +255,8 @@ class SlowWorker:
             self.clock[0] += max(limit_s, 0)
             return {"failure": f"stopped after {limit_s:.0f} s", "seconds": limit_s}
         self.clock[0] += self.seconds[name]
-        return {"seconds": self.seconds[name], "scores": {"accuracy": self.scores[name]}}
+        score = np.broadcast_to(self.scores[name], 10)[task["repeat"]]
+        return {"seconds": self.seconds[name], "scores": {"accuracy": score}}
 
 
 def run_schedule(seconds, budget, *, scores=None):
@@ -298,6 +300,17 @@ def test_little_time_drops_the_worst_candidates():
     assert {name for name, repeat in schedule.file.results if repeat == 2} == {"alone", "a"}
     assert "only the first split was used for b, c" in schedule.notes[0]
     assert spent <= 28
+
+
+def test_only_candidates_that_may_be_the_best_are_trained_after_three_splits():
+    seconds = dict.fromkeys(("alone", "a", "close", "far", "private"), 1)
+    noise = np.resize([0.02, -0.02], 10)
+    scores = {"alone": 0.1, "a": 0.9, "close": 0.89 + noise, "far": 0.8 - noise, "private": 0.9}
+    schedule, _ = run_schedule(seconds, 1000, scores=scores)
+
+    n_splits = Counter(name for name, _ in schedule.file.results)
+    assert n_splits == {"alone": 10, "a": 10, "close": 10, "far": 3, "private": 3}
+    assert schedule.notes == []
 
 
 def test_private_variants_are_dropped_first():

@@ -4,6 +4,7 @@ import json
 import os
 import select
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -161,9 +162,9 @@ class Schedule:
     """Trains candidates on repeated splits within a time budget.
 
     The first split trains every candidate, each within a share of the time; those that were stopped
-    are trained again if the others leave enough. Then as many splits
-    follow as the time allows, up to ten. If ten do not fit, private variants are dropped; if fewer
-    than three fit, the candidates with the lowest scores.
+    are trained again if the others leave enough. Then as many splits follow as the time allows, up
+    to ten. If fewer than three fit, private variants are dropped, then the candidates with the
+    lowest scores. After three splits, only candidates that may still be the best are trained.
 
     Parameters
     ----------
@@ -172,7 +173,7 @@ class Schedule:
     kept : frozenset of str
         Candidates that are never dropped.
     dropped_first : frozenset of str
-        Candidates that are dropped before all others.
+        Candidates that are dropped before all others, and after three splits.
     settings : mapping
         Fields of every task.
     metric : str
@@ -212,10 +213,19 @@ class Schedule:
             share = left / divisor
             self._train(worker, name, 0, share, total=len(self.names))
         self._retry(worker)
-        names = self._finished()
-        n_repeats = self._plan(names)
-        total = len(self.names) + len(names) * (n_repeats - 1)
-        for repeat in range(1, n_repeats):
+        names = self._affordable(self._finished())
+        for repeat in range(1, MAX_REPEATS):
+            if repeat >= MIN_REPEATS:
+                names = self._contenders(names, repeat)
+            needed = self._seconds(names)
+            n_more = min(MAX_REPEATS - repeat, int((self.deadline - self.clock()) / needed))
+            if not n_more:
+                self.notes.append(
+                    f"The time allowed {repeat} of {MAX_REPEATS} splits; more minutes give "
+                    "narrower intervals."
+                )
+                break
+            total = len(self.file.results) + n_more * len(names)
             for name in names:
                 self._train(worker, name, repeat, self.deadline - self.clock(), total=total)
             if any("scores" not in self.file.results[name, repeat] for name in names):
@@ -245,36 +255,51 @@ class Schedule:
                 del self.file.results[name, 0]
                 self._train(worker, name, 0, limit_s, total=len(self.names))
 
-    def _plan(self, names: list[str]) -> int:
-        """Return the number of splits; drop names for lack of time."""
-        seconds = {name: self.file.results[name, 0]["seconds"] for name in names}
-        scores = {name: self.file.results[name, 0]["scores"][self.metric] or 0.0 for name in names}
+    def _affordable(self, names: list[str]) -> list[str]:
+        """Return the candidates with the best first scores for which the time suffices."""
         remaining = self.deadline - self.clock()
         dropped = []
-        while len(names) > 2:
-            n_repeats = 1 + int(remaining / max(sum(seconds[name] for name in names), 1e-9))
+        while (MIN_REPEATS - 1) * self._seconds(names) > remaining:
             others = [name for name in names if name in self.dropped_first]
-            enough = MAX_REPEATS if others else MIN_REPEATS
             if not others:
-                candidates = [name for name in names if name not in self.kept]
-                best = max(candidates, key=lambda name: scores[name], default=None)
-                others = [name for name in candidates if name != best]
-            if n_repeats >= enough or not others:
+                others = sorted(set(names) - self.kept, key=lambda name: -self._score(name, 0))[1:]
+            if not others:
                 break
-            dropped.append(min(others, key=lambda name: scores[name]))
-            names.remove(dropped[-1])
-        n_more = int(remaining / max(sum(seconds[name] for name in names), 1e-9))
-        n_repeats = max(1, min(MAX_REPEATS, 1 + n_more))
+            dropped.append(min(others, key=lambda name: self._score(name, 0)))
+            names = [name for name in names if name != dropped[-1]]
         if dropped:
             self.notes.append(
                 f"For lack of time, only the first split was used for {', '.join(dropped)}."
             )
-        if n_repeats < MAX_REPEATS:
-            self.notes.append(
-                f"The time allowed {n_repeats} of {MAX_REPEATS} splits; more minutes give narrower "
-                "intervals."
-            )
-        return n_repeats
+        return names
+
+    def _contenders(self, names: list[str], n_repeats: int) -> list[str]:
+        """Return the candidates that may still be the best, and those that are kept.
+
+        Others are more than two standard errors of their paired difference below the best one. The
+        error is the median over candidates, as there are few splits.
+        """
+        scores = {name: [self._score(name, i) for i in range(n_repeats)] for name in names}
+        rivals = [name for name in names if name not in self.kept | self.dropped_first]
+        if not rivals:
+            return names
+        best = max(rivals, key=lambda name: statistics.mean(scores[name]))
+        gaps = {
+            name: [b - a for a, b in zip(scores[name], scores[best], strict=True)]
+            for name in rivals
+        }
+        deviations = [statistics.stdev(gaps[name]) for name in rivals if name != best]
+        limit = 2 * statistics.median(deviations or [0.0]) / n_repeats**0.5
+        close = {name for name in rivals if statistics.mean(gaps[name]) <= limit}
+        return [name for name in names if name in self.kept | close]
+
+    def _score(self, name: str, repeat: int) -> float:
+        return float(self.file.results[name, repeat]["scores"][self.metric] or 0.0)
+
+    def _seconds(self, names: list[str]) -> float:
+        """Return the expected duration of a split."""
+        seconds = [float(self.file.results[name, 0]["seconds"]) for name in names]
+        return max(sum(seconds), 1e-9)
 
 
 def task_settings(task: Task, n_classes: int, seed: int) -> dict[str, Any]:
