@@ -22,6 +22,9 @@ from fedneighbors.comparison._table import PartyRows, Task, split
 EPSILON = 1
 """Privacy budget of the private variants."""
 
+DELTA = 1e-5
+"""Delta of kNN-Per's private variant; the others need none."""
+
 MIN_TUNING_ROWS = 20
 """With fewer rows, the first candidate of a grid is used: a held-out quarter decides nothing."""
 
@@ -100,6 +103,8 @@ class ComparedMethod:
         Data that leave a party.
     budget : str
         Releases that a privacy budget can cover; empty if there is no private variant.
+    keeps_answers : bool
+        The noise of a budget changes no prediction.
     module : str
         Module of an optional package that the method needs; empty for none.
     """
@@ -109,6 +114,7 @@ class ComparedMethod:
     fits: Mapping[str, Fit]
     leaves: str
     budget: str = ""
+    keeps_answers: bool = False
     module: str = ""
 
 
@@ -292,18 +298,22 @@ def _fedpnn(trial: Trial) -> Predictions:
 
 
 def _private(trial: Trial, *, name: str) -> Predictions:
-    """Train FlyNN or FedPNN under a privacy budget.
+    """Train FlyNN, FedPNN or kNN-Per under a privacy budget.
 
     The classes, and the columns' ranges in the training rows, are treated as declared.
     """
     from fedneighbors.methods.fedpnn import FedPNNClassifier
     from fedneighbors.methods.flynn import FlyNNClassifier
+    from fedneighbors.methods.knnper import KNNPerClassifier
     from fedneighbors.privacy import Privacy
 
     trial = _transform(_complete(trial), MinMaxScaler((-1, 1), clip=True))
     privacy = Privacy(EPSILON, classes=tuple(range(trial.n_classes)), bounds=(-1, 1))
     if name == "FlyNN":  # noised means and deviations would take a part of the budget
         return _fit_estimator(FlyNNClassifier(standardize=False, privacy=privacy), trial)
+    if name == "kNN-Per":
+        private = KNNPerClassifier(privacy=replace(privacy, delta=DELTA))
+        return _fit_estimator(private, trial, personal=True)
     bounds = np.tile([-1.0, 1.0], (trial.train.x.shape[1], 1))
     privacy = replace(privacy, bounds=None)
     return _fit_estimator(FedPNNClassifier(privacy=privacy, bounds=bounds), trial, balanced=True)
@@ -414,6 +424,7 @@ CANDIDATES = (
         _both(_search),
         "distances and labels of the nearest rows",
         "counts",
+        keeps_answers=True,
     ),
     ComparedMethod(
         "federated boosting",
@@ -434,7 +445,7 @@ CANDIDATES = (
         _both(partial(_knnper, representation="network", combine="paper")),
         _NETWORK,
         "gradients",
-        "torch",
+        module="torch",
     ),
     ComparedMethod(
         "Ditto",
@@ -455,10 +466,10 @@ CANDIDATES = (
             private_name(name),
             "private",
             {"classification": partial(_private, name=name)},
-            "noised counts",
-            module="opendp",
+            "noised sums",
+            module=module,
         )
-        for name in ("FlyNN", "FedPNN")
+        for name, module in (("FlyNN", "opendp"), ("FedPNN", "opendp"), ("kNN-Per", "opacus"))
     ),
 )
 """Candidates, roughly from the fastest to the slowest."""

@@ -64,8 +64,8 @@ def compare(
     up to ten random splits; after three, only candidates that may be the best. All choices within a
     method are made on training rows. The candidate with the best mean score is recommended:
     ROC-AUC for two classes, accuracy for more, R² for regression. Training alone may be
-    recommended, pooling the rows never. FlyNN and FedPNN are also trained under a privacy budget,
-    to show its cost. The comparison itself is not private.
+    recommended, pooling the rows never. FlyNN, FedPNN and kNN-Per are also trained under a privacy
+    budget, to show its cost. The comparison itself is not private.
 
     Parameters
     ----------

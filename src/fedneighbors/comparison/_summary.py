@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedneighbors.comparison._candidates import EPSILON, ComparedMethod, private_name
+from fedneighbors.comparison._candidates import DELTA, EPSILON, ComparedMethod, private_name
 from fedneighbors.comparison._schedule import Result
 from fedneighbors.comparison._scores import PARTY_METRIC, difference_interval
 from fedneighbors.comparison._table import Task
@@ -221,15 +221,17 @@ class Summary:
             ),
             rows=tuple(rows),
             caption=f"Scores at epsilon {EPSILON} are means over splits of trainings under this "
-            "budget, with the ranges of columns treated as declared; all other scores are without "
-            "a budget. The comparison itself is not private: it reads all rows, and its scores are "
-            "exact.",
+            "budget, with the ranges of columns treated as declared, and for kNN-Per with a delta "
+            f"of {DELTA:g}; all other scores are without a budget. The comparison itself is not "
+            "private: it reads all rows, and its scores are exact.",
         )
 
     def _private_score(self, candidate: ComparedMethod) -> str:
         """Return a method's score under a privacy budget, and its cost."""
         if not candidate.budget:
             return "none possible"
+        if candidate.keeps_answers:
+            return f"{self._format(self.mean(candidate.name))} (the noise changes no answer)"
         name = private_name(candidate.name)
         if not self.splits(name):
             failed = "failure" in self.results.get((name, 0), {})
