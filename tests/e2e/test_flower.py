@@ -127,20 +127,9 @@ def party_model_path(folder, party, method):
     return folder / f"models-{party}" / f"{method}.model"
 
 
-def test_model_of_three_nodes_is_the_pooled_one_bit_for_bit(shared):
-    expected = pooled_model(shared.folder).to_bytes()  # compiles the kernels for the nodes
-
-    printed = train_flynn(shared)
-
-    assert shared.status()[0] == "finished:completed", printed
-    assert printed.count("3 parties answered") == 8
-    assert read_models(shared.folder, "flynn") == [expected] * 4
-    assert not list(shared.folder.rglob("*.pending"))
-
-
 def test_model_under_masked_sums_is_the_pooled_one_bit_for_bit(network):
     write_digits(network.folder, PARTIES)
-    expected = pooled_model(network.folder).to_bytes()
+    expected = pooled_model(network.folder).to_bytes()  # compiles the kernels for the nodes
     masks = enroll(network.folder, PARTIES)
     for party in PARTIES:
         join_network(network, party, named=True, **masks[party])

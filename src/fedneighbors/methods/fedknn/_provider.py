@@ -6,9 +6,12 @@ the whole table (principal directions, the longest row, the known words) are tig
 can change all of them.
 """
 
+import json
 import math
 import secrets
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,8 +24,10 @@ from fedneighbors.federation._messages import Message
 from fedneighbors.federation._reply_grid import delay_to_grid
 from fedneighbors.federation._roles import Refused
 from fedneighbors.methods.fedknn._batch import NearestBatchReply, NearestBatchRequest
+from fedneighbors.methods.fedknn._filters import FilterColumns, FilteredIndex
+from fedneighbors.methods.fedknn._queries import FilteredQuery
 from fedneighbors.methods.fedknn.algorithm import rank_objects, tie_keys
-from fedneighbors.methods.fedknn.metrics._sessions import Metric, Session, SessionBatch
+from fedneighbors.methods.fedknn.metrics._sessions import Index, Metric, Session, SessionBatch
 from fedneighbors.methods.fedknn.planner._costs import EchoReply, EchoRequest, SampleRequest, sample
 from fedneighbors.methods.fedknn.private._padding import (
     EPOCH_BYTES,
@@ -49,7 +54,38 @@ MAX_OPEN_QUERIES = 1000
 MAX_OPEN_BYTES = 256 << 20
 """Maximum number of bytes of all open queries."""
 
-INVALID_QUERY = "the query is not an object of this metric"
+MAX_FILTERS = 64
+"""Maximum number of filters with an index."""
+
+INVALID_QUERY = "the query is not an object of this metric, or its filter does not suit the columns"
+
+INVALID_ERRORS = (
+    TypeError,
+    ValueError,
+    ArithmeticError,
+    LookupError,
+    RecursionError,  # deeply nested JSON
+    WireError,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class IndexedObjects:
+    """Objects with an index: all objects of a provider, or those that meet a filter.
+
+    Parameters
+    ----------
+    index : Index
+        Index of the objects.
+    ties : int64 array of shape (n_objects,)
+        Tie key of each object.
+    ids : sequence of str
+        Name of each object.
+    """
+
+    index: Index
+    ties: Integers
+    ids: Sequence[str]
 
 
 class Provider:
@@ -71,6 +107,8 @@ class Provider:
         Public key of the tie keys, the same at all providers.
     epoch : str, optional
         Hexadecimal id of this version of the objects; by default a new one.
+    columns : FilterColumns, optional
+        Columns of the objects for filters.
 
     Raises
     ------
@@ -100,6 +138,7 @@ class Provider:
         ids: Sequence[str] | None = None,
         key: bytes = b"",
         epoch: str | None = None,
+        columns: FilterColumns | None = None,
     ) -> None:
         self.name = name
         self.ids = [str(k) for k in range(len(objects))] if ids is None else list(ids)
@@ -109,17 +148,20 @@ class Provider:
             )
         longest = max((len(item.encode("utf-8", "replace")) for item in self.ids), default=0)
         self._names_fit = longest <= MAX_NAME_BYTES
-        self._ties = tie_keys(self.ids, owner=name, key=key)
-        self._index = metric.index(objects, ranks=rank_objects(self._ties))
+        ties = tie_keys(self.ids, owner=name, key=key)
+        self._all = IndexedObjects(metric.index(objects, ranks=rank_objects(ties)), ties, self.ids)
+        self._filtered: dict[str, IndexedObjects] = {}
+        self._objects = None if columns is None else objects
+        self._columns, self._metric = columns, metric
         self._decode = decode
         self._epoch = bytes.fromhex(epoch or secrets.token_hex(EPOCH_BYTES))
-        self._open: dict[str, tuple[bytes, Session]] = {}
+        self._open: dict[str, tuple[bytes, Session, IndexedObjects]] = {}
 
     def answer(self, request: Message) -> Message:
         """Return the reply to one of the requests in ``accepts``."""
         match request:
             case BoundRequest():
-                lowest = np.sort(self._get_session(request).bounds())[: max(request.k, 0)]
+                lowest = np.sort(self._get_session(request)[0].bounds())[: max(request.k, 0)]
                 return BoundReply(np.ascontiguousarray(lowest))
             case NearestRequest():
                 return self._answer_nearest(request, request.count, request.cutoff, request.tie)
@@ -128,7 +170,7 @@ class Provider:
             case PaddedBoundRequest():
                 self._check_names_fit()
                 with delay_to_grid(request.grid_s):
-                    bounds = separate_bounds(self._get_session(request))
+                    bounds = separate_bounds(self._get_session(request)[0])
                     return pad_bounds(bounds, request.k, self._epoch)
             case PaddedNearestRequest():
                 self._check_names_fit()
@@ -137,8 +179,8 @@ class Provider:
                     return pad_nearest(self._answer_nearest(request, count), request.k)
             case RangeCountRequest():
                 if request.radius is None:  # needs no search
-                    return RangeCountReply(self._index.n_objects)
-                return RangeCountReply(self._get_session(request).count(request.radius))
+                    return RangeCountReply(self._decode_query(request.query)[1].index.n_objects)
+                return RangeCountReply(self._get_session(request)[0].count(request.radius))
             case FinishRequest():
                 for name in request.names:
                     self._open.pop(name, None)
@@ -146,8 +188,12 @@ class Provider:
             case EchoRequest():
                 return EchoReply(bytes(request.n_bytes))
             case SampleRequest():
+                item, found = self._decode_query(request.query)
                 return sample(
-                    lambda: self._open_query(request.query), request, ties=self._ties, ids=self.ids
+                    lambda: open_session(found.index, item),
+                    request,
+                    ties=found.ties,
+                    ids=found.ids,
                 )
         raise Refused("unknown request")
 
@@ -162,41 +208,84 @@ class Provider:
         cutoff: float | None = None,
         tie: int | None = None,
     ) -> NearestReply:
-        session = self._get_session(request)
+        session, found = self._get_session(request)
         return take_nearest(
-            session, max(count, 0), cutoff=cutoff, tie=tie, ties=self._ties, ids=self.ids
+            session, max(count, 0), cutoff=cutoff, tie=tie, ties=found.ties, ids=found.ids
         )
 
     def _answer_batch(self, request: NearestBatchRequest) -> NearestBatchReply:
-        search: Any = getattr(self._index, "nearest", None)
+        search: Any = getattr(self._all.index, "nearest", None)
         if search is None:
             raise Refused("this metric answers one query at a time")
         try:
             distances, positions = search(request.points, request.k)
         except (TypeError, ValueError) as error:
             raise Refused(INVALID_QUERY) from error
-        return NearestBatchReply(distances, self._ties[positions], positions)
+        return NearestBatchReply(distances, self._all.ties[positions], positions)
 
-    def _get_session(self, request: Any) -> Session:
+    def _get_session(self, request: Any) -> tuple[Session, IndexedObjects]:
         """Return the session of a query; open one for a new name."""
         entry = self._open.get(request.name)
         if entry is not None:
             if entry[0] != request.query:
                 raise Refused("another query has this name")
-            return entry[1]
-        n_bytes = sum(len(query) for query, _ in self._open.values()) + len(request.query)
-        n_cells = len(self._open) * self._index.n_objects
+            return entry[1:]
+        n_bytes = sum(len(query) for query, *_ in self._open.values()) + len(request.query)
+        n_cells = len(self._open) * self._all.index.n_objects
         if len(self._open) >= MAX_OPEN_QUERIES or n_bytes > MAX_OPEN_BYTES or n_cells > MAX_CELLS:
             raise Refused("too many queries are open; close some")
-        session = self._open_query(request.query)
-        self._open[request.name] = request.query, session
-        return session
+        item, found = self._decode_query(request.query)
+        session = open_session(found.index, item)
+        self._open[request.name] = request.query, session, found
+        return session, found
 
-    def _open_query(self, query: bytes) -> Session:
+    def _decode_query(self, query: bytes) -> tuple[Any, IndexedObjects]:
+        """Return a query's object, and the objects to search."""
         try:
-            return self._index.open(self._decode(query))
-        except (TypeError, ValueError, ArithmeticError, LookupError, WireError) as error:
+            item = self._decode(query)
+            if not isinstance(item, FilteredQuery):
+                return item, self._all
+            return self._decode(item.query), self._select(item.where)
+        except INVALID_ERRORS as error:
             raise Refused(INVALID_QUERY) from error
+
+    def _select(self, where: str) -> IndexedObjects:
+        """Return the objects that meet a filter, with an index."""
+        if self._columns is None or self._objects is None:
+            raise ValueError("there are no columns")
+        found = self._filtered.pop(where, None)
+        if found is None:
+            rows = np.flatnonzero(self._columns.match(json.loads(where)))
+            ties = self._all.ties[rows]
+            build = partial(build_index, self._metric, self._objects, rows, rank_objects(ties))
+            index = FilteredIndex(self._all.index, rows, build)
+            found = IndexedObjects(index, ties, [self.ids[row] for row in rows.tolist()])
+        self._filtered[where] = found  # the latest is the last
+        sizes = [one.index.n_objects for one in self._filtered.values()]
+        while len(sizes) > 1 and (len(sizes) > MAX_FILTERS or sum(sizes) > len(self.ids)):
+            del self._filtered[next(iter(self._filtered))], sizes[0]
+        return found
+
+
+def build_index(metric: Metric, objects: Sequence[Any], rows: Integers, ranks: Integers) -> Index:
+    """Return the index of the objects at ``rows``, which have ``ranks``."""
+    if isinstance(objects, np.ndarray):
+        return metric.index(objects[rows], ranks=ranks)
+    return metric.index([objects[row] for row in rows.tolist()], ranks=ranks)
+
+
+def open_session(index: Index, item: Any) -> Session:
+    """Open a session for a query.
+
+    Raises
+    ------
+    Refused
+        If the query is not an object of the metric.
+    """
+    try:
+        return index.open(item)
+    except INVALID_ERRORS as error:
+        raise Refused(INVALID_QUERY) from error
 
 
 def take_nearest(

@@ -19,6 +19,7 @@ from fedneighbors.errors import PartyMissing, ProtocolError
 from fedneighbors.federation._inprocess import ConnectedParties
 from fedneighbors.federation._loop import Coordinator, Outcome
 from fedneighbors.federation._messages import decode, encode, message
+from fedneighbors.methods.fedknn._filters import Where, filter_text
 from fedneighbors.methods.fedknn.algorithm import Merged
 from fedneighbors.methods.fedknn.metrics._sessions import Metric
 from fedneighbors.methods.fedknn.protocol import Answer, close_queries
@@ -57,7 +58,15 @@ class GraphQuery:
     edge_labels: tuple[str, ...]
 
 
-_KINDS = (VectorQuery, TextQuery, SetQuery, GraphQuery)
+@message
+class FilteredQuery:
+    """The frame of a query, and a filter of objects as canonical JSON."""
+
+    query: bytes
+    where: str
+
+
+_KINDS = (VectorQuery, TextQuery, SetQuery, GraphQuery, FilteredQuery)
 
 
 def check_sequence(objects: Any) -> None:
@@ -139,7 +148,7 @@ def objects_digest(objects: Sequence[Any], ids: Sequence[str], settings: str) ->
     return digest.digest()
 
 
-def encode_queries(queries: Any) -> list[EncodedQuery]:
+def encode_queries(queries: Any, where: Where | None = None) -> list[EncodedQuery]:
     """Return a user's queries with their frames.
 
     Raises
@@ -147,11 +156,15 @@ def encode_queries(queries: Any) -> list[EncodedQuery]:
     TypeError
         If a query has an unsupported type.
     """
-    return [(query, encode_query(query)) for query in query_list(queries)]
+    frames = [(query, encode_query(query)) for query in query_list(queries)]
+    if where is None:
+        return frames
+    text = filter_text(where)
+    return [(query, encode(FilteredQuery(frame, text))) for query, frame in frames]
 
 
 def decode_query(frame: bytes) -> Any:
-    """Return the query of a frame.
+    """Return the query of a frame, or a FilteredQuery.
 
     Raises
     ------
@@ -166,6 +179,8 @@ def decode_query(frame: bytes) -> Any:
             return query.text
         case SetQuery():
             return frozenset(query.elements)
+        case FilteredQuery():
+            return query
     return Graph(query.node_labels, query.edges.tolist(), query.edge_labels)
 
 

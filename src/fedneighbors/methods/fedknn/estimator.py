@@ -21,6 +21,7 @@ from fedneighbors.methods.fedknn._batch import (
     nearest_batch,
     record_batch,
 )
+from fedneighbors.methods.fedknn._filters import FilterColumns, Where
 from fedneighbors.methods.fedknn._provider import Provider
 from fedneighbors.methods.fedknn._queries import (
     EncodedQuery,
@@ -125,6 +126,7 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         *,
         parties: Sequence[Any] | npt.NDArray[Any] | None = None,
         ids: Sequence[Any] | None = None,
+        columns: Any = None,
         ledger: Ledger | None = None,
     ) -> Self:
         """Assign the objects to their parties.
@@ -139,6 +141,9 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
             Party of each object. None assigns all objects to one party.
         ids : sequence of shape (n_objects,), optional
             Unique names of the objects. Their positions if None.
+        columns : mapping of str to sequence of shape (n_objects,), or DataFrame, optional
+            Numbers, text or booleans of each object for the filters of queries; None and NaN are
+            missing cells.
         ledger : Ledger, optional
             Budgets for private queries. The data set with a party's name limits what that party may
             learn about the others. None creates a ledger in memory for ``max_queries`` queries. A
@@ -149,7 +154,8 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         ------
         ValueError, TypeError
             If a setting is unknown or conflicts with another, an object does not suit the metric,
-            or there is not one owner and one name for each object.
+            there is not one owner, one name and one cell of each column for each object, or a
+            column has cells of several kinds.
         """
         check_sequence(X)
         metric = metric_of(self.metric)
@@ -157,6 +163,7 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         rows_of, self.ids_ = group_by_party(len(X), parties=parties, ids=ids)
         settings.check_names(self.ids_)
         self._metric, self._objects = metric, X
+        self._columns = None if columns is None else FilterColumns.of(columns, len(X))
         self._positions = {str(name): position for position, name in enumerate(self.ids_)}
         self._rows_of = rows_of
         self._ids_of = {
@@ -172,7 +179,12 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         return self
 
     def kneighbors(
-        self, X: Sequence[Any], n_neighbors: int = 5, *, return_distance: bool = True
+        self,
+        X: Sequence[Any],
+        n_neighbors: int = 5,
+        *,
+        return_distance: bool = True,
+        where: Where | None = None,
     ) -> Any:
         """Return the nearest objects of each query.
 
@@ -184,6 +196,13 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
             Number of neighbors, 1 or more; fewer are returned if the federation holds fewer.
         return_distance : bool
             Return distances too.
+        where : mapping, optional
+            Filter of objects by the columns of ``fit``, such as
+            ``{"age": {">=": 40, "<": 65}, "sex": "f", "or": [{"site": {"in": ["a", "b"]}},
+            {"site": None}]}``. All entries must hold; the operators are ``"=="``, ``"in"``,
+            ``"<"``, ``"<="``, ``">"`` and ``">="``; None finds missing cells; ``"and"`` and
+            ``"or"`` have a list of filters, ``"not"`` has one. A comparison with a missing cell
+            does not hold.
 
         Returns
         -------
@@ -195,7 +214,7 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         Raises
         ------
         ValueError
-            If ``n_neighbors`` is below 1.
+            If ``n_neighbors`` is below 1, or the filter does not suit the columns.
         PartyRefused
             If a query is not an object of the metric.
         PartyMissing
@@ -208,7 +227,7 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "providers_")
         k = check_n_neighbors(n_neighbors)
         settings = self._settings(self._step)
-        queries = encode_queries(X)
+        queries = self._encode(X, where)
         with self._connect() as federation:
             frames = [frame for _, frame in queries]
             algorithm, why, n_parties = settings.algorithm, "", len(self._ids_of)
@@ -225,7 +244,12 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
             )
 
     def radius_neighbors(
-        self, X: Sequence[Any], radius: float, *, return_distance: bool = True
+        self,
+        X: Sequence[Any],
+        radius: float,
+        *,
+        return_distance: bool = True,
+        where: Where | None = None,
     ) -> Any:
         """Return all objects within a distance of each query, the nearest first.
 
@@ -239,6 +263,8 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
             Radius, 0 or more, in the unit of the metric; objects at this distance are included.
         return_distance : bool
             Return distances too.
+        where : mapping, optional
+            Filter of objects, as for :meth:`kneighbors`.
 
         Returns
         -------
@@ -248,7 +274,8 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         Raises
         ------
         ValueError
-            If the radius is negative or not a finite number.
+            If the radius is negative or not a finite number, or the filter does not suit the
+            columns.
         PartyRefused, PartyMissing, ProtocolError
             As for :meth:`kneighbors`.
         """
@@ -258,7 +285,7 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         with self._connect() as federation:
             return self._run_queries(
                 federation,
-                encode_queries(X),
+                self._encode(X, where),
                 lambda query, name: range_search(
                     query, float(radius), name=name, allow_partial=self.allow_partial
                 ),
@@ -337,8 +364,10 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         X, key, epoch = self._objects, str(self.random_state), None
         objects = X[rows] if isinstance(X, np.ndarray) else [X[row] for row in rows]
         ids = [str(self.ids_[row]) for row in rows]
+        columns = None if self._columns is None else self._columns.select(rows)
         if ledger is not None and isinstance(self.metric, str):
-            content = objects_digest(objects, ids, f"{self.metric} {key}")
+            settings = f"{self.metric} {key}" + ("" if columns is None else columns.digest())
+            content = objects_digest(objects, ids, settings)
             epoch = None if content is None else ledger.epoch(name, content)
         return Provider(
             name,
@@ -348,7 +377,16 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
             ids=ids,
             key=key.encode(),
             epoch=epoch,
+            columns=columns,
         )
+
+    def _encode(self, X: Any, where: Where | None) -> list[EncodedQuery]:
+        """Return the queries with their frames; check the filter."""
+        if where is not None:
+            if self._columns is None:
+                raise ValueError("where needs columns: pass columns= to fit")
+            self._columns.select(np.empty(0, np.int64)).match(where)
+        return encode_queries(X, where)
 
     @property
     def _step(self) -> float:

@@ -16,7 +16,6 @@ from fedneighbors.methods.fedknn.metrics._sessions import Metric
 _HOMES = {
     "BrowsingSession": f"{__name__}._sessions",
     "EditMetric": f"{__name__}._strings",
-    "FaissMetric": f"{__name__}._faiss",
     "SessionBatch": f"{__name__}._sessions",
     "GraphEditMetric": f"{__name__}._graphs",
     "HaversineMetric": f"{__name__}._places",

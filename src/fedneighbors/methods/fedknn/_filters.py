@@ -1,0 +1,304 @@
+"""Filters of a search: conditions on columns that objects must meet.
+
+A filter is a mapping; all its entries must hold. The condition of a column is a number, text or
+boolean that cells must equal, None for missing cells, or a mapping of operators to operands.
+``"and"`` and ``"or"`` have a list of filters, ``"not"`` has one. A comparison with a missing cell
+does not hold.
+"""
+
+import hashlib
+import json
+import math
+import operator
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from fedneighbors._typing import Array, Booleans, Floats, Integers
+from fedneighbors.methods.fedknn.metrics._sessions import (
+    Index,
+    Session,
+    SessionBatch,
+    check_request,
+    end_at,
+)
+
+Where = Mapping[str, Any]
+"""A filter, such as ``{"age": {">=": 40}, "or": [{"site": "a"}, {"site": None}]}``."""
+
+MAX_DEPTH = 20
+"""Maximum nesting of a filter."""
+
+_LISTS: dict[str, Any] = {"and": np.logical_and, "or": np.logical_or}
+_ORDERS = {">=": operator.ge, ">": operator.gt, "<=": operator.le, "<": operator.lt}
+_KINDS = {int: "number", float: "number", str: "text", bool: "boolean"}
+_NARROW = 16  # a filter that leaves a smaller fraction is narrow
+_N_SKIPPING = 4  # queries of a filter that skip objects
+_MAX_NUMBER = 2**53  # larger integers are no float64 numbers
+
+
+@dataclass(frozen=True, eq=False)
+class FilterColumns:
+    """Typed columns of objects.
+
+    Parameters
+    ----------
+    kinds : mapping of str to {"number", "text", "boolean"}
+        Kind of each column, the same at all parties.
+    cells : mapping of str to array of shape (n_objects,)
+        Numbers as float64 with NaN for missing ones; other cells as objects with None.
+    n_objects : int
+        Number of objects.
+    """
+
+    kinds: Mapping[str, str]
+    cells: Mapping[str, Array]
+    n_objects: int
+
+    @classmethod
+    def of(cls, columns: Any, n_objects: int) -> Self:
+        """Return the typed columns of a mapping or data frame.
+
+        Parameters
+        ----------
+        columns : mapping of str to sequence of shape (n_objects,), or DataFrame
+            Numbers, text or booleans; None, NaN and ``pandas.NA`` are missing cells.
+        n_objects : int
+            Number of objects.
+
+        Raises
+        ------
+        ValueError
+            If a column has another length, cells of several kinds, or a reserved name.
+        """
+        kinds, cells = dict[str, str](), dict[str, Array]()
+        for name in columns:
+            values = list(columns[name])
+            if not isinstance(name, str) or name in (*_LISTS, "not"):
+                raise ValueError(f"expected a name other than and, or, not for column {name!r}")
+            if len(values) != n_objects:
+                raise ValueError(
+                    f"expected {n_objects} cells in column {name!r}, one for each object, got "
+                    f"{len(values)}"
+                )
+            kinds[name], cells[name] = _type_cells(name, values)
+        return cls(kinds, cells, n_objects)
+
+    def select(self, rows: Integers) -> Self:
+        """Return the columns of some objects."""
+        cells = {name: values[rows] for name, values in self.cells.items()}
+        return type(self)(self.kinds, cells, len(rows))
+
+    def digest(self) -> str:
+        """Return a digest of the columns in hexadecimal."""
+        content = [(name, kind, self.cells[name].tolist()) for name, kind in self.kinds.items()]
+        return hashlib.sha256(repr(content).encode()).hexdigest()
+
+    def match(self, where: Where, depth: int = MAX_DEPTH) -> Booleans:
+        """Return for each object whether it meets a filter, at most ``depth`` deep.
+
+        Raises
+        ------
+        ValueError
+            If the filter is malformed, or does not suit the columns.
+        """
+        if not isinstance(where, Mapping) or not depth:
+            raise ValueError(
+                "expected a mapping of columns to conditions as filter, nested at most "
+                f"{MAX_DEPTH} deep, got {where!r:.80}"
+            )
+        found = np.ones(self.n_objects, bool)
+        for name, condition in where.items():
+            if name == "not":
+                found &= ~self.match(condition, depth - 1)
+            elif name in _LISTS:
+                parts = [self.match(part, depth - 1) for part in _check_list(name, condition)]
+                start = np.full(self.n_objects, name == "and")
+                found &= _LISTS[name].reduce([start, *parts])
+            elif name not in self.kinds:
+                known = ", ".join(map(repr, self.kinds)) or "none"
+                raise ValueError(f"expected a column among {known} in a filter, got {name!r}")
+            elif isinstance(condition, Mapping):
+                for symbol, operand in condition.items():
+                    found &= self._compare(name, symbol, operand)
+            else:
+                found &= self._compare(name, "==", condition)
+        return found
+
+    def _compare(self, name: str, symbol: str, operand: Any) -> Booleans:
+        cells, kind = self.cells[name], self.kinds[name]
+        if symbol == "in":
+            found = np.zeros(self.n_objects, bool)
+            for value in _check_list(symbol, operand):
+                found |= self._compare(name, "==", value)
+            return found
+        if symbol == "==" and operand is None:
+            return np.asarray(
+                np.isnan(cells) if kind == "number" else operator.eq(cells, None), bool
+            )
+        if symbol not in ("==", *(_ORDERS if kind == "number" else ())):
+            raise ValueError(f"unknown operator {symbol!r} for the {kind} column {name!r}")
+        if _KINDS.get(type(operand)) != kind or not _is_exact(operand):
+            raise ValueError(f"expected a {kind} for the column {name!r}, got {operand!r:.80}")
+        return np.asarray(_ORDERS.get(symbol, operator.eq)(cells, operand), bool)
+
+
+def _check_list(name: str, value: Any) -> list[Any]:
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"expected a list for {name!r} in a filter, got {value!r:.80}")
+    return list(value)
+
+
+def _type_cells(name: str, values: list[Any]) -> tuple[str, Array]:
+    """Return the kind of a column and its cells."""
+    plain = [value.item() if isinstance(value, np.generic) else value for value in values]
+    cells = [None if _is_missing(value) else value for value in plain]
+    found = {_KINDS.get(type(value), type(value).__name__) for value in cells if value is not None}
+    kind = min(found, default="text")
+    if len(found) > 1 or kind not in _KINDS.values():
+        raise ValueError(
+            f"expected numbers, text or booleans in column {name!r}, one of them, got "
+            f"{', '.join(sorted(found))}"
+        )
+    if not all(map(_is_exact, cells)):
+        raise ValueError(
+            f"column {name!r} has a number that is not finite or above 2**53; use text"
+        )
+    if kind == "number":
+        return kind, np.array(cells, np.float64)
+    column: Array = np.empty(len(cells), object)
+    column[:] = cells
+    return kind, column
+
+
+def _is_missing(value: Any) -> bool:
+    equal = value == value  # NaN differs from itself, pandas.NA has no answer
+    return value is None or equal is not True
+
+
+def _is_exact(value: Any) -> bool:
+    """Return whether a value is no number, or one that can be compared exactly."""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return not isinstance(value, int) or abs(value) <= _MAX_NUMBER
+
+
+def filter_text(where: Where) -> str:
+    """Return a filter as canonical JSON."""
+    return json.dumps(where, sort_keys=True, allow_nan=False, separators=(",", ":"))
+
+
+class FilteredIndex:
+    """Index of the objects that meet a filter.
+
+    The first queries of a filter that leaves many objects search all objects and skip the others.
+    Further ones, and those of a narrow filter, search an index of the remaining objects.
+
+    Parameters
+    ----------
+    whole : Index
+        Index of all objects.
+    rows : int64 array of shape (n_remaining,)
+        Positions of the remaining objects, ascending.
+    build : callable
+        Function that returns an index of the remaining objects.
+    """
+
+    def __init__(self, whole: Index, rows: Integers, build: Callable[[], Index]) -> None:
+        self.n_objects = len(rows)
+        self._whole, self._rows, self._build = whole, rows, build
+        self._n_skipping = 0 if _NARROW * len(rows) <= whole.n_objects else _N_SKIPPING
+        self._own: Index | None = None
+
+    @property
+    def own(self) -> Index:
+        """Return the index of the remaining objects; build it at first use."""
+        if self._own is None:
+            self._own = self._build()
+        return self._own
+
+    def open(self, query: Any) -> Session:
+        """Open a session for a query."""
+        if self._own is None and self._n_skipping > 0:
+            self._n_skipping -= 1
+            session = self._whole.open(query)
+            if session.exact:
+                return FilteredSession(session, self._rows, lambda: self.own.open(query))
+        return self.own.open(query)
+
+
+class FilteredSession:
+    """A session of all objects that skips those that a filter excludes.
+
+    Parameters
+    ----------
+    session : Session
+        Session of all objects; exact.
+    rows : int64 array of shape (n_remaining,)
+        Positions of the remaining objects, ascending.
+    open_own : callable
+        Function that opens a session of the remaining objects alone.
+    """
+
+    exact = True
+
+    def __init__(self, session: Session, rows: Integers, open_own: Callable[[], Session]) -> None:
+        self._session, self._rows, self._open_own = session, rows, open_own
+        self._counting: Session | None = None
+        self._positions, self._distances = np.empty(0, np.int64), np.empty(0)  # to be emitted
+        self._n_wanted = 1
+        self.n_verified = 0  # distances, also to excluded objects
+
+    def bounds(self) -> Floats:
+        """Return the lower bounds of the remaining objects."""
+        return self._session.bounds()[self._rows]
+
+    def separate_bounds(self) -> Floats:
+        """Return bounds that depend on one object each, 0 if the metric has none."""
+        compute: Any = getattr(self._session, "separate_bounds", None)
+        return np.zeros(len(self._rows)) if compute is None else compute()[self._rows]
+
+    def count(self, radius: float) -> int:
+        """Return the number of remaining objects within a radius."""
+        self._counting = self._counting or self._open_own()
+        return self._counting.count(radius)
+
+    def next(
+        self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None
+    ) -> SessionBatch:
+        """Emit the next ``k`` remaining objects, as a session of them alone does."""
+        check_request(k, cutoff)
+        end, exhausted, late = end_at(deadline_s), False, False
+        uncertain = np.empty(0, np.int64), np.empty(0)
+        while self._n_within(cutoff) < k and not exhausted and not late:
+            self._n_wanted = max(2 * self._n_wanted, k)
+            left_s = None if deadline_s is None else max(end - time.monotonic(), 0.0)
+            batch = self._session.next(self._n_wanted, cutoff=cutoff, deadline_s=left_s)
+            n, exhausted = batch.n_certified, batch.exhausted
+            places, distances = self._keep(batch.positions[:n], batch.distances[:n])
+            uncertain = self._keep(batch.positions[n:], batch.distances[n:])
+            self._positions = np.concatenate([self._positions, places])
+            self._distances = np.concatenate([self._distances, distances])
+            late = n < len(batch.positions) or time.monotonic() > end
+            self.n_verified = self._session.n_verified
+        n = min(k, self._n_within(cutoff))
+        found = SessionBatch(
+            positions=np.concatenate([self._positions[:n], uncertain[0][: k - n]]),
+            distances=np.concatenate([self._distances[:n], uncertain[1][: k - n]]),
+            exhausted=exhausted and self._n_within(cutoff) == n,
+            n_certified=n,
+        )
+        self._positions, self._distances = self._positions[n:], self._distances[n:]
+        return found
+
+    def _keep(self, positions: Integers, distances: Floats) -> tuple[Integers, Floats]:
+        """Return the remaining objects among emitted ones."""
+        places = np.searchsorted(self._rows, positions)
+        is_kept = self._rows[np.minimum(places, len(self._rows) - 1)] == positions
+        return places[is_kept], distances[is_kept]
+
+    def _n_within(self, cutoff: float) -> int:
+        return int(self._distances.searchsorted(cutoff, side="right"))

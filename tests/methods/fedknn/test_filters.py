@@ -1,0 +1,308 @@
+"""Filters: a filtered search is the search of the objects that meet the filter."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedneighbors import FederatedNeighbors, Privacy
+from fedneighbors.errors import PartyRefused
+from fedneighbors.federation._messages import encode
+from fedneighbors.federation._roles import Refused
+from fedneighbors.methods.fedknn import _filters, _provider
+from fedneighbors.methods.fedknn._filters import FilterColumns, FilteredSession, filter_text
+from fedneighbors.methods.fedknn._provider import Provider
+from fedneighbors.methods.fedknn._queries import FilteredQuery, decode_query, encode_query
+from fedneighbors.methods.fedknn._settings import ALGORITHMS
+from fedneighbors.methods.fedknn.metrics import metric_of
+from fedneighbors.methods.fedknn.protocol import RangeCountRequest
+from tests.methods.fedknn.test_estimator import OBJECTS
+from tests.naive.filters import meets
+
+NUMBERS = st.sampled_from([-1.5, 0, 1, 2, 2**53, 1e300])
+TEXTS = st.sampled_from(["", "a", "b", "ß"])
+CELLS = {
+    "n": st.none() | NUMBERS,
+    "t": st.none() | TEXTS,
+    "b": st.none() | st.booleans(),
+}
+CONDITIONS = {
+    "n": CELLS["n"]
+    | st.dictionaries(st.sampled_from(["<", "<=", ">", ">=", "=="]), NUMBERS, max_size=2)
+    | st.fixed_dictionaries({"in": st.lists(CELLS["n"], max_size=3)}),
+    "t": CELLS["t"] | st.fixed_dictionaries({"in": st.lists(CELLS["t"], max_size=3)}),
+    "b": CELLS["b"],
+}
+LEAVES = st.fixed_dictionaries({}, optional=CONDITIONS)
+FILTERS = st.recursive(
+    LEAVES,
+    lambda parts: st.builds(
+        lambda leaf, more: {**leaf, **more},
+        LEAVES,
+        st.fixed_dictionaries(
+            {},
+            optional={
+                "and": st.lists(parts, max_size=2),
+                "or": st.lists(parts, max_size=2),
+                "not": parts,
+            },
+        ),
+    ),
+    max_leaves=5,
+)
+ROWS = st.lists(st.fixed_dictionaries(CELLS), max_size=8)
+
+
+def as_columns(rows):
+    return {name: [row[name] for row in rows] for name in CELLS}
+
+
+@given(ROWS, FILTERS)
+def test_matches_equal_the_naive_ones(rows, where):
+    columns = FilterColumns.of(as_columns(rows), len(rows))
+    # a column of missing cells has no kind, and is treated as text
+    where_ok = all(any(row[name] is not None for row in rows) for name in CELLS)
+
+    if where_ok:
+        assert columns.match(where).tolist() == [meets(row, where) for row in rows]
+
+
+def table(n, seed=0):
+    """Return columns of n objects, with missing cells."""
+    rng = np.random.default_rng(seed)
+    ages = [None if rng.random() < 0.2 else int(age) for age in rng.integers(0, 90, n)]
+    sites = [rng.choice(["a", "b", None]) for _ in range(n)]
+    return {"age": ages, "site": sites}
+
+
+WHERE = {"age": {">=": 20, "<": 80}, "or": [{"site": "a"}, {"site": None}]}
+
+
+def keep(columns, where, n):
+    return [i for i in range(n) if meets({k: v[i] for k, v in columns.items()}, where)]
+
+
+@pytest.fixture(params=[0, 1000], ids=["own index", "all objects"])
+def n_skipping(request, monkeypatch):
+    """Set the number of queries of a filter that skip objects in a search of all."""
+    monkeypatch.setattr(_filters, "_N_SKIPPING", request.param)
+    monkeypatch.setattr(_filters, "_NARROW", 1000 if request.param else 1)
+
+
+@pytest.mark.usefixtures("n_skipping")
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize(
+    ("metric", "where"),
+    [*((metric, WHERE) for metric in sorted(OBJECTS)), ("edit", {"age": {">": 100}}), ("edit", {})],
+)
+def test_filtered_search_equals_a_search_of_the_remaining_objects(metric, algorithm, where):
+    objects, n = OBJECTS[metric], len(OBJECTS[metric])
+    columns, owners = table(n), np.arange(n) % 3
+    kept = keep(columns, where, n)
+    search = FederatedNeighbors(metric, algorithm).fit(objects, parties=owners, columns=columns)
+    # names stay as in the whole federation, since they decide ties
+    few = FederatedNeighbors(metric).fit(
+        [objects[i] for i in kept], parties=[owners[i] for i in kept], ids=kept
+    )
+
+    for k in (5, 100):
+        distances, positions = search.kneighbors(objects[:2], k, where=where)
+        expected, among = few.kneighbors(objects[:2], k)
+        for query in range(2):
+            assert distances[query].tolist() == expected[query].tolist()
+            assert positions[query].tolist() == [kept[i] for i in among[query]]
+    assert all(record.exact for record in search.query_records_)
+
+
+@pytest.mark.usefixtures("n_skipping")
+def test_radius_search_and_private_search_are_filtered():
+    objects = OBJECTS["euclidean"]
+    columns, owners = table(60), np.arange(60) % 3
+    kept = keep(columns, WHERE, 60)
+    search = FederatedNeighbors(algorithm="baseline").fit(objects, parties=owners, columns=columns)
+    private = FederatedNeighbors(algorithm="dann*", privacy=Privacy(1, delta=1e-6), grid_s=0)
+    private.fit(objects, parties=owners, columns=columns)
+
+    expected = search.kneighbors(objects[:2], 7, where=WHERE)
+    within = search.radius_neighbors(objects[:2], 1.0, where=WHERE)
+    found = private.kneighbors(objects[:2], 7, where=WHERE)
+
+    assert [p.tolist() for p in found[1]] == [p.tolist() for p in expected[1]]
+    for query in range(2):
+        near = [i for i in kept if np.linalg.norm(objects[i] - objects[query]) <= 1.0]
+        assert sorted(within[1][query].tolist()) == near
+
+
+def test_processes_and_data_frames_are_filtered():
+    frame = pd.DataFrame(table(10)).convert_dtypes()
+    words = OBJECTS["edit"][:10]
+    alone = FederatedNeighbors("edit").fit(words, columns=table(10))
+    workers = FederatedNeighbors("edit", workers="processes")
+    workers.fit(words, parties=np.arange(10) % 2, columns=frame)
+
+    found = workers.kneighbors(["bank"], 10, where=WHERE, return_distance=False)
+
+    expected = alone.kneighbors(["bank"], 10, where=WHERE, return_distance=False)
+    assert set(found[0]) == set(expected[0]) == set(keep(table(10), WHERE, 10))
+
+
+@pytest.mark.parametrize(
+    ("where", "words"),
+    [
+        ({"weight": 1}, "expected a column among 'age', 'site' in a filter, got 'weight'"),
+        ({"age": "40"}, "expected a number for the column 'age', got '40'"),
+        ({"age": True}, "expected a number for the column 'age', got True"),
+        ({"age": {">=": float("nan")}}, "expected a number for the column 'age', got nan"),
+        ({"age": {">=": None}}, "expected a number for the column 'age', got None"),
+        ({"age": {"like": 4}}, "unknown operator 'like' for the number column 'age'"),
+        ({"site": {"<": "b"}}, "unknown operator '<' for the text column 'site'"),
+        ({"site": {"in": "ab"}}, "expected a list for 'in' in a filter, got 'ab'"),
+        ({"or": {"age": 4}}, "expected a list for 'or' in a filter"),
+        ({"not": [{"age": 4}]}, "expected a mapping of columns to conditions as filter"),
+        ("age > 4", "expected a mapping of columns to conditions as filter"),
+    ],
+)
+def test_unsuitable_filters_are_refused_before_the_search(where, words):
+    search = FederatedNeighbors("edit").fit(["a", "b"], columns=table(2) | {"age": [4, None]})
+
+    with pytest.raises(ValueError, match=words):
+        search.kneighbors("a", where=where)
+    assert search.query_records_ == []
+
+
+def test_filters_need_columns():
+    search = FederatedNeighbors("edit").fit(["a", "b"])
+
+    with pytest.raises(ValueError, match="where needs columns: pass columns= to fit"):
+        search.kneighbors("a", where={})
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ({"or": [1, 2]}, "expected a name other than and, or, not for column 'or'"),
+        ({3: [1, 2]}, "expected a name other than and, or, not for column 3"),
+        ({"age": [1]}, "expected 2 cells in column 'age', one for each object, got 1"),
+        ({"age": [1, "2"]}, "one of them, got number, text"),
+        ({"age": [1, [2]]}, "one of them, got list, number"),
+        ({"age": [1, 2**53 + 1]}, "not finite or above 2..53; use text"),
+        ({"age": [1, float("inf")]}, "not finite or above 2..53; use text"),
+    ],
+)
+def test_unsuitable_columns_are_refused(columns, words):
+    with pytest.raises(ValueError, match=words):
+        FederatedNeighbors("edit").fit(["a", "b"], columns=columns)
+
+
+# -- sessions
+
+
+@given(
+    words=st.lists(st.text("ab", max_size=3), min_size=1, max_size=12),
+    data=st.data(),
+    requests=st.lists(st.tuples(st.integers(0, 5), st.sampled_from([0.0, 1.0, 2.0, np.inf]))),
+)
+def test_a_skipping_session_emits_what_a_session_of_the_remaining_objects_emits(
+    words, data, requests
+):
+    n, metric = len(words), metric_of("edit")
+    rows = np.array(sorted(data.draw(st.sets(st.integers(0, n - 1), min_size=1))))
+    ranks = np.array(data.draw(st.permutations(range(n))))
+    own = metric.index([words[row] for row in rows], ranks=ranks[rows])
+    skipping = FilteredSession(
+        metric.index(words, ranks=ranks).open("ab"), rows, lambda: own.open("ab")
+    )
+    alone = own.open("ab")
+
+    distances = [metric.distance("ab", words[row]) for row in rows]
+    assert (skipping.bounds() <= distances).all()
+    for k, cutoff in requests:
+        found, expected = skipping.next(k, cutoff=cutoff), alone.next(k, cutoff=cutoff)
+        assert found.positions.tolist() == expected.positions.tolist()
+        assert found.distances.tolist() == expected.distances.tolist()
+        assert found.n_certified == len(found.positions)
+        assert expected.exhausted or not found.exhausted
+        assert found.exhausted or len(found.positions) == k
+    assert skipping.count(1.0) == sum(distance <= 1.0 for distance in distances)
+
+
+def test_a_late_session_emits_uncertain_objects_again():
+    words = [f"{k:06d}" for k in range(400)]
+    rows = np.arange(0, 400, 2)
+    whole = metric_of("edit").index(words, ranks=np.arange(400))
+    session = FilteredSession(whole.open("000123"), rows, lambda: None)
+
+    late = session.next(50, deadline_s=0.0)
+    rest = session.next(400)
+
+    positions = [*late.positions[: late.n_certified], *rest.positions]
+    assert sorted(positions) == list(range(200))
+    distances = [*late.distances[: late.n_certified], *rest.distances]
+    assert distances == sorted(distances)
+
+
+# -- providers
+
+
+def provider(n=6):
+    columns = FilterColumns.of({"age": list(range(n))}, n)
+    words = [f"word {k}" for k in range(n)]
+    return Provider("p", words, metric_of("edit"), decode=decode_query, columns=columns)
+
+
+def filtered(where, query=None):
+    query = encode_query("word") if query is None else query
+    return encode(FilteredQuery(query, where))
+
+
+@pytest.mark.parametrize(
+    "where",
+    ["", "{", "[]", '{"name": 1}', '{"age": "1"}', "[" * 100_000, '{"not":' * 30 + "{}" + "}" * 30],
+)
+def test_providers_refuse_malformed_filters(where):
+    with pytest.raises(Refused, match="its filter does not suit the columns"):
+        provider().answer(RangeCountRequest("q", filtered(where), None))
+
+
+def test_providers_refuse_filters_within_filters():
+    nested = filtered("{}", filtered("{}"))
+
+    with pytest.raises(Refused, match="the query is not an object of this metric"):
+        provider().answer(RangeCountRequest("q", nested, 1.0))
+
+
+def test_providers_without_columns_refuse_filters():
+    search = FederatedNeighbors("edit").fit(["a", "b"])
+    search._columns = FilterColumns.of({"age": [1, 2]}, 2)
+
+    with pytest.raises(PartyRefused, match="its filter does not suit the columns"):
+        search.kneighbors("a", where={"age": 1})
+
+
+def test_the_indexes_of_filters_hold_no_more_objects_than_the_table(monkeypatch):
+    monkeypatch.setattr(_provider, "MAX_FILTERS", 4)
+    party = provider()
+
+    def count(where):
+        return party.answer(RangeCountRequest("q", filtered(filter_text(where)), None)).count
+
+    assert [count({"age": {"<": n}}) for n in range(7)] == list(range(7))
+    assert len(party._filtered) == 1  # all objects, as many as the table has
+    assert [count({"age": n}) for n in range(6)] == [1] * 6
+    assert len(party._filtered) == 4
+
+
+def test_a_changed_column_is_another_epoch():
+    search = FederatedNeighbors("edit", "dann*", privacy=Privacy(1, delta=1e-6), max_queries=1)
+    ledger = search.fit(["a", "b"], parties=["x", "y"]).ledger_
+
+    def epochs(ages):
+        search.fit(["a", "b"], parties=["x", "y"], columns={"age": ages}, ledger=ledger)
+        return [party._epoch for party in search.providers_]
+
+    first, again, changed = epochs([1, 2]), epochs([1, 2]), epochs([1, 3])
+
+    assert first == again
+    assert first[0] == changed[0]
+    assert first[1] != changed[1]
