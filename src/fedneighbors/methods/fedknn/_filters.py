@@ -269,7 +269,7 @@ class FilteredSession:
     def next(
         self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None
     ) -> SessionBatch:
-        """Emit the next ``k`` remaining objects, as a session of them alone does."""
+        """Emit the next ``k`` remaining objects."""
         check_request(k, cutoff)
         end, exhausted, late = end_at(deadline_s), False, False
         uncertain = np.empty(0, np.int64), np.empty(0)
