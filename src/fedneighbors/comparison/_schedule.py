@@ -256,7 +256,7 @@ class Schedule:
                 self._train(worker, name, 0, limit_s, total=len(self.names))
 
     def _affordable(self, names: list[str]) -> list[str]:
-        """Return the candidates with the best first scores for which the time suffices."""
+        """Return the best candidates for which the time suffices."""
         remaining = self.deadline - self.clock()
         dropped = []
         while (MIN_REPEATS - 1) * self._seconds(names) > remaining:
@@ -274,7 +274,7 @@ class Schedule:
         return names
 
     def _contenders(self, names: list[str], n_repeats: int) -> list[str]:
-        """Return the candidates that may still be the best, and those that are kept.
+        """Return the kept candidates, and those that may be the best.
 
         Others are more than two standard errors of their paired difference below the best one. The
         error is the median over candidates, as there are few splits.

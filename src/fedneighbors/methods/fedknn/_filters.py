@@ -98,7 +98,14 @@ class FilterColumns:
         return hashlib.sha256(repr(content).encode()).hexdigest()
 
     def match(self, where: Where, depth: int = MAX_DEPTH) -> Booleans:
-        """Return for each object whether it meets a filter, at most ``depth`` deep.
+        """Return for each object whether it meets a filter.
+
+        Parameters
+        ----------
+        where : mapping
+            The filter.
+        depth : int
+            Maximum nesting.
 
         Raises
         ------
@@ -180,7 +187,7 @@ def _is_missing(value: Any) -> bool:
 
 
 def _is_exact(value: Any) -> bool:
-    """Return whether a value is no number, or one that can be compared exactly."""
+    """Return whether a number can be compared exactly; true for other values."""
     if isinstance(value, float):
         return math.isfinite(value)
     return not isinstance(value, int) or abs(value) <= _MAX_NUMBER
@@ -257,7 +264,7 @@ class FilteredSession:
         return self._session.bounds()[self._rows]
 
     def separate_bounds(self) -> Floats:
-        """Return bounds that depend on one object each, 0 if the metric has none."""
+        """Return bounds that depend on one object each, or 0."""
         compute: Any = getattr(self._session, "separate_bounds", None)
         return np.zeros(len(self._rows)) if compute is None else compute()[self._rows]
 
