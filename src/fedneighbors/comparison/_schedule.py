@@ -205,14 +205,17 @@ class Schedule:
         """Train until the splits or the time are used up."""
         started = self.clock()
         budget = self.deadline - started
-        for position, name in enumerate(self.names):
+        first = [name for name in self.names if name not in self.dropped_first]
+        for position, name in enumerate(first):
             left = started + _FIRST_SPLIT * budget - self.clock()
             # a third of the rest for those with which the others are compared, twice a fair share
             # for the others
-            divisor = 3.0 if name in self.kept else (len(self.names) - position + 1) / 2
-            share = left / divisor
-            self._train(worker, name, 0, share, total=len(self.names))
+            divisor = 3.0 if name in self.kept else (len(first) - position + 1) / 2
+            self._train(worker, name, 0, left / divisor, total=len(self.names))
         self._retry(worker)
+        for name in self.names:
+            if name in self.dropped_first:
+                self._train(worker, name, 0, self._spare(), total=len(self.names))
         names = self._affordable(self._finished())
         for repeat in range(1, MAX_REPEATS):
             if repeat >= MIN_REPEATS:
@@ -240,17 +243,20 @@ class Schedule:
 
     def _finished(self) -> list[str]:
         """Return the candidates with scores on the first split."""
-        return [name for name in self.names if "scores" in self.file.results[name, 0]]
+        return [name for name in self.names if "scores" in self.file.results.get((name, 0), {})]
+
+    def _spare(self) -> float:
+        """Return the time beyond that of the next splits of all candidates with scores."""
+        needed = (MIN_REPEATS - 1) * self._seconds(self._finished())
+        return self.deadline - self.clock() - needed
 
     def _retry(self, worker: Worker) -> None:
         """Repeat stopped trainings in the time that the others leave."""
         for name in self.names:
-            result = self.file.results[name, 0]
+            result = self.file.results.get((name, 0), {})
             if "scores" in result or "seconds" not in result:
                 continue
-            needed = sum(self.file.results[other, 0]["seconds"] for other in self._finished())
-            left = self.deadline - self.clock() - (MIN_REPEATS - 1) * needed
-            limit_s = left / MIN_REPEATS  # so that it can be trained on as many splits
+            limit_s = self._spare() / MIN_REPEATS  # so that it can be trained on as many splits
             if limit_s > result["seconds"]:
                 del self.file.results[name, 0]
                 self._train(worker, name, 0, limit_s, total=len(self.names))

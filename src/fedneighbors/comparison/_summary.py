@@ -118,6 +118,11 @@ class Summary:
             text += f"; next is {ranking[1].name}, {lead:.3f} below{_interval(low, high)}"
             if low <= 0:
                 text += ", a difference within chance"
+        late = [
+            c.name for c in self.candidates if c.kind == "federated" and not self.splits(c.name)
+        ]
+        if late:
+            text += f"; without scores: {', '.join(late)}"
         return text + "."
 
     def _format(self, score: float | None) -> str:
@@ -230,7 +235,7 @@ class Summary:
         """Return a method's score under a privacy budget, and its cost."""
         if not candidate.budget:
             return "none possible"
-        if candidate.keeps_answers:
+        if candidate.keeps_answers and self.splits(candidate.name):
             return f"{self._format(self.mean(candidate.name))} (the noise changes no answer)"
         name = private_name(candidate.name)
         if not self.splits(name):
