@@ -6,8 +6,8 @@ from sklearn.neighbors import NearestNeighbors
 
 from experiments.fedknn.comparison import compare
 from fedneighbors import FederatedNeighbors
-from fedneighbors.datasets._graphs import Graph
-from fedneighbors.errors import PartyRefused
+from fedneighbors.datasets._graphs import Graph, graph_from_smiles
+from fedneighbors.errors import DataError, PartyRefused
 from fedneighbors.methods.fedknn._queries import decode_query, encode_query
 from fedneighbors.methods.fedknn._settings import ALGORITHMS
 from fedneighbors.methods.fedknn.metrics import metric_of
@@ -117,11 +117,48 @@ def test_each_object_needs_one_party_and_a_unique_name():
         FederatedNeighbors().fit([[0.0], [1.0]], ids=["a", "a"])
 
 
-def test_a_query_of_another_kind_is_refused_by_the_parties():
+@pytest.mark.parametrize(
+    ("metric", "objects", "query", "error", "words"),
+    [
+        ("euclidean", [[0.0, 1.0]], [0.0, 1.0, 2.0], ValueError, "expected 2 numbers, got 3"),
+        ("euclidean", [[0.0]], [np.nan], ValueError, "expected finite numbers, got NaN"),
+        ("cosine", [[1.0]], [0.0], ValueError, "a zero vector has no angle"),
+        ("haversine", [[2.0, 48.0]], [2.0, 95.0], ValueError, r"within \[-90, 90\].*latitude 95"),
+        ("edit", ["a"], [1.0], TypeError, "expected a string as the query, got list"),
+        ("graph_edit", [RING], "C((", DataError, "the query: expected SMILES, got 'C"),
+        ("graph_edit", [RING], {1}, TypeError, "expected a Graph or SMILES as the query, got set"),
+    ],
+)
+def test_a_query_of_another_kind_is_refused_before_the_search(metric, objects, query, error, words):
+    search = FederatedNeighbors(metric).fit(objects)
+
+    with pytest.raises(error, match=words):
+        search.kneighbors([objects[0], query])
+    assert search.query_records_ == []
+
+
+def test_parties_refuse_a_query_of_another_kind():
     search = FederatedNeighbors().fit([[0.0, 1.0]])
+    search.n_objects_ = 0  # so that the estimator does not check the query
 
     with pytest.raises(PartyRefused, match="the query is not an object of this metric"):
         search.kneighbors([[0.0, 1.0, 2.0]])
+
+
+def test_smiles_are_graphs():
+    smiles = ["CCO", "CC=O", "c1ccccc1", "CCN"]
+    graphs = [graph_from_smiles(text) for text in smiles]
+    search = FederatedNeighbors("graph_edit").fit(smiles, parties=list("aabb"))
+    expected = FederatedNeighbors("graph_edit").fit(graphs, parties=list("aabb"))
+
+    found = search.kneighbors(["CCO", "C"], 4), search.kneighbors("c1ccncc1", 2)
+
+    assert [d.tolist() for d in found[0][0]] == [
+        d.tolist() for d in expected.kneighbors([graphs[0], graph_from_smiles("C")], 4)[0]
+    ]
+    assert found[1][1][0][0] == 2
+    with pytest.raises(DataError, match="object 1: expected SMILES"):
+        FederatedNeighbors("graph_edit").fit(["CCO", "C(("])
 
 
 @pytest.mark.parametrize("query", ["", "Zürich", frozenset(), frozenset({"a", 3}), RING, CHAIN])

@@ -215,7 +215,7 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         ------
         ValueError
             If ``n_neighbors`` is below 1, or the filter does not suit the columns.
-        PartyRefused
+        TypeError, ValueError
             If a query is not an object of the metric.
         PartyMissing
             If a party does not reply.
@@ -381,12 +381,17 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         )
 
     def _encode(self, X: Any, where: Where | None) -> list[EncodedQuery]:
-        """Return the queries with their frames; check the filter."""
+        """Return the queries with their frames; check them and the filter."""
         if where is not None:
             if self._columns is None:
                 raise ValueError("where needs columns: pass columns= to fit")
             self._columns.select(np.empty(0, np.int64)).match(where)
-        return encode_queries(X, where)
+        queries = encode_queries(X, where)
+        if self.n_objects_:
+            one = self._metric.index(self._objects[:1], ranks=np.zeros(1, np.int64))
+            for query, _ in queries:
+                one.open(query)  # raises for objects of another kind
+        return queries
 
     @property
     def _step(self) -> float:

@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors._typing import Floats, Integers
-from fedneighbors.datasets._graphs import Graph
+from fedneighbors.datasets._graphs import Graph, graph_from_smiles
+from fedneighbors.errors import DataError
 from fedneighbors.kernels.graph_edit._bounds import Counts, table_bounds
 from fedneighbors.kernels.graph_edit._search import GraphTable, find_twins, new_search, verify_many
 from fedneighbors.kernels.graph_edit._tree import GedSearch
@@ -152,7 +153,8 @@ class GraphEditMetric:
     """Edit distance of labelled undirected graphs with unit costs.
 
     An edit inserts, deletes or relabels one node or one edge; only a node without edges can be
-    deleted. The distance is a metric: the triangle inequality holds.
+    deleted. The distance is a metric: the triangle inequality holds. A string is the SMILES of a
+    molecule, and needs the extra ``chem``.
 
     Examples
     --------
@@ -165,8 +167,8 @@ class GraphEditMetric:
     name = "graph_edit"
     step = 1.0  # distances are integers
 
-    def distance(self, first: Graph, second: Graph) -> float:
-        """Return the distance of two graphs.
+    def distance(self, first: Graph | str, second: Graph | str) -> float:
+        """Return the distance of two graphs or SMILES.
 
         The time grows exponentially with size and distance: for two different molecules of 30
         atoms it can be seconds or too long to wait for. A session's ``next`` accepts a deadline.
@@ -174,32 +176,35 @@ class GraphEditMetric:
         Raises
         ------
         TypeError
-            If an argument is not a `Graph`.
+            If an argument is neither a `Graph` nor a string.
         """
         batch = self.index([first], ranks=np.zeros(1, np.int64)).open(second).next(1)
         return float(batch.distances[0])
 
-    def index(self, objects: Sequence[Graph], *, ranks: Integers) -> "_GraphIndex":
+    def index(self, objects: Sequence[Graph | str], *, ranks: Integers) -> "_GraphIndex":
         """Return an index of graphs.
 
         Parameters
         ----------
-        objects : sequence of Graph
-            May be empty, and so may each graph.
+        objects : sequence of Graph or str
+            Graphs, or SMILES of molecules. May be empty, and so may each graph.
         ranks : int64 array of shape (n_objects,)
             Distinct ranks; graphs of equal distance are ordered by rank.
 
         Raises
         ------
         TypeError
-            If an object is not a `Graph`; the error names its position.
+            If an object is neither a `Graph` nor a string; the error names its position.
+        DataError
+            If a string is no SMILES.
+        MissingExtraError
+            If RDKit, for SMILES, is not installed.
         ValueError
             If the ranks are not one distinct integer per object, or a graph has more than 65,535
             nodes or edges.
         """
-        for position, graph in enumerate(objects):
-            _check_graph(graph, f"object {position}")
-        return _GraphIndex(objects, check_ranks(ranks, len(objects)))
+        graphs = [_as_graph(item, f"object {position}") for position, item in enumerate(objects)]
+        return _GraphIndex(graphs, check_ranks(ranks, len(graphs)))
 
 
 class _GraphIndex:
@@ -210,9 +215,8 @@ class _GraphIndex:
         self.table = pack_graphs(graphs, self.labels, self.edge_labels)
         self.counts = count_labels(self.table, len(self.labels), len(self.edge_labels))
 
-    def open(self, query: Graph) -> "_GraphSession":
-        _check_graph(query, "the query")
-        return _GraphSession(self, query)
+    def open(self, query: Graph | str) -> "_GraphSession":
+        return _GraphSession(self, _as_graph(query, "the query"))
 
 
 class _GraphSession:
@@ -367,6 +371,13 @@ class _GraphSession:
             low = low if n_found else tau + 1
 
 
-def _check_graph(graph: Any, name: str) -> None:
-    if not isinstance(graph, Graph):
-        raise TypeError(f"expected a Graph as {name}, got {type(graph).__name__}")
+def _as_graph(item: Any, name: str) -> Graph:
+    """Return a graph; parse SMILES."""
+    if isinstance(item, str):
+        try:
+            return graph_from_smiles(item)
+        except DataError as error:
+            raise DataError(f"{name}: {error}") from None
+    if not isinstance(item, Graph):
+        raise TypeError(f"expected a Graph or SMILES as {name}, got {type(item).__name__}")
+    return item

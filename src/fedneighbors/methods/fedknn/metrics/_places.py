@@ -123,7 +123,8 @@ def _project_to_sphere(places: Floats) -> Floats:
 
 def _find_invalid(rows: Floats) -> tuple[npt.NDArray[np.bool_], str]:
     invalid = (np.abs(rows[:, 1]) > 90) | (np.abs(rows[:, 0]) > _MAX_LONGITUDE)
+    longitude, latitude = rows[int(invalid.argmax())] if len(rows) else (0.0, 0.0)
     return invalid, (
         "longitude, latitude in degrees, the latitude within [-90, 90] and the longitude within "
-        "[-360, 360]"
+        f"[-360, 360]; got the longitude {longitude:g} and the latitude {latitude:g}"
     )
