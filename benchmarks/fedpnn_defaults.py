@@ -165,12 +165,13 @@ def measure(name, methods, seeds, store):
 def print_choice(sets, seeds, store):
     """Print scores of settings on the development sets, and the choices."""
     names = [*ALTERNATIVES, RIVAL]
-    scores = np.array([measure(name, names, seeds, store)[:, :, 0].mean(axis=1) for name in sets])
-    print(f"{'settings':30} mean ROC-AUC, of each development set: {', '.join(sets)}")
+    found = np.array([measure(name, names, seeds, store).mean(axis=1) for name in sets])
+    scores, balanced = found[:, :, 0], found[:, :, 1].mean(axis=0)
+    print(f"{'settings':38} mean ROC-AUC, balanced accuracy; ROC-AUC of {', '.join(sets)}")
     order = [*np.argsort(-scores[:, :-1].mean(axis=0), kind="stable"), len(ALTERNATIVES)]
     for k in order:
         each = " ".join(f"{value:.3f}" for value in scores[:, k])
-        print(f"{names[k]:30} {scores[:, k].mean():.4f} {each}")
+        print(f"{names[k]:38} {scores[:, k].mean():.4f} {balanced[k]:.3f} {each}")
     chosen = []
     for row, name in enumerate(sets):
         best = int(np.delete(scores[:, :-1], row, axis=0).mean(axis=0).argmax())

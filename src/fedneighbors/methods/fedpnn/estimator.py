@@ -297,7 +297,8 @@ class FedPNNClassifier(DensityClassifier, ModelFileMixin, BaseEstimator):  # typ
         Parameters
         ----------
         X : array or DataFrame of shape (n_rows, n_features)
-            Numbers; missing cells are NaN.
+            Numbers; missing cells are NaN. Leave them so: filled cells no longer show that a value
+            was missing.
         y : array of shape (n_rows,)
             Labels.
         parties : sequence of shape (n_rows,), optional
