@@ -5,8 +5,8 @@ the data folder. Half of the rows of each set are for training, over two parties
 several classes, the named one is told from all others. For each development set, the settings with
 the highest mean ROC-AUC on all other development sets are scored (leave one set out). The report
 sets are never used for a choice: there the defaults are compared with averaged logistic regression
-and pooled boosting on the same rows, with themselves on tables whose missing cells were replaced by
-medians, and with networks of fewer and more centers. Scores in the store are not measured again.
+on the same rows, with themselves on tables whose missing cells were replaced by medians, and with
+networks of fewer and more centers. Scores in the store are not measured again.
 """
 
 import argparse
@@ -61,7 +61,7 @@ GAUSSIAN, LOGISTIC, CAUCHY = (
     {"activation": activation, "ridge": 0.03, "boost": 3.0}
     for activation in ("gaussian", "logistic", "cauchy")
 )
-ALTERNATIVES = {  # of the defaults, activation="cauchy", ridge=0.1 and boost=3
+ALTERNATIVES = {  # "cauchy, ridge=0.1" has the defaults
     "gaussian, ridge=0.03": GAUSSIAN,
     "logistic, ridge=0.03": LOGISTIC,
     "logistic, ridge=0.1": LOGISTIC | {"ridge": 0.1},
@@ -126,7 +126,7 @@ def load_rows(name, positive, seed):
 
 
 def score(name, positive, method, seed):
-    """Return ROC-AUC and balanced accuracy on half of a set, and the number of centers."""
+    """Return ROC-AUC, balanced accuracy and number of centers of a split."""
     x, y = load_rows(name, positive, seed)
     train, test = train_test_split(np.arange(len(y)), test_size=0.5, stratify=y, random_state=seed)
     owners = np.random.default_rng(seed).permutation(len(train)) % 2
