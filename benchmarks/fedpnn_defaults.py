@@ -206,7 +206,7 @@ def print_centers(name, seeds, store):
     print(f"\nNumber of centers and ROC-AUC, {name}")
     for method in (OURS, *CENTERS, RIVAL, BOUND):
         auc, _, n_centers = measure(name, [method], seeds, store)[0].mean(axis=0)
-        print(f"{method:34} {n_centers:5.0f} {auc:.3f}")
+        print(f"{method:34} {n_centers:5.0f} {auc:.4f}")
 
 
 def main():
