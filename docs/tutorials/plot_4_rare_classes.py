@@ -40,7 +40,8 @@ print(Counter(y.tolist()))
 # Train
 # -----
 #
-# Missing cells stay missing: distances are taken over the columns that both rows have.
+# A missing cell counts as the median of its column. A column with many missing cells also gets a
+# coordinate that marks them.
 
 model = FedPNNClassifier().fit(X, y, parties=bank)
 predicted = model.predict(X_new)

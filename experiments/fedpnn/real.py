@@ -183,9 +183,8 @@ def _compare(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Find
                 columns=("set", *_COLUMNS),
                 rows=tuple(rows),
                 caption="Means over repeated stratified halves; 95 % intervals of the difference "
-                "to FedPNN, corrected for overlapping training sets. All settings are defaults, "
-                "chosen by cross-validation on three fifths of the Polish rows. Chosen thresholds "
-                "are the best ones on held-out training rows, for every method.",
+                "to FedPNN, corrected for overlapping training sets. All settings are defaults. "
+                "Chosen thresholds are the best ones on held-out training rows, for every method.",
             ),
         ),
         figures=(

@@ -122,6 +122,7 @@ def test_paper_settings_split_rows_and_hold_out_a_tenth():
     classifier = FedPNNClassifier.paper(0.19, 0.17).fit(x, y)
 
     assert set(classifier.run_record_.rounds[0].upload_bytes) == {"client 1", "client 2"}
+    assert classifier.model_.activation == "gaussian"
     assert classifier.counts_.sum() == len(y) - round(0.1 * (y == 0).sum()) - round(
         0.1 * (y == 1).sum()
     )

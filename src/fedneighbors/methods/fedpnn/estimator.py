@@ -142,7 +142,7 @@ class FedPNNClassifier(DensityClassifier, ModelFileMixin, BaseEstimator):  # typ
         Smoothing of the network. With ``"loo"``, each party chooses the smoothing with the lowest
         leave-one-out loss, and the median of the choices is used.
     activation : {"gaussian", "logistic", "cauchy"}
-        Kernel of the network.
+        Kernel of the network. The Cauchy kernel falls off slowest with the distance.
     factor : float
         A ball may grow to contain a row if distance plus radius is at most ``factor`` times the
         threshold. The text of the paper has 2, its pseudo-code 1.
@@ -226,7 +226,7 @@ class FedPNNClassifier(DensityClassifier, ModelFileMixin, BaseEstimator):  # typ
         metric: Literal["supervised"] | None = "supervised",
         min_count: int = 5,
         sigma: float | Literal["loo"] = "loo",
-        activation: Literal["gaussian", "logistic", "cauchy"] = "gaussian",
+        activation: Literal["gaussian", "logistic", "cauchy"] = "cauchy",
         factor: float = 2.0,
         means: bool = True,
         n_features_to_select: int | None = None,
@@ -280,6 +280,7 @@ class FedPNNClassifier(DensityClassifier, ModelFileMixin, BaseEstimator):  # typ
             "metric": None,
             "min_count": 1,
             "means": False,
+            "activation": "gaussian",
             "share": 2,
             "holdout": 0.1,
         }
@@ -296,7 +297,8 @@ class FedPNNClassifier(DensityClassifier, ModelFileMixin, BaseEstimator):  # typ
         Parameters
         ----------
         X : array or DataFrame of shape (n_rows, n_features)
-            Numbers; missing cells are NaN.
+            Numbers; missing cells are NaN. Leave them so: filled cells no longer show that a value
+            was missing.
         y : array of shape (n_rows,)
             Labels.
         parties : sequence of shape (n_rows,), optional

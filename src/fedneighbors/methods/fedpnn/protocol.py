@@ -125,9 +125,9 @@ class FedPNNSettings:
     metric: Literal["supervised"] | None = "supervised"
     min_count: int = 5
     sigma: float | Literal["loo"] = "loo"
-    activation: str = "gaussian"
+    activation: str = "cauchy"
     factor: float = 2.0
-    ridge: float = 0.03
+    ridge: float = 0.1
     boost: float = 3.0
     n_knots: int = 100
     means: bool = True
