@@ -246,7 +246,7 @@ class Schedule:
         return [name for name in self.names if "scores" in self.file.results.get((name, 0), {})]
 
     def _spare(self) -> float:
-        """Return the time beyond that of the next splits of all candidates with scores."""
+        """Return the time that the next splits of all candidates leave."""
         needed = (MIN_REPEATS - 1) * self._seconds(self._finished())
         return self.deadline - self.clock() - needed
 
