@@ -20,7 +20,7 @@ PARTIES = {
     "hospital-b": slice(200, 400),
     "hospital-c": slice(400, 569),
 }
-LIMIT_S = 400
+LIMIT_S = 800
 NGINX = """
 user {user}; pid {folder}/nginx.pid; error_log {folder}/nginx.log; daemon off; events {{}}
 http {{

@@ -21,7 +21,7 @@ APP = EXAMPLES / "flower-flynn"
 FEDPNN = EXAMPLES / "flower-fedpnn"
 KNNPER = EXAMPLES / "flower-knnper"
 PARTIES = ("ann", "bob", "cyd")
-LIMIT_S = 400  # for one run; other tests may slow the machine down
+LIMIT_S = 800  # for one run; other tests may slow the machine down
 
 
 @pytest.fixture
