@@ -18,6 +18,7 @@ from fedneighbors.comparison._scores import (
     score_parties,
     score_predictions,
 )
+from fedneighbors.comparison._summary import Summary
 from fedneighbors.comparison._table import PartyRows, split
 from fedneighbors.comparison._worker import run_task
 from fedneighbors.errors import DataError
@@ -161,6 +162,26 @@ def test_a_budget_costs_accuracy_and_is_reported():
     assert re.fullmatch(r"[01]\.\d{3} \(the noise changes no answer\)", cells["kNN search"])
     assert "The comparison itself is not private" in table.caption
     assert result.recommended != "FedPNN, epsilon 1"
+
+
+def test_the_next_method_may_have_been_left_out_of_later_splits():
+    candidates = [c for c in CANDIDATES if c.name in ("alone", "FlyNN", "FedPNN", "kNN search")]
+    scores = {
+        "alone": [0.5] * 10,
+        "FlyNN": [0.9, 0.8, 0.9, *[0.7] * 7],
+        "FedPNN": [0.85, 0.78, 0.84],
+        "kNN search": [0.95],
+    }
+    results = {
+        (name, repeat): {"scores": {"accuracy": value}}
+        for name, values in scores.items()
+        for repeat, value in enumerate(values)
+    }
+
+    summary = Summary(candidates, results, "classification", "accuracy", ["a"], [10])
+
+    assert summary.recommended.name == "FlyNN"
+    assert "; next is FedPNN, 0.043 below" in summary.sentence
 
 
 # -- scores

@@ -34,22 +34,25 @@ class TaskName(StrEnum):
     REGRESSION = "regression"
 
 
+TaskOption = Annotated[TaskName, typer.Option(help="Kind of the label.")]
+MinutesOption = Annotated[
+    float,
+    typer.Option(
+        min=0.1, help="Time budget; with less time there are fewer splits, then fewer methods."
+    ),
+]
+CandidateOption = Annotated[
+    list[str] | None, typer.Option(help="Method to compare; repeatable; by default all.")
+]
+
+
 @text_options
 def compare(
     data: DataOption,
     label: LabelOption = "target",
-    task: Annotated[TaskName, typer.Option(help="Kind of the label.")] = TaskName.CLASSIFICATION,
-    minutes: Annotated[
-        float,
-        typer.Option(
-            min=0.1,
-            help="Time budget; with less time there are fewer splits, then fewer methods.",
-        ),
-    ] = 10.0,
-    candidate: Annotated[
-        list[str] | None,
-        typer.Option(help="Method to compare; repeatable; by default all."),
-    ] = None,
+    task: TaskOption = TaskName.CLASSIFICATION,
+    minutes: MinutesOption = 10.0,
+    candidate: CandidateOption = None,
     partition: PartitionOption = SplitKind.IID,
     parties: PartiesOption = 10,
     alpha: AlphaOption = 0.5,
@@ -69,8 +72,9 @@ def compare(
 
     Each file is a party; the rows of a single one are split over simulated
     parties. Every method is trained on three quarters of each party's rows and
-    scored on the others, in up to ten splits. Needs all files on this machine:
-    take a sample that may be shared, or public data like yours.
+    scored on the others, in up to ten splits; after three, only the methods
+    that may be the best. Needs all files on this machine: take a sample that
+    may be shared, or public data like yours.
     """
     started = time.monotonic()
     from fedneighbors.cli._console import print_warning, progress_bar

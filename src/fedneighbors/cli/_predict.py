@@ -31,14 +31,18 @@ _READERS = {
 """Class or function that reads a model file, by its first bytes."""
 
 
+ModelFileOption = Annotated[
+    Path, typer.Option(help="Model file, such as model.fnn, model.fnp or model.fnk.")
+]
+RowsOption = Annotated[
+    Path, typer.Option(help="CSV, Parquet, ARFF or .npz file with the rows to predict.")
+]
+
+
 @text_options
 def predict(
-    model: Annotated[
-        Path, typer.Option(help="Model file, such as model.fnn, model.fnp or model.fnk.")
-    ],
-    data: Annotated[
-        Path, typer.Option(help="CSV, Parquet, ARFF or .npz file with the rows to predict.")
-    ],
+    model: ModelFileOption,
+    data: RowsOption,
     out: Annotated[Path, typer.Option(help="Output file (CSV).")] = Path("predictions.csv"),
     proba: Annotated[bool, typer.Option("--proba", help="Add class probabilities.")] = False,
     schema: Annotated[

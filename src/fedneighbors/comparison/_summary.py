@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedneighbors.comparison._candidates import DELTA, EPSILON, ComparedMethod, private_name
-from fedneighbors.comparison._schedule import Result
+from fedneighbors.comparison._schedule import MIN_REPEATS, Result
 from fedneighbors.comparison._scores import PARTY_METRIC, difference_interval
 from fedneighbors.comparison._table import Task
 from fedneighbors.records import Figure, ResultTable
@@ -76,18 +76,27 @@ class Summary:
         )
         return float(np.mean(np.subtract(a, b))), *difference_interval(a, b)
 
+    def _list_scored(self, n_splits: int) -> list[ComparedMethod]:
+        """Return the candidates without pooling that have this many splits."""
+        able = [c for c in self.candidates if c.kind in ("alone", "federated")]
+        return [c for c in able if len(self.splits(c.name)) >= n_splits]
+
     @property
     def ranking(self) -> list[ComparedMethod]:
-        """Return the scored candidates without pooling, best first.
+        """Return the candidates with the most splits, best first; none that pools the rows."""
+        most = max((len(self.splits(c.name)) for c in self._list_scored(1)), default=1)
+        return sorted(self._list_scored(most), key=lambda c: -(self.mean(c.name) or 0.0))
 
-        Those with more splits come before those that were dropped after the first.
+    @property
+    def runner_up(self) -> ComparedMethod | None:
+        """Return the scored candidate nearest to the recommended one.
+
+        It may have been left out of later splits; the two are compared on their common ones.
         """
-        able = [
-            c for c in self.candidates if c.kind in ("alone", "federated") and self.splits(c.name)
-        ]
-        most = max((len(self.splits(c.name)) for c in able), default=0)
-        able = [c for c in able if len(self.splits(c.name)) == most]
-        return sorted(able, key=lambda c: -(self.mean(c.name) or 0.0))
+        best = self.recommended
+        scored = self._list_scored(min(MIN_REPEATS, len(self.splits(best.name))))
+        others = [c for c in scored if c is not best]
+        return min(others, key=lambda c: self.compare(best.name, c.name)[0], default=None)
 
     @property
     def recommended(self) -> ComparedMethod:
@@ -113,9 +122,9 @@ class Summary:
             text += "; training alone was not finished"
         if "pooled rows" in others:
             text += f"; pooled rows would give {self._format(self.mean('pooled rows'))}"
-        if len(ranking) > 1:
-            lead, low, high = self.compare(best.name, ranking[1].name)
-            text += f"; next is {ranking[1].name}, {lead:.3f} below{_interval(low, high)}"
+        if (runner_up := self.runner_up) is not None:
+            lead, low, high = self.compare(best.name, runner_up.name)
+            text += f"; next is {runner_up.name}, {lead:.3f} below{_interval(low, high)}"
             if low <= 0:
                 text += ", a difference within chance"
         late = [
@@ -170,8 +179,9 @@ class Summary:
                 "seconds",
             ),
             rows=tuple(rows),
-            caption="Means over splits. Exchanges and bytes of one training are empty if they were "
-            "not counted.",
+            caption="Means over splits. A method with fewer splits is compared with the "
+            "recommended one on their common splits. Exchanges and bytes of one training are empty "
+            "if they were not counted.",
         )
 
     def _worst_decile(self, name: str) -> float:

@@ -59,14 +59,8 @@ MAX_FILTERS = 64
 
 INVALID_QUERY = "the query is not an object of this metric, or its filter does not suit the columns"
 
-INVALID_ERRORS = (
-    TypeError,
-    ValueError,
-    ArithmeticError,
-    LookupError,
-    RecursionError,  # deeply nested JSON
-    WireError,
-)
+# RecursionError: of deeply nested JSON
+INVALID_ERRORS = (TypeError, ValueError, ArithmeticError, LookupError, RecursionError, WireError)
 
 
 @dataclass(frozen=True, eq=False)

@@ -318,7 +318,7 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
             As for :meth:`kneighbors`.
         """
         check_is_fitted(self, "providers_")
-        queries, k = encode_queries(X), check_n_neighbors(n_neighbors)
+        queries, k = self._encode(X, None), check_n_neighbors(n_neighbors)
         if len(queries) != 1:
             raise ValueError(f"expected one query, got {len(queries)}; pass a list with one query")
         with self._connect() as federation:

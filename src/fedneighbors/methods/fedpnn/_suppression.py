@@ -290,12 +290,9 @@ def _scan_vertices(
         Fewer edges are a small cut; as many paths connect the vertices of a set.
     """
     is_edge = first != second
-    ends = (
-        np.concatenate([first[is_edge], second[is_edge]]),
-        np.concatenate([second[is_edge], first[is_edge]]),
-    )
-    adjacency = csr_array((np.ones(len(ends[0]), np.int64), ends), shape=(n, n))
-    adjacency.sum_duplicates()
+    ends = first[is_edge], second[is_edge]
+    half = csr_array((np.ones(len(ends[0]), np.int64), ends), shape=(n, n))
+    adjacency = csr_array(half + half.T)
     starts, neighbors, counts = (
         part.tolist() for part in (adjacency.indptr, adjacency.indices, adjacency.data)
     )
