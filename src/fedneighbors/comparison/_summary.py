@@ -83,7 +83,7 @@ class Summary:
 
     @property
     def ranking(self) -> list[ComparedMethod]:
-        """Return the candidates with the most splits, best first; none that pools the rows."""
+        """Return the candidates with the most splits, best first."""
         most = max((len(self.splits(c.name)) for c in self._list_scored(1)), default=1)
         return sorted(self._list_scored(most), key=lambda c: -(self.mean(c.name) or 0.0))
 
