@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Literal, TypeVar
 
@@ -17,11 +18,15 @@ from fedneighbors.federation._loop import (
     Outcome,
     run_rounds,
 )
-from fedneighbors.federation._roles import Party, serve
+from fedneighbors.federation._roles import Party, SharedRequests, serve
+from fedneighbors.federation._threads import CallerThread, ThreadPool
 from fedneighbors.records import Round
 
 if TYPE_CHECKING:
     from fedneighbors.federation._masked_sums import MaskedSums  # which needs an extra
+
+
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -81,10 +86,6 @@ def resolve_links(link: Link | Mapping[str, Link] | None, names: Sequence[str]) 
     return {name: link.get(name, Link(0.0)) for name in names}
 
 
-_START_TIMEOUT_S = 5.0
-"""Maximum wait for a thread to start, which takes milliseconds unless an interrupt prevents it."""
-
-
 class ProcessEnded(Exception):  # noqa: N818 - makes a party missing, is no error of the caller
     """A party's process has ended."""
 
@@ -103,62 +104,16 @@ class Job:
     """A frame to deliver, and the queue for its reply."""
 
     frame: bytes
+    requests: SharedRequests
     replies: "SimpleQueue[PartyReply]"
     cancelled: threading.Event
     """Set when the exchange has ended; jobs that have not started by then are skipped."""
 
 
-class ThreadPool:
-    """Reusable pool of threads that deliver frames.
-
-    The pool grows to the largest number of concurrent tasks. Its threads are daemons, so that a
-    party that hangs does not prevent the program from exiting.
-    """
-
-    def __init__(self) -> None:
-        self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._threads: list[tuple[threading.Thread, threading.Event]] = []
-        self._n_idle = 0
-        self._lock = threading.Lock()
-
-    def submit(self, task: Callable[[], None]) -> None:
-        """Run a task in an idle thread or in a new one."""
-        with self._lock:
-            has_idle = self._n_idle > 0
-            self._n_idle -= has_idle
-        self._tasks.put(task)
-        if not has_idle:
-            self._start()
-
-    def shutdown(self, *, wait: bool) -> None:
-        """End idle threads now and the others after their tasks."""
-        for _ in self._threads:
-            self._tasks.put(None)
-        if wait:
-            for thread, started in self._threads:
-                if started.wait(_START_TIMEOUT_S):
-                    thread.join()
-
-    def _start(self) -> None:
-        started = threading.Event()  # an interrupt may come before start() returns
-        thread = threading.Thread(
-            target=self._work, args=(started,), name="connection to a party", daemon=True
-        )
-        self._threads.append((thread, started))
-        thread.start()
-
-    def _work(self, started: threading.Event) -> None:
-        started.set()
-        while (task := self._tasks.get()) is not None:
-            task()
-            with self._lock:
-                self._n_idle += 1
-
-
 class PartyConnection:
     """Connection to one party that answers in a thread of this process."""
 
-    def __init__(self, party: Party, link: Link, pool: ThreadPool) -> None:
+    def __init__(self, party: Party, link: Link, pool: ThreadPool | CallerThread) -> None:
         self.name = party.name
         self._party = party
         self._link = link
@@ -195,35 +150,32 @@ class PartyConnection:
         is_last = False
         while not is_last:
             job = self._jobs[0]
-            reply = None if job.cancelled.is_set() else self._make_reply(job.frame)
+            is_cancelled = job.cancelled.is_set()
+            reply = PartyReply(self.name, b"") if is_cancelled else self._make_reply(job)
             with self._lock:  # before the reply is queued, so that its receiver sees `is_idle`
                 self._jobs.popleft()
                 self._n_pending -= 1
                 is_last = self._n_pending == 0
-            if reply is not None:
-                job.replies.put(reply)
+            job.replies.put(reply)
 
-    def _make_reply(self, frame: bytes) -> PartyReply:
+    def _make_reply(self, job: Job) -> PartyReply:
         try:
-            self._link.travel(frame)
-            answer, busy_s = self._ask(frame)
+            self._link.travel(job.frame)
+            answer, busy_s = self._ask(job)
             self._link.travel(answer)
         except BaseException as error:  # re-raised by the run that waits for the reply
             return PartyReply(self.name, error)
         return PartyReply(self.name, answer, busy_s)
 
-    def _ask(self, frame: bytes) -> tuple[bytes, float]:
+    def _ask(self, job: Job) -> tuple[bytes, float]:
         """Return the party's reply frame and the seconds that it worked."""
         started = time.perf_counter()
         try:
-            answer = serve(self._party, frame)
+            answer = serve(self._party, job.frame, decode=job.requests.decode)
         except Exception as error:
             error.add_note(f"raised by party {self.name!r}")
             raise
         return answer, time.perf_counter() - started
-
-
-R = TypeVar("R")
 
 
 class ConnectedParties:
@@ -238,12 +190,14 @@ class ConnectedParties:
         connections: Mapping[str, PartyConnection],
         *,
         n_workers: int,
+        pool: ThreadPool | None,
         deadline_s: float | None,
         sums: "MaskedSums | None",
     ) -> None:
         self.names = tuple(connections)
         self._connections = connections
         self._n_workers = n_workers
+        self._pool = pool
         self._deadline_s = deadline_s
         self._sums = sums
         self._is_open = True
@@ -268,7 +222,8 @@ class ConnectedParties:
     def _exchange(self, frames: Mapping[str, bytes]) -> ExchangeResult:
         cancelled = threading.Event()
         try:
-            received = self._collect_replies(frames, cancelled)
+            collect = partial(self._collect_replies, frames, cancelled)
+            received = collect() if self._pool is None else self._pool.call(collect)
         finally:
             cancelled.set()  # parties that have not started skip the request
         missing: dict[str, str] = {}
@@ -293,6 +248,7 @@ class ConnectedParties:
         """
         deadline = math.inf if self._deadline_s is None else time.monotonic() + self._deadline_s
         replies: SimpleQueue[PartyReply] = SimpleQueue()
+        requests = SharedRequests()
         received: dict[str, PartyReply] = {}
         errors: dict[str, BaseException] = {}
         unsent = list(frames)[::-1]  # `pop` takes the last
@@ -301,9 +257,9 @@ class ConnectedParties:
             # after an error no further party is asked
             while unsent and not errors and n_sent - len(received) < self._n_workers:
                 name = unsent.pop()
-                self._connections[name].put(Job(frames[name], replies, cancelled))
+                self._connections[name].put(Job(frames[name], requests, replies, cancelled))
                 n_sent += 1
-            if n_sent == len(received):
+            if n_sent == len(received) or cancelled.is_set():
                 break
             reply = _next_reply(replies, deadline)
             if reply is None:
@@ -398,9 +354,17 @@ def connected(
         concurrent = workers == "processes" or link is not None or deadline_s is not None
         n_workers = len(names) if concurrent else 1
     wrapped, masked = (parties, None) if sums == "plain" else _enroll_parties(parties, threshold)
-    with _open_connections(wrapped, links, workers) as connections:
+    # One thread for all parties is faster than a change of threads for each. It is not the
+    # caller's, which can be interrupted while a party works.
+    pool = ThreadPool()
+    is_serial = n_workers == 1 and deadline_s is None
+    with _open_connections(wrapped, links, workers, pool=pool, is_serial=is_serial) as connections:
         federation = ConnectedParties(
-            connections, n_workers=n_workers, deadline_s=deadline_s, sums=masked
+            connections,
+            n_workers=n_workers,
+            pool=pool if is_serial else None,
+            deadline_s=deadline_s,
+            sums=masked,
         )
         try:
             yield federation
@@ -478,17 +442,23 @@ def _enroll_parties(
 
 @contextmanager
 def _open_connections(
-    parties: Sequence[Party], links: Mapping[str, Link], workers: Literal["threads", "processes"]
+    parties: Sequence[Party],
+    links: Mapping[str, Link],
+    workers: Literal["threads", "processes"],
+    *,
+    pool: ThreadPool,
+    is_serial: bool,
 ) -> Iterator[dict[str, PartyConnection]]:
     connection_class = PartyConnection
     if workers == "processes":
         from fedneighbors.federation._processes import ProcessConnection
 
         connection_class = ProcessConnection
-    pool, connections, has_failed = ThreadPool(), dict[str, PartyConnection](), True
+    connections, has_failed = dict[str, PartyConnection](), True
+    threads = CallerThread() if is_serial else pool
     try:
         for party in parties:
-            connections[party.name] = connection_class(party, links[party.name], pool)
+            connections[party.name] = connection_class(party, links[party.name], threads)
         for connection in connections.values():
             connection.wait_ready()
         yield connections
