@@ -123,7 +123,7 @@ class SharedRequests:
         self._decoded: dict[tuple[int, tuple[type[Any], ...]], Message] = {}
 
     def decode(self, frame: bytes, expected: tuple[type[Any], ...]) -> Message:
-        """Return the message in a frame that exists as long as this object."""
+        """Return the message in a frame, which must not be deleted."""
         key = id(frame), expected
         if key not in self._decoded:
             self._decoded[key] = decode(frame, expected)

@@ -34,7 +34,7 @@ class ThreadPool:
             self._start()
 
     def call(self, task: Callable[[], R]) -> R:
-        """Return the result of a task run in a thread of the pool."""
+        """Run a task in a thread; return its result."""
         results: SimpleQueue[tuple[R | None, BaseException | None]] = SimpleQueue()
 
         def run() -> None:
