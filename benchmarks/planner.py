@@ -28,7 +28,8 @@ import numpy as np
 
 from fedneighbors.datasets._graphs import read_graphs
 from fedneighbors.datasets._objects import read_objects
-from fedneighbors.federation._inprocess import Link, connected
+from fedneighbors.federation._inprocess import connected
+from fedneighbors.federation._links import Link
 from fedneighbors.methods.fedknn._provider import Provider
 from fedneighbors.methods.fedknn._queries import decode_query, encode_query
 from fedneighbors.methods.fedknn.metrics import metric_of

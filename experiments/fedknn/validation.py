@@ -10,7 +10,8 @@ from experiments.fedknn.measurement.federation import MeasuredFederation, Settin
 from experiments.fedknn.measurement.trials import BYTES_PER_S, DELAY_S
 from experiments.harness import Findings, Study
 from fedneighbors._typing import Progress
-from fedneighbors.federation._inprocess import Link, connected
+from fedneighbors.federation._inprocess import connected
+from fedneighbors.federation._links import Link
 from fedneighbors.methods.fedknn.protocol import close_queries
 from fedneighbors.records import ResultTable, Scalar
 

@@ -159,6 +159,20 @@ def test_interrupt_during_thread_start_is_raised(monkeypatch):
     )  # all its workers have ended
 
 
+def test_a_request_to_all_parties_is_decoded_once():
+    requests = []
+
+    class Listener(Counter):
+        def answer(self, request):
+            requests.append(request)
+            return super().answer(request)
+
+    run(count(3), [Listener("ann", (1,)), Listener("bob", (2,))])
+
+    by_class = {kind: [r for r in requests if type(r) is kind] for kind in map(type, requests)}
+    assert all(len(set(map(id, each[:2]))) == 1 for each in by_class.values())
+
+
 def test_waiting_parties_are_not_asked_after_an_error():
     requested = []
 

@@ -11,7 +11,8 @@ from typing import ClassVar
 import pytest
 
 from fedneighbors.errors import PartyMissing, PartyRefused
-from fedneighbors.federation._inprocess import Link, connected, run
+from fedneighbors.federation._inprocess import connected, run
+from fedneighbors.federation._links import Link
 from fedneighbors.federation._loop import gather
 from fedneighbors.federation._messages import message
 from tests.architecture.tree import ROOT

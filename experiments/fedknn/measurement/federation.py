@@ -18,7 +18,7 @@ from experiments.fedknn.measurement.deadlines import replay_in_process
 from experiments.fedknn.measurement.recording import RecordedMetric, Recorder
 from experiments.fedknn.measurement.replay import SearchCosts, replay
 from experiments.fedknn.measurement.trials import BYTES_PER_S, Trial
-from fedneighbors.federation._inprocess import Link
+from fedneighbors.federation._links import Link
 from fedneighbors.federation._roles import Party
 from fedneighbors.methods.fedknn._provider import Provider
 from fedneighbors.methods.fedknn._queries import decode_query, encode_query

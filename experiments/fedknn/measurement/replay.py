@@ -13,7 +13,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from fedneighbors.federation._inprocess import Link
+from fedneighbors.federation._links import Link
 from fedneighbors.federation._loop import (
     Coordinator,
     Delivery,

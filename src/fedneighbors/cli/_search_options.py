@@ -359,7 +359,7 @@ def build_search(
     typer.BadParameter
         If --delta or --guarantee certified is given without --epsilon, or a number is invalid.
     """
-    from fedneighbors.federation._inprocess import Link
+    from fedneighbors.federation._links import Link
     from fedneighbors.methods.fedknn import FederatedNeighbors
     from fedneighbors.privacy._policy import Privacy
 

@@ -14,7 +14,7 @@ _HOMES = {
     "FolderStore": "fedneighbors.federation._stores",
     "FrameTransport": "fedneighbors.federation._loop",
     "gather": "fedneighbors.federation._loop",
-    "Link": "fedneighbors.federation._inprocess",
+    "Link": "fedneighbors.federation._links",
     "MaskedParty": "fedneighbors.federation._masked_party",
     "MaskedRound": "fedneighbors.federation._roles",
     "MaskedSums": "fedneighbors.federation._masked_sums",

@@ -7,9 +7,11 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar, cast
 
+from fedneighbors.federation._links import Link, resolve_links
 from fedneighbors.federation._loop import (
     Coordinator,
     ExchangeResult,
@@ -17,95 +19,18 @@ from fedneighbors.federation._loop import (
     Outcome,
     run_rounds,
 )
-from fedneighbors.federation._roles import Party, serve
+from fedneighbors.federation._roles import Party, SharedRequests, serve
 from fedneighbors.records import Round
 
 if TYPE_CHECKING:
     from fedneighbors.federation._masked_sums import MaskedSums  # which needs an extra
 
 
-@dataclass(frozen=True)
-class Link:
-    """Network link emulated by sleeping; parties sleep concurrently.
-
-    Parameters
-    ----------
-    delay_s : float
-        Round trip in seconds, 0 or more: half before the party's work, half after it.
-    bytes_per_s : float, optional
-        Bandwidth in each direction; None for unlimited.
-
-    Raises
-    ------
-    ValueError
-        If the delay is negative or infinite, or the bandwidth is not positive.
-
-    Examples
-    --------
-    >>> Link(0.064, bytes_per_s=1e6).one_way_s(8000)
-    0.04
-    """
-
-    delay_s: float
-    bytes_per_s: float | None = None
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.delay_s < math.inf:
-            raise ValueError(f"expected delay_s of 0 or more seconds, got {self.delay_s!r}")
-        if self.bytes_per_s is not None and not self.bytes_per_s > 0:
-            raise ValueError(f"expected bytes_per_s above 0 or None, got {self.bytes_per_s!r}")
-
-    def one_way_s(self, n_bytes: int) -> float:
-        """Return the one-way travel time of a frame, in seconds."""
-        sending_s = 0.0 if self.bytes_per_s is None else n_bytes / self.bytes_per_s
-        return self.delay_s / 2 + sending_s
-
-    def travel(self, frame: bytes) -> None:
-        """Sleep for the one-way travel time of a frame."""
-        if (seconds := self.one_way_s(len(frame))) > 0:
-            time.sleep(seconds)
-
-
-def resolve_links(link: Link | Mapping[str, Link] | None, names: Sequence[str]) -> dict[str, Link]:
-    """Return the link of each party, by default without delay.
-
-    Raises
-    ------
-    ValueError
-        If a link is given for a party that does not take part.
-    """
-    if link is None or isinstance(link, Link):
-        return dict.fromkeys(names, link or Link(0.0))
-    if unknown := sorted(set(link) - set(names)):
-        raise ValueError(f"links for {unknown}, which do not take part; the parties are {names}")
-    return {name: link.get(name, Link(0.0)) for name in names}
+R = TypeVar("R")
 
 
 _START_TIMEOUT_S = 5.0
 """Maximum wait for a thread to start, which takes milliseconds unless an interrupt prevents it."""
-
-
-class ProcessEnded(Exception):  # noqa: N818 - makes a party missing, is no error of the caller
-    """A party's process has ended."""
-
-
-@dataclass(frozen=True)
-class PartyReply:
-    """A party's reply frame or exception, and the wall seconds that it worked."""
-
-    name: str
-    answer: bytes | BaseException
-    busy_s: float = 0.0
-
-
-@dataclass(frozen=True)
-class Job:
-    """A frame to deliver, and the queue for its reply."""
-
-    frame: bytes
-    replies: "SimpleQueue[PartyReply]"
-    cancelled: threading.Event
-    """Set when the exchange has ended; jobs that have not started by then are skipped."""
 
 
 class ThreadPool:
@@ -129,6 +54,22 @@ class ThreadPool:
         self._tasks.put(task)
         if not has_idle:
             self._start()
+
+    def call(self, task: Callable[[], R]) -> R:
+        """Run a task in a thread; return its result."""
+        results: SimpleQueue[tuple[R | None, BaseException | None]] = SimpleQueue()
+
+        def run() -> None:
+            try:
+                results.put((task(), None))
+            except BaseException as error:
+                results.put((None, error))
+
+        self.submit(run)
+        result, error = results.get()
+        if error is not None:
+            raise error
+        return cast(R, result)
 
     def shutdown(self, *, wait: bool) -> None:
         """End idle threads now and the others after their tasks."""
@@ -155,10 +96,37 @@ class ThreadPool:
                 self._n_idle += 1
 
 
-class PartyConnection:
-    """Connection to one party that answers in a thread of this process."""
+class ProcessEnded(Exception):  # noqa: N818 - makes a party missing, is no error of the caller
+    """A party's process has ended."""
 
-    def __init__(self, party: Party, link: Link, pool: ThreadPool) -> None:
+
+@dataclass(frozen=True)
+class PartyReply:
+    """A party's reply frame or exception, and the wall seconds that it worked."""
+
+    name: str
+    answer: bytes | BaseException
+    busy_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Job:
+    """A frame to deliver, and the queue for its reply."""
+
+    frame: bytes
+    requests: SharedRequests
+    replies: "SimpleQueue[PartyReply]"
+    cancelled: threading.Event
+    """Set when the exchange has ended; jobs that have not started by then are skipped."""
+
+
+class PartyConnection:
+    """Connection to one party that answers in a thread of this process.
+
+    Without a pool it answers in the thread that sends a request.
+    """
+
+    def __init__(self, party: Party, link: Link | None, pool: ThreadPool | None) -> None:
         self.name = party.name
         self._party = party
         self._link = link
@@ -178,7 +146,11 @@ class PartyConnection:
             self._jobs.append(job)
             self._n_pending += 1
             is_first = self._n_pending == 1
-        if is_first:  # otherwise the thread that delivers the earlier frames continues
+        if not is_first:
+            return  # the thread that delivers the earlier frames continues
+        if self._pool is None:
+            self._deliver_jobs()
+        else:
             self._pool.submit(self._deliver_jobs)
 
     def wait_ready(self) -> None:
@@ -195,35 +167,34 @@ class PartyConnection:
         is_last = False
         while not is_last:
             job = self._jobs[0]
-            reply = None if job.cancelled.is_set() else self._make_reply(job.frame)
+            is_cancelled = job.cancelled.is_set()
+            reply = PartyReply(self.name, b"") if is_cancelled else self._make_reply(job)
             with self._lock:  # before the reply is queued, so that its receiver sees `is_idle`
                 self._jobs.popleft()
                 self._n_pending -= 1
                 is_last = self._n_pending == 0
-            if reply is not None:
-                job.replies.put(reply)
+            job.replies.put(reply)
 
-    def _make_reply(self, frame: bytes) -> PartyReply:
+    def _make_reply(self, job: Job) -> PartyReply:
         try:
-            self._link.travel(frame)
-            answer, busy_s = self._ask(frame)
-            self._link.travel(answer)
+            if self._link:
+                self._link.travel(job.frame)
+            answer, busy_s = self._ask(job)
+            if self._link:
+                self._link.travel(answer)
         except BaseException as error:  # re-raised by the run that waits for the reply
             return PartyReply(self.name, error)
         return PartyReply(self.name, answer, busy_s)
 
-    def _ask(self, frame: bytes) -> tuple[bytes, float]:
+    def _ask(self, job: Job) -> tuple[bytes, float]:
         """Return the party's reply frame and the seconds that it worked."""
         started = time.perf_counter()
         try:
-            answer = serve(self._party, frame)
+            answer = serve(self._party, job.frame, decode=job.requests.decode)
         except Exception as error:
             error.add_note(f"raised by party {self.name!r}")
             raise
         return answer, time.perf_counter() - started
-
-
-R = TypeVar("R")
 
 
 class ConnectedParties:
@@ -238,12 +209,14 @@ class ConnectedParties:
         connections: Mapping[str, PartyConnection],
         *,
         n_workers: int,
+        pool: ThreadPool | None,
         deadline_s: float | None,
         sums: "MaskedSums | None",
     ) -> None:
         self.names = tuple(connections)
         self._connections = connections
         self._n_workers = n_workers
+        self._pool = pool
         self._deadline_s = deadline_s
         self._sums = sums
         self._is_open = True
@@ -268,7 +241,8 @@ class ConnectedParties:
     def _exchange(self, frames: Mapping[str, bytes]) -> ExchangeResult:
         cancelled = threading.Event()
         try:
-            received = self._collect_replies(frames, cancelled)
+            collect = partial(self._collect_replies, frames, cancelled)
+            received = collect() if self._pool is None else self._pool.call(collect)
         finally:
             cancelled.set()  # parties that have not started skip the request
         missing: dict[str, str] = {}
@@ -293,6 +267,7 @@ class ConnectedParties:
         """
         deadline = math.inf if self._deadline_s is None else time.monotonic() + self._deadline_s
         replies: SimpleQueue[PartyReply] = SimpleQueue()
+        requests = SharedRequests()
         received: dict[str, PartyReply] = {}
         errors: dict[str, BaseException] = {}
         unsent = list(frames)[::-1]  # `pop` takes the last
@@ -301,9 +276,9 @@ class ConnectedParties:
             # after an error no further party is asked
             while unsent and not errors and n_sent - len(received) < self._n_workers:
                 name = unsent.pop()
-                self._connections[name].put(Job(frames[name], replies, cancelled))
+                self._connections[name].put(Job(frames[name], requests, replies, cancelled))
                 n_sent += 1
-            if n_sent == len(received):
+            if n_sent == len(received) or cancelled.is_set():
                 break
             reply = _next_reply(replies, deadline)
             if reply is None:
@@ -393,14 +368,22 @@ def connected(
         raise ValueError(f"expected sums 'plain' or 'masked', got {sums!r}")
     if threshold is not None and sums == "plain":
         raise ValueError("threshold needs masked sums; set sums='masked' or omit it")
-    links = resolve_links(link, names)
+    links = {} if link is None else resolve_links(link, names)
     if n_workers is None:
         concurrent = workers == "processes" or link is not None or deadline_s is not None
         n_workers = len(names) if concurrent else 1
     wrapped, masked = (parties, None) if sums == "plain" else _enroll_parties(parties, threshold)
-    with _open_connections(wrapped, links, workers) as connections:
+    # One thread for all parties is faster than a change of threads for each. It is not the
+    # caller's, which can be interrupted while a party works.
+    pool = ThreadPool()
+    is_serial = n_workers == 1 and deadline_s is None
+    with _open_connections(wrapped, links, workers, pool=pool, is_serial=is_serial) as connections:
         federation = ConnectedParties(
-            connections, n_workers=n_workers, deadline_s=deadline_s, sums=masked
+            connections,
+            n_workers=n_workers,
+            pool=pool if is_serial else None,
+            deadline_s=deadline_s,
+            sums=masked,
         )
         try:
             yield federation
@@ -478,17 +461,23 @@ def _enroll_parties(
 
 @contextmanager
 def _open_connections(
-    parties: Sequence[Party], links: Mapping[str, Link], workers: Literal["threads", "processes"]
+    parties: Sequence[Party],
+    links: Mapping[str, Link],
+    workers: Literal["threads", "processes"],
+    *,
+    pool: ThreadPool,
+    is_serial: bool,
 ) -> Iterator[dict[str, PartyConnection]]:
     connection_class = PartyConnection
     if workers == "processes":
         from fedneighbors.federation._processes import ProcessConnection
 
         connection_class = ProcessConnection
-    pool, connections, has_failed = ThreadPool(), dict[str, PartyConnection](), True
+    connections, has_failed = dict[str, PartyConnection](), True
+    threads = None if is_serial else pool
     try:
         for party in parties:
-            connections[party.name] = connection_class(party, links[party.name], pool)
+            connections[party.name] = connection_class(party, links.get(party.name), threads)
         for connection in connections.values():
             connection.wait_ready()
         yield connections

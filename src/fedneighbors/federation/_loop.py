@@ -331,12 +331,15 @@ class FrameTransport:
         answers, missing, busy_s = ExchangeResult(*self._exchange(frames))
         if sorted([*answers, *missing]) != sorted(requests):
             raise ProtocolError("the runtime must report each party as either answering or missing")
-        each = {name: read_reply(name, requests[name], answers[name]) for name in sorted(answers)}
+        upload = {name: len(frame) for name, frame in answers.items()}
+        each, unread = {}, dict(answers)
+        del answers
+        for name in sorted(unread):  # memory of a read frame is used by the next reply
+            each[name] = read_reply(name, requests[name], unread.pop(name))
         if reduce == "sum":
             replies = Replies({}, sum_replies(each) if each else None, dict(missing))
         else:
             replies = Replies(each, None, dict(missing))
-        upload = {name: len(frame) for name, frame in answers.items()}
         download = {name: len(frame) for name, frame in frames.items()}
         return Delivery(replies, upload, download, busy_s)
 

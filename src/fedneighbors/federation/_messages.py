@@ -39,23 +39,24 @@ MAX_DEPTH = 6  # fields nest at most 3, as in MaskedInput.layout; far below the 
 MAX_DIMS = 4  # a batch of images has samples, channels, height and width
 # the position of a dtype is its code on the wire
 _DTYPES = ("|u1", "<u2", "<u4", "<u8", "|i1", "<i2", "<i4", "<i8", "<f4", "<f8", "|b1")
+_CODES = {np.dtype(name): code for code, name in enumerate(_DTYPES)}
 
 
 class Writer:
     """Encoder of values into the bytes of a frame."""
 
     def __init__(self) -> None:
-        self._parts: list[bytes] = []
+        self._parts: list[bytes | memoryview] = []
         self._n_values = 0
 
     def join_parts(self) -> bytes:
         """Return all bytes written; raise ValueError beyond ``MAX_FRAME_BYTES``."""
-        n_bytes = sum(map(len, self._parts))
+        n_bytes = sum(memoryview(part).nbytes for part in self._parts)
         if n_bytes > MAX_FRAME_BYTES:
             raise ValueError(f"frame of {n_bytes} bytes is over the limit of {MAX_FRAME_BYTES}")
         return b"".join(self._parts)
 
-    def write_raw(self, content: bytes) -> None:
+    def write_raw(self, content: bytes | memoryview) -> None:
         """Append bytes unchanged."""
         self._parts.append(content)
 
@@ -127,16 +128,15 @@ class Writer:
         self.write_raw(b"f" + struct.pack("<d", number))
 
     def _write_array(self, array: npt.NDArray[Any], where: str) -> None:
-        code = array.dtype.newbyteorder("<").str
-        if code not in _DTYPES or array.ndim > MAX_DIMS:
+        code = _CODES.get(array.dtype.newbyteorder("<"), -1)
+        if code < 0 or array.ndim > MAX_DIMS:
             raise TypeError(
                 f"{where} is an array of {array.dtype}, {array.ndim} dimensions; "
                 f"a frame carries numbers in at most {MAX_DIMS} dimensions"
             )
         _check_shape(array.shape, array.itemsize, ValueError)
-        self.write_raw(b"a" + bytes([_DTYPES.index(code), array.ndim]))
-        self.write_raw(struct.pack(f"<{array.ndim}Q", *array.shape))
-        self.write_raw(np.ascontiguousarray(array, dtype=code).tobytes())
+        self.write_raw(struct.pack(f"<cBB{array.ndim}Q", b"a", code, array.ndim, *array.shape))
+        self.write_raw(np.ascontiguousarray(array, dtype=_DTYPES[code]).data)
 
     def _write_collection(self, value: Any, where: str, depth: int) -> None:
         if dataclasses.is_dataclass(value):
@@ -187,6 +187,8 @@ class Reader:
         """Return the next tagged value; an array is a read-only copy."""
         self._count_value(depth)
         tag = self.read_bytes(1)
+        if tag == b"a":
+            return self._read_array()
         if tag in (b"N", b"T", b"F"):
             return {b"N": None, b"T": True, b"F": False}[tag]
         if tag == b"i":
@@ -201,8 +203,6 @@ class Reader:
             return tuple(self.read_value(depth=depth + 1) for _ in range(self._read_n_items()))
         if tag == b"d":
             return self._read_mapping(depth)
-        if tag == b"a":
-            return self._read_array()
         raise WireError(f"unknown tag {tag!r}")
 
     def _advance(self, n_bytes: int) -> memoryview:
@@ -245,11 +245,11 @@ class Reader:
         return result
 
     def _read_array(self) -> npt.NDArray[Any]:
-        code, n_dims = self.read_bytes(2)
+        code, n_dims = self._advance(2)
         if code >= len(_DTYPES) or n_dims > MAX_DIMS:
             raise WireError(f"array of unknown dtype {code} or of {n_dims} dimensions")
         dtype = np.dtype(_DTYPES[code])
-        shape = tuple(self._read_number("Q") for _ in range(n_dims))
+        shape = struct.unpack(f"<{n_dims}Q", self._advance(8 * n_dims))
         _check_shape(shape, dtype.itemsize, WireError)
         raw = self._advance(math.prod(shape) * dtype.itemsize)
         if dtype == np.bool_ and np.frombuffer(raw, np.uint8).max(initial=0) > 1:
@@ -377,10 +377,11 @@ def _fits_tuple(value: tuple[Any, ...], arguments: tuple[Any, ...]) -> bool:
     return len(value) == len(arguments) and all(map(has_type, value, arguments))
 
 
+@lru_cache(maxsize=1024)
 def _fits_dtype(dtype: np.dtype[Any], hint: Any) -> bool:
     scalar = typing.get_args(hint)[0]
     scalar = typing.get_origin(scalar) or scalar  # np.integer of np.integer[Any]
-    return scalar is Any or np.issubdtype(dtype, scalar)
+    return scalar is Any or bool(np.issubdtype(dtype, scalar))
 
 
 VERSION = 1

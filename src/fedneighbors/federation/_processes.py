@@ -8,7 +8,8 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from fedneighbors.federation._inprocess import Link, PartyConnection, ProcessEnded, ThreadPool
+from fedneighbors.federation._inprocess import Job, PartyConnection, ProcessEnded, ThreadPool
+from fedneighbors.federation._links import Link
 from fedneighbors.federation._reply_grid import delay_to_grid
 from fedneighbors.federation._roles import Party, serve_safely
 
@@ -19,7 +20,7 @@ _BUSY_S = struct.Struct("<d")
 class ProcessConnection(PartyConnection):
     """Connection to one party in its own process."""
 
-    def __init__(self, party: Party, link: Link, pool: ThreadPool) -> None:
+    def __init__(self, party: Party, link: Link | None, pool: ThreadPool | None) -> None:
         super().__init__(party, link, pool)
         self._process, self._pipe = _start_process(party)
 
@@ -41,9 +42,9 @@ class ProcessConnection(PartyConnection):
         self._pipe.close()
         self._process.join()
 
-    def _ask(self, frame: bytes) -> tuple[bytes, float]:
+    def _ask(self, job: Job) -> tuple[bytes, float]:
         try:
-            self._pipe.send_bytes(frame)
+            self._pipe.send_bytes(job.frame)
             reply = self._pipe.recv_bytes()
         except (EOFError, OSError):
             raise ProcessEnded from None

@@ -2,6 +2,7 @@
 
 import logging
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -115,11 +116,31 @@ class Refused(Exception):  # noqa: N818 - named like PartyRefused
         self.detail = detail
 
 
-def serve(party: Party, frame: bytes) -> bytes:
+class SharedRequests:
+    """Requests of one exchange, decoded once for all parties that accept the same classes."""
+
+    def __init__(self) -> None:
+        self._decoded: dict[tuple[int, tuple[type[Any], ...]], Message] = {}
+
+    def decode(self, frame: bytes, expected: tuple[type[Any], ...]) -> Message:
+        """Return the message in a frame, which must not be deleted."""
+        key = id(frame), expected
+        if key not in self._decoded:
+            self._decoded[key] = decode(frame, expected)
+        return self._decoded[key]
+
+
+def serve(
+    party: Party,
+    frame: bytes,
+    *,
+    decode: Callable[[bytes, tuple[type[Any], ...]], Message] = decode,
+) -> bytes:
     """Answer a request frame with the party's reply frame.
 
     The reply is a :class:`Refusal` if the party refuses, if the request cannot be decoded, or if
     its class may only be answered inside a masked sum. Any other exception of the party propagates.
+    ``decode`` may return the same request to several parties.
     """
     try:
         request = decode(frame, party.accepts)

@@ -8,7 +8,8 @@ import pytest
 from experiments.datasets.graphs import synthetic_graphs
 from experiments.fedknn.measurement.recording import RecordedMetric, Recorder
 from experiments.fedknn.measurement.replay import ExchangeCosts, Late, replay
-from fedneighbors.federation._inprocess import Link, run
+from fedneighbors.federation._inprocess import run
+from fedneighbors.federation._links import Link
 from fedneighbors.methods.fedknn._provider import Provider
 from fedneighbors.methods.fedknn._queries import decode_query, encode_query
 from fedneighbors.methods.fedknn._radius import hufu_plus

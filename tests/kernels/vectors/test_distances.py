@@ -1,3 +1,4 @@
+import functools
 import math
 
 import numpy as np
@@ -5,6 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from numba import njit
+from numba.core.errors import TypingError
 
 from fedneighbors.kernels.vectors import _distances as distances
 from fedneighbors.kernels.vectors._distances import EARTH_RADIUS_M, great_circle_m
@@ -58,6 +61,43 @@ def test_sum_of_a_row_does_not_depend_on_positions(name, table, indices):
     sums = getattr(distances, name)(x, query, positions)
 
     assert sums.tolist() == getattr(distances, name)(x, query)[positions].tolist()
+
+
+TILES = {
+    "square_sums": distances._sum_squares_of_tile,
+    "absolute_sums": distances._sum_absolutes_of_tile,
+}
+
+
+@functools.cache
+def compile_tile(name):
+    """Return a function that sums one tile of rows."""
+    tile = TILES[name]
+
+    @njit
+    def run(columns, first, queries, q, sums, start):
+        tile(columns, first, queries, q, sums, start)
+
+    return run
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 2**32), st.integers(1, 35), st.integers(0, 3))
+def test_sums_of_a_tile_equal_those_of_its_rows(name, seed, n_columns, first):
+    rng = np.random.default_rng(seed)
+    x = rng.choice([0.1, -0.0, 1e16, 5e-324, -1e-160, 3.0, 2.0**500], (7, n_columns))
+    queries, sums = rng.permutation(x)[:2], np.zeros(6)
+
+    compile_tile(name)(np.ascontiguousarray(x.T), first, queries, 1, sums, 2)
+
+    expected = getattr(naive, name)(x[first : first + distances.TILE], queries[1])
+    assert sums.tolist() == [0.0, 0.0, *expected]
+
+
+def test_sums_of_arrays_that_are_not_in_c_order_are_not_compiled():
+    with pytest.raises(TypingError, match="C order"):
+        distances._square_sums(np.zeros((2, 3)).T, np.zeros(2), None, np.zeros(3))
 
 
 @pytest.mark.parametrize("name", NAMES)

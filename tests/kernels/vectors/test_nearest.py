@@ -2,70 +2,187 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fedneighbors.kernels.vectors import _nearest
 from fedneighbors.kernels.vectors._nearest import (
     HALF,
-    MIN_PRODUCT_COLUMNS,
     PLAIN,
     ROOT,
+    SQUARE,
+    NearestLists,
     RowSearch,
-    merge_nearest,
 )
 from tests.naive.vectors import nearest as naive
 
-KINDS = [ROOT, PLAIN, HALF]
-SCALES = (1.0, 1e-160, 1e-300, 5e-324, 1e140)
+KINDS = [ROOT, PLAIN, HALF, SQUARE]
+SCALES = (1.0, 1e-160, 1e-300, 5e-324, 1e140, 1e150)
+
+
+@pytest.fixture
+def products(monkeypatch):
+    """Use products also for small tables."""
+    monkeypatch.setattr(_nearest, "MIN_PRODUCT_CELLS", 0)
+    monkeypatch.setattr(_nearest, "MIN_PRODUCT_COLUMNS", 1)
 
 
 @st.composite
 def searches(draw):
     """Draw rows, ranks and queries of few values, so that many distances are tied or nearly so."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
-    n_columns = draw(st.sampled_from([1, 2, 9, MIN_PRODUCT_COLUMNS, 30]))
+    n_columns = draw(st.sampled_from([1, 2, 3, 8, 9, 16, 30]))
     n_rows, scale = draw(st.integers(0, 40)), draw(st.sampled_from(SCALES))
     values = rng.normal(size=5) + draw(st.sampled_from([0.0, 1e8])) if scale == 1.0 else range(5)
     x = rng.choice(values, (n_rows, n_columns)) * scale
+    if n_rows and draw(st.booleans()):
+        x[rng.integers(n_rows)] *= 1e6  # one row far from the others
     queries = rng.choice(values, (3, n_columns)) * scale
     queries[0] = np.nextafter(queries[0], np.inf)
     return x, rng.permutation(n_rows), queries
+
+
+def check_search(search, k, *, kind):
+    """Compare the found rows with those of the naive version."""
+    x, ranks, queries = search
+    distances, positions = RowSearch.of(x, ranks, kind=kind).nearest(queries, k)
+    for query, found, rows in zip(queries, distances.tolist(), positions.tolist(), strict=True):
+        assert (found, rows) == naive.nearest_rows(x, ranks, query, k, kind=kind)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=150, deadline=None)
 @given(searches(), st.integers(1, 45))
 def test_rows_equal_those_of_a_sort_bit_for_bit(kind, search, k):
-    x, ranks, queries = search
-
-    distances, positions = RowSearch.of(x, ranks, kind=kind).nearest(queries, k)
-
-    for query, found, rows in zip(queries, distances.tolist(), positions.tolist(), strict=True):
-        assert (found, rows) == naive.nearest_rows(x, ranks, query, k, kind=kind)
+    check_search(search, k, kind=kind)
 
 
-def test_blocks_of_queries_give_the_same_rows(monkeypatch):
+@pytest.mark.parametrize("kind", [ROOT, HALF, SQUARE])
+@settings(
+    max_examples=150,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(searches(), st.integers(1, 45))
+def test_products_find_the_same_rows(products, kind, search, k):
+    check_search(search, k, kind=kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 2**32), st.sampled_from([1, 2, 9, 20]), st.integers(1, 30))
+def test_rows_of_several_chunks_and_tiles_are_found(kind, seed, n_columns, k):
+    rng = np.random.default_rng(seed)
+    x = rng.integers(0, 9, (rng.integers(60, 130), n_columns)) * 0.1
+
+    check_search((x, rng.permutation(len(x)), x[:4] + 0.05), k, kind=kind)
+
+
+def near_ties(offset):
+    """Return rows whose distances to the query differ by the last bits, far from zero."""
+    rng = np.random.default_rng(3)
+    x = np.full((200, 20), offset)
+    x[np.arange(200), rng.integers(0, 20, 200)] += rng.choice([1.0, -1.0], 200)
+    x += rng.choice([0.0, np.spacing(offset)], x.shape)
+    return x, rng.permutation(200), np.full((3, 20), offset)
+
+
+@pytest.mark.parametrize("offset", [1.0, 1e8])
+def test_products_separate_rows_that_differ_in_the_last_bits(products, offset):
+    check_search(near_ties(offset), 7, kind=SQUARE)
+
+
+def test_products_without_their_error_bound_miss_rows(products, monkeypatch):
+    monkeypatch.setattr(RowSearch, "_rounding", 0.0)
+
+    with pytest.raises(AssertionError):
+        check_search(near_ties(1e8), 7, kind=SQUARE)
+
+
+def test_products_verify_few_rows_far_from_zero(products):
+    rng = np.random.default_rng(5)
+    x = 1e8 + rng.normal(size=(500, 20))
+    _, bounds, errors = RowSearch.of(x, np.arange(500), kind=ROOT)._norms
+
+    assert (errors < 1e-9 * bounds).all()
+
+
+def test_blocks_of_queries_give_the_same_rows(products, monkeypatch):
     rng = np.random.default_rng(1)
     x, queries = rng.normal(size=(50, 20)), rng.normal(size=(30, 20))
     search = RowSearch.of(x, np.arange(50), kind=ROOT)
     expected = search.nearest(queries, 7)
 
-    monkeypatch.setattr("fedneighbors.kernels.vectors._nearest._MAX_PRODUCTS", 200)
+    monkeypatch.setattr(_nearest, "_MAX_PRODUCTS", 200)
 
     assert np.array_equal(search.nearest(queries, 7), expected)
+
+
+@pytest.mark.parametrize("k", [3, 40])
+def test_rows_that_products_cannot_separate_are_scanned(products, k):
+    x = np.full((50, 20), 0.1)
+    x[::7] += 1.0
+    search = RowSearch.of(x, np.random.default_rng(2).permutation(50), kind=ROOT)
+    queries = np.repeat(x[1:3], 20, axis=0)
+
+    check_search((x, search.ranks, queries), k, kind=ROOT)
+
+    search.nearest(queries, k)
+    assert "_scan" in vars(search)
+
+
+def draw_part(rng, size, first_row):
+    """Return an owner's lists of two queries, and the tie keys and rows of its objects."""
+    n_objects = size + int(rng.integers(0, 3))
+    ties, rows = rng.permutation(n_objects) // 2 * 10 + np.arange(n_objects), np.arange(n_objects)
+    distances = np.sort(rng.integers(0, 4, (2, size)), axis=1).astype(float)
+    positions = np.empty((2, size), np.int32)
+    for query in range(2):
+        objects = rng.permutation(n_objects)[:size]
+        positions[query] = objects[np.lexsort([ties[objects]])]
+        for value in np.unique(distances[query]):  # tied objects ascend in their keys
+            tied = distances[query] == value
+            chosen = positions[query, tied]
+            positions[query, tied] = chosen[np.argsort(ties[chosen])]
+    return distances, positions, ties, rows + first_row
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 12))
 def test_merged_lists_equal_a_sort(seed, k):
     rng = np.random.default_rng(seed)
-    parts = []
-    for size in rng.integers(0, 5, 3):
-        entries = np.sort(rng.integers(0, 4, (2, size)), axis=1).astype(float)
-        parts.append((entries, np.tile(np.arange(size), (2, 1))))
+    sizes = rng.integers(0, 5, 3)
+    parts = [draw_part(rng, size, 100 * i) for i, size in enumerate(sizes)]
 
-    distances, columns = merge_nearest(parts, k)
+    lists = NearestLists(2, min(k, sum(sizes)))
+    for distances, positions, ties, rows in parts:
+        lists.add(distances, positions, ties=ties, rows=rows)
 
     for query in range(2):
-        lists = [list(zip(*(part[query].tolist() for part in each), strict=True)) for each in parts]
-        assert (distances[query].tolist(), columns[query].tolist()) == naive.merge_nearest(lists, k)
+        entries = [
+            list(zip(d[query].tolist(), t[p[query]].tolist(), r[p[query]].tolist(), strict=True))
+            for d, p, t, r in parts
+        ]
+        found = lists.distances[query].tolist(), lists.rows[query].tolist()
+        assert found == naive.merge_lists(entries, k)
+
+
+@pytest.mark.parametrize(
+    ("distances", "positions", "message"),
+    [
+        ([1.0, np.nan], [0, 1], "not finite numbers"),
+        ([1.0, np.inf], [0, 1], "not finite numbers"),
+        ([-1.0, 1.0], [0, 1], "not finite numbers"),
+        ([1.0, 2.0], [0, 3], "does not have"),
+        ([1.0, 2.0], [-1, 0], "does not have"),
+        ([2.0, 1.0], [0, 1], "ascending"),
+        ([1.0, 1.0], [1, 0], "ascending"),
+        ([1.0, 2.0], [1, 1], "twice"),
+    ],
+)
+def test_invalid_lists_are_rejected(distances, positions, message):
+    keys = np.arange(3)
+    part = np.array([distances]), np.array([positions], np.int32)
+
+    with pytest.raises(ValueError, match=message):
+        NearestLists(1, 2).add(*part, ties=keys, rows=keys)

@@ -7,6 +7,8 @@ import pytest
 
 from fedneighbors.errors import ProtocolError, WireError
 from fedneighbors.federation._inprocess import run
+from fedneighbors.methods.fedknn._batch import NearestBatchReply, nearest_batch
+from fedneighbors.methods.fedknn._provider import Provider
 from fedneighbors.methods.fedknn._queries import check_ids, recheck_distances
 from fedneighbors.methods.fedknn._radius import hufu, hufu_plus
 from fedneighbors.methods.fedknn.algorithm import (
@@ -293,3 +295,67 @@ def test_an_invalid_object_names_its_provider():
 def test_owners_and_distances_must_match_the_objects():
     with pytest.raises(ValueError, match="expected one distance and one owner"):
         recheck_distances(metric_of("edit"), "a", ["a"], np.zeros(2), ["p0"])
+
+
+class BatchLiar(Provider):
+    """A provider that changes its replies to batches of queries."""
+
+    def __init__(self, *args, change, **settings):
+        super().__init__(*args, **settings)
+        self._change = change
+
+    def answer(self, request):
+        reply = super().answer(request)
+        distances, positions = reply.distances.copy(), reply.positions.copy()
+        return NearestBatchReply(*self._change(distances, positions))
+
+
+def repeat_first(distances, positions):
+    positions[0, 1] = positions[0, 0]
+    return distances, positions
+
+
+def invent_object(distances, positions):
+    positions[1, 0] = 9
+    return distances, positions
+
+
+def reverse_order(distances, positions):
+    return distances[:, ::-1], positions[:, ::-1]
+
+
+def hide_object(distances, positions):
+    return distances[:, :1], positions[:, :1]
+
+
+def hide_query(distances, positions):
+    return distances[:1], positions[:1]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (repeat_first, "an object is returned twice"),
+        (invent_object, "an object that it does not have"),
+        (reverse_order, "not in ascending order"),
+        (hide_object, "expected 2 objects of a query, got 1"),
+        (hide_query, "expected 2 queries"),
+    ],
+)
+def test_invalid_replies_to_batches_name_their_provider(change, message):
+    points = np.arange(8.0).reshape(4, 2)
+    parties = [
+        kind(name, points, metric_of("euclidean"), decode=bytes, **settings)
+        for name, kind, settings in [("a", Provider, {}), ("b", BatchLiar, {"change": change})]
+    ]
+    coordinator = nearest_batch(
+        points[:2] + 0.1,
+        2,
+        objects_of={
+            party.name: (np.arange(4) + first, party.ties)
+            for party, first in zip(parties, (0, 4), strict=True)
+        },
+    )
+
+    with pytest.raises(ProtocolError, match=f"party 'b': .*{message}"):
+        run(coordinator, parties)

@@ -8,7 +8,8 @@ import threading
 import pytest
 
 from fedneighbors.errors import PartyMissing, PartyRefused
-from fedneighbors.federation._inprocess import Link, connected, run
+from fedneighbors.federation._inprocess import connected, run
+from fedneighbors.federation._links import Link
 from fedneighbors.methods.fedknn._provider import Provider
 from fedneighbors.methods.fedknn.metrics._function import FunctionMetric
 from fedneighbors.methods.fedknn.protocol import baseline, dann

@@ -10,13 +10,14 @@ def nearest_rows(x, ranks, query, k, *, kind):
     if kind == 1:
         values = distances.absolute_sums(x, query)
     else:
-        values = [math.sqrt(s) if kind == 0 else s * 0.5 for s in distances.square_sums(x, query)]
+        convert = (math.sqrt, None, lambda total: total * 0.5, float)[kind]
+        values = [convert(total) for total in distances.square_sums(x, query)]
     order = sorted(range(len(x)), key=lambda row: (values[row], ranks[row]))[:k]
     return [values[row] for row in order], order
 
 
-def merge_nearest(parts, k):
-    """Sort the entries of all parts; ``parts`` are lists of (distance, tie key) of one query."""
+def merge_lists(parts, k):
+    """Sort the entries of all owners; ``parts`` are lists of (distance, tie, row) of one query."""
     entries = [entry for part in parts for entry in part]
-    order = sorted(range(len(entries)), key=lambda column: entries[column])[:k]
-    return [entries[column][0] for column in order], order
+    order = sorted(range(len(entries)), key=lambda at: entries[at][:2])[:k]
+    return [entries[at][0] for at in order], [entries[at][2] for at in order]

@@ -7,6 +7,8 @@ tables of few columns the difference in one column, otherwise a matrix product a
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -14,157 +16,273 @@ import numpy.typing as npt
 from numba import njit
 
 from fedneighbors._typing import Floats, Integers
-from fedneighbors.kernels.vectors._distances import _sum_of_absolutes, _sum_of_squares
+from fedneighbors.kernels.vectors._distances import (
+    TILE,
+    _sum_absolutes_of_tile,
+    _sum_of_squares,
+    _sum_squares_of_tile,
+)
 
 # Digests of the kernel files used here; Numba's cache does not notice edits in other files.
-USES = {"vectors/distances": "e7c698b327195082"}
+USES = {"vectors/distances": "dd714a7579ae29c1"}
 
 ROOT, PLAIN, HALF, SQUARE = 0, 1, 2, 3
 """Distance: root of the sum of squares, sum of absolute values, half or whole sum of squares."""
 
 MIN_PRODUCT_COLUMNS = 16  # below, sums are faster than a matrix product and its verification
+MIN_PRODUCT_CELLS = 1 << 11  # likewise
 _MAX_PRODUCTS = 1 << 22  # number of products computed at once (32 MiB)
+_SAMPLE_SIZE = 1024  # rows whose mean is the center; any center is valid
+_MAX_VERIFIED = (
+    0.5  # part of the rows; beyond, products save nothing, as in rows that are all equal
+)
+_N_TRIAL = 16  # queries of the first block
+_MAX_SQUARE = 2.0**1000  # products of numbers with larger squares may overflow
+_CHUNK = 16  # number of rows whose sums are computed at once
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _distance(kind: Any, x: Any, i: Any, query: Any) -> Any:
-    if kind == 1:
-        return _sum_of_absolutes(x, i, query)
-    total = _sum_of_squares(x, i, query)
+def _distance(kind: Any, total: Any) -> Any:
+    """Return the distance of a sum."""
     if kind == 0:
         return math.sqrt(total)
     return total * 0.5 if kind == 2 else total
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _limit(kind: Any, distance: Any) -> Any:
-    # Sums above the limit have larger distances. A root is rounded, so that several sums have the
-    # same one; their relative difference is below 2**-51.
-    if kind == 0:
-        return distance * distance * (1.0 + 2.0**-50) + 2.0**-1000
-    return distance * 2.0 if kind == 2 else distance
+def _limit(total: Any) -> Any:
+    # Sums above the limit have larger distances. Roots and halves are rounded, so that several sums
+    # have the same one; for roots their relative difference is below 2**-51.
+    return total * (1.0 + 2.0**-50) + 2.0**-1000
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _insert(distances: Any, ranks: Any, items: Any, n: Any, new: Any) -> Any:
+def _keep_lowest(lowest: Any, value: Any) -> None:
+    """Insert a value into ascending ones and drop the highest."""
+    # without branches, which a processor would often predict wrongly
+    for slot in range(lowest.shape[0] - 1, 0, -1):
+        lowest[slot] = max(lowest[slot - 1], min(lowest[slot], value))
+    lowest[0] = min(lowest[0], value)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _insert(distances: Any, ranks: Any, items: Any, q: Any, n: Any, new: Any) -> Any:
     """Insert a (distance, rank, item) into ``n`` sorted ones."""
+    # Indices of a table, not views of its rows: a view counts references, for 10 ns each.
     distance, rank, item = new
-    k = distances.shape[0]
-    if n == k and distance == distances[k - 1] and rank >= ranks[k - 1]:
+    k = distances.shape[1]
+    if n == k and distance == distances[q, k - 1] and rank >= ranks[q, k - 1]:
         return n
     slot = min(n, k - 1)
     while slot > 0 and (
-        distances[slot - 1] > distance
-        or (distances[slot - 1] == distance and ranks[slot - 1] > rank)
+        distances[q, slot - 1] > distance
+        or (distances[q, slot - 1] == distance and ranks[q, slot - 1] > rank)
     ):
-        distances[slot] = distances[slot - 1]
-        ranks[slot] = ranks[slot - 1]
-        items[slot] = items[slot - 1]
+        distances[q, slot] = distances[q, slot - 1]
+        ranks[q, slot] = ranks[q, slot - 1]
+        items[q, slot] = items[q, slot - 1]
         slot -= 1
-    distances[slot], ranks[slot], items[slot] = distance, rank, item
+    distances[q, slot], ranks[q, slot], items[q, slot] = distance, rank, item
     return min(n + 1, k)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _find_place(columns: Any, column: Any, n: Any, value: Any) -> Any:
+    """Count the elements of an ascending column below a value."""
+    low, high = 0, n
+    while low < high:
+        middle = (low + high) >> 1
+        if columns[column, middle] < value:
+            low = middle + 1
+        else:
+            high = middle
+    return low
 
 
 @njit(cache=True, nogil=True)
 def _search_sorted_rows(
-    kind: Any, x: Any, column: Any, ranks: Any, queries: Any, distances: Any, items: Any
-) -> None:
+    kind: Any, columns: Any, column: Any, ranks: Any, order: Any, queries: Any, distances: Any,
+    items: Any,
+) -> None:  # fmt: skip
     """Search rows that ascend in a column, from the query's place outwards."""
-    n, k = x.shape[0], distances.shape[1]
-    found_ranks = np.empty(k, np.int64)
-    values = x[:, column].copy()
+    n, k = ranks.shape[0], distances.shape[1]
+    found_ranks, lowest, sums = np.empty(distances.shape, np.int64), np.empty(k), np.empty(_CHUNK)
+    candidates, totals = np.empty(n, np.int64), np.empty(n)
     for q in range(queries.shape[0]):
-        query, found, found_items = queries[q], distances[q], items[q]
-        n_found, worst, limit = 0, math.inf, math.inf
-        center = query[column]
-        high = np.searchsorted(values, center)
-        low = high - 1
-        while low >= 0 or high < n:
-            below = center - values[low] if low >= 0 else math.inf
-            above = values[high] - center if high < n else math.inf
+        lowest[:] = math.inf
+        limit, n_candidates = math.inf, 0
+        center = queries[q, column]
+        low = _find_place(columns, column, n, center) if n > _CHUNK else 0
+        high = low
+        while low > 0 or high < n:
+            below = center - columns[column, low - 1] if low > 0 else math.inf
+            above = columns[column, high] - center if high < n else math.inf
             gap = min(below, above)
             # sums add rounded terms that are not negative, so they are at least this one
             if (gap if kind == 1 else gap * gap) > limit:
                 break
-            is_below = high >= n or (low >= 0 and below <= above)
-            row = low if is_below else high
+            is_below = high >= n or (low > 0 and below <= above)
+            first = max(0, low - _CHUNK) if is_below else high
+            last = low if is_below else min(n, high + _CHUNK)
             if is_below:
-                low -= 1
+                low = first
             else:
-                high += 1
-            distance = _distance(kind, x, row, query)
-            if distance <= worst:
-                new = distance, ranks[row], row
-                n_found = _insert(found, found_ranks, found_items, n_found, new)
-                if n_found == k:
-                    worst = found[k - 1]
-                    limit = _limit(kind, worst)
+                high = last
+            for start in range(0, last - first, TILE):
+                if kind == 1:
+                    _sum_absolutes_of_tile(columns, first + start, queries, q, sums, start)
+                else:
+                    _sum_squares_of_tile(columns, first + start, queries, q, sums, start)
+            for i in range(last - first):
+                if sums[i] <= limit:
+                    candidates[n_candidates], totals[n_candidates] = first + i, sums[i]
+                    n_candidates += 1
+                    if k < n and sums[i] < lowest[k - 1]:
+                        _keep_lowest(lowest, sums[i])
+                        limit = _limit(lowest[k - 1])
+        n_found = 0
+        for c in range(n_candidates):
+            if totals[c] <= limit:
+                row, distance = candidates[c], _distance(kind, totals[c])
+                if n_found < k or distance <= distances[q, k - 1]:
+                    new = distance, ranks[row], order[row]
+                    n_found = _insert(distances, found_ranks, items, q, n_found, new)
+
+
+@njit(cache=True, nogil=True)
+def _square_lengths(x: Any, center: Any, out: Any) -> None:
+    for i in range(x.shape[0]):
+        out[i] = _sum_of_squares(x, i, center, 0)
 
 
 @njit(cache=True, nogil=True)
 def _search_products(
-    kind: Any, x: Any, norms: Any, ranks: Any, queries: Any, products: Any, errors: Any,
-    distances: Any, items: Any,
-) -> None:  # fmt: skip
-    """Verify the rows whose approximate square may be among the least."""
-    k = distances.shape[1]
-    found_ranks = np.empty(k, np.int64)
+    kind: Any, x: Any, bounds: Any, errors: Any, scale: Any, ranks: Any, queries: Any,
+    centered: Any, products: Any, distances: Any, items: Any,
+) -> int:  # fmt: skip
+    """Verify and count the rows whose squares may be among the least."""
+    n, k = x.shape[0], distances.shape[1]
+    rounding, length, peak = scale
+    zero, n_verified = np.zeros(x.shape[1]), 0
+    found_ranks, uppers = np.empty(distances.shape, np.int64), np.empty(k)
+    candidates, lowers = np.empty(n, np.int64), np.empty(n)
     for q in range(queries.shape[0]):
-        query, found, found_items = queries[q], distances[q], items[q]
-        n_found, worst, limit = 0, math.inf, math.inf
-        for i in range(x.shape[0]):
-            if norms[i] - 2.0 * products[q, i] > limit:
+        square = _sum_of_squares(centered, q, zero, 0)
+        square += 2.0 * length * math.sqrt(square)
+        # products of large numbers may have overflowed
+        error = 2.0 * rounding * square if square + peak < _MAX_SQUARE else math.inf
+        uppers[:] = math.inf
+        limit, n_candidates = math.inf, 0
+        for i in range(n):
+            lower = bounds[i] - 2.0 * products[q, i]
+            if lower > limit:
                 continue
-            distance = _distance(kind, x, i, query)
-            if distance <= worst:
-                new = distance, ranks[i], i
-                n_found = _insert(found, found_ranks, found_items, n_found, new)
-                if n_found == k:
-                    worst = found[k - 1]
-                    limit = _limit(kind, worst) + errors[q]
+            candidates[n_candidates], lowers[n_candidates] = i, lower
+            n_candidates += 1
+            upper = lower + errors[i]
+            if k < n and upper < uppers[k - 1]:
+                _keep_lowest(uppers, upper)
+                limit = uppers[k - 1] + error
+        n_found = 0
+        for c in range(n_candidates):
+            if lowers[c] > limit:
+                continue
+            row = candidates[c]
+            n_verified += 1
+            distance = _distance(kind, _sum_of_squares(x, row, queries, q))
+            if n_found < k or distance <= distances[q, k - 1]:
+                new = distance, ranks[row], row
+                n_found = _insert(distances, found_ranks, items, q, n_found, new)
+    return n_verified
 
 
 @njit(cache=True, nogil=True)
-def _merge(distances: Any, ties: Any, starts: Any, out: Any, items: Any) -> None:
-    k = out.shape[1]
-    found_ties = np.empty(k, np.int64)
+def _merge(
+    distances: Any, positions: Any, ties: Any, rows: Any, n_before: Any, out: Any, out_ties: Any,
+    out_rows: Any,
+) -> int:  # fmt: skip
+    """Merge valid lists into others; return 0 or a fault's code."""
+    k, n_objects = out.shape[1], rows.shape[0]
+    seen = np.full(n_objects, -1, np.int64)  # the last query with this object
     for q in range(out.shape[0]):
-        n, worst, found, found_items = 0, math.inf, out[q], items[q]
-        for part in range(starts.shape[0] - 1):
-            for i in range(starts[part], starts[part + 1]):
-                if distances[q, i] > worst:
-                    break
-                new = distances[q, i], ties[q, i], i
-                n = _insert(found, found_ties, found_items, n, new)
-                if n == k:
-                    worst = found[k - 1]
+        n, last, last_tie = n_before, -1.0, np.int64(0)
+        for i in range(distances.shape[1]):
+            distance, position = distances[q, i], positions[q, i]
+            if not 0.0 <= distance < math.inf:
+                return 1
+            if not 0 <= position < n_objects:
+                return 2
+            tie = ties[position]
+            if distance < last or (distance == last and tie <= last_tie):
+                return 3
+            if seen[position] == q:
+                return 4
+            seen[position], last, last_tie = q, distance, tie
+            if n < k or distance <= out[q, k - 1]:
+                n = _insert(out, out_ties, out_rows, q, n, (distance, tie, rows[position]))
+    return 0
 
 
-def merge_nearest(parts: list[tuple[Floats, Integers]], k: int) -> tuple[Floats, Integers]:
-    """Merge sorted lists of each query by distance and tie key.
+_FAULTS = (
+    "distances are not finite numbers of 0 or more",
+    "it returned an object that it does not have",
+    "objects are not in ascending order",
+    "an object is returned twice",
+)
+
+
+class NearestLists:
+    """The nearest objects of several queries, merged from the lists of their owners.
 
     Parameters
     ----------
-    parts : list of (float64 array, int64 array), each of shape (n_queries, n_items)
-        Ascending distances and their tie keys. Of equal entries the first part's comes first.
-    k : int
-        Number of items of the result; all if there are fewer.
+    n_queries, k : int
+        Number of lists, and their length when all objects are merged.
 
-    Returns
-    -------
+    Attributes
+    ----------
     distances : float64 array of shape (n_queries, k)
         Ascending.
-    columns : int64 array of shape (n_queries, k)
-        Column of each entry, in the parts side by side.
+    rows : int64 array of shape (n_queries, k)
+        Row numbers of the objects.
     """
-    distances = np.concatenate([part[0] for part in parts], axis=1)
-    ties = np.concatenate([part[1] for part in parts], axis=1)
-    starts = np.cumsum([0, *(part[0].shape[1] for part in parts)])
-    shape = len(distances), min(k, distances.shape[1])
-    out, items = np.empty(shape), np.empty(shape, np.int64)
-    if out.size:
-        _merge(distances, ties, starts, out, items)
-    return out, items
+
+    def __init__(self, n_queries: int, k: int) -> None:
+        self.distances = np.empty((n_queries, k))
+        self.rows = np.empty((n_queries, k), np.int64)
+        self._ties = np.empty((n_queries, k), np.int64)
+        self._n = 0
+
+    def add(
+        self,
+        distances: Floats,
+        positions: npt.NDArray[np.int32],
+        *,
+        ties: Integers,
+        rows: Integers,
+    ) -> None:
+        """Merge an owner's lists, which ascend in distance and tie key.
+
+        Of equal entries the one added first comes first.
+
+        Parameters
+        ----------
+        distances, positions : float64 and int32 array of shape (n_queries, n_items)
+            The nearest objects, as positions among the owner's objects.
+        ties, rows : int64 array of shape (n_objects,)
+            Tie key and row number of each of the owner's objects.
+
+        Raises
+        ------
+        ValueError
+            If a list is not a valid one of these objects.
+        """
+        fault = _merge(
+            distances, positions, ties, rows, self._n, self.distances, self._ties, self.rows
+        )
+        if fault:
+            raise ValueError(_FAULTS[fault - 1])
+        self._n = min(self._n + distances.shape[1], self.distances.shape[1])
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,33 +293,42 @@ class RowSearch:
     ----------
     kind : int
         ``ROOT``, ``PLAIN``, ``HALF`` or ``SQUARE``.
-    rows : float64 array of shape (n_rows, n_columns), C order
-        Finite rows; ascending in ``column`` if they have few columns.
+    table : float64 array, C order
+        Finite rows; or, if ``column`` is not -1, their columns, one a row of the array, of rows
+        that ascend in this column and are followed by at least ``TILE - 1`` others.
     ranks : int64 array of shape (n_rows,)
         Rows of equal distance are ordered by rank, ascending.
     order : int64 array of shape (n_rows,)
         Original position of each row.
     column : int
-        The column by which rows are sorted.
+        The column by which rows are sorted; -1 if they are not.
     """
 
     kind: int
-    rows: Floats
+    table: Floats
     ranks: Integers
     order: Integers
     column: int
 
     @classmethod
     def of(cls, rows: Floats, ranks: Integers, *, kind: int) -> "RowSearch":
-        """Sort rows of few columns by the column of the largest range.
+        """Sort rows of a small table by their widest column.
 
         ``ranks`` and ``kind`` are as for the class.
         """
-        if kind != PLAIN and rows.shape[1] >= MIN_PRODUCT_COLUMNS:
-            return cls(kind, rows, ranks, np.arange(len(rows)), 0)
-        column = int(np.ptp(rows, axis=0).argmax()) if len(rows) else 0
+        is_small = rows.shape[1] < MIN_PRODUCT_COLUMNS or rows.size < MIN_PRODUCT_CELLS
+        if kind == PLAIN or is_small:
+            return cls._sorted(rows, ranks, kind)
+        return cls(kind, rows, ranks, np.arange(len(rows)), -1)
+
+    @classmethod
+    def _sorted(cls, rows: Floats, ranks: Integers, kind: int) -> "RowSearch":
+        n, n_columns = rows.shape
+        column = int(np.ptp(rows, axis=0).argmax()) if n else 0
         order = np.argsort(rows[:, column], kind="stable")
-        return cls(kind, rows[order], ranks[order], order, column)
+        columns = np.zeros((n_columns, n + TILE))
+        columns[:, :n] = rows[order].T
+        return cls(kind, columns, ranks[order], order, column)
 
     def nearest(self, queries: Floats, k: int) -> tuple[Floats, Integers]:
         """Return distances and positions of the k nearest rows of each query.
@@ -220,35 +347,63 @@ class RowSearch:
         positions : int64 array of shape (n_queries, k)
             Original positions.
         """
-        n, n_columns = self.rows.shape
-        shape = len(queries), min(k, n)
+        shape = len(queries), min(k, len(self.ranks))
         distances, items = np.empty(shape), np.empty(shape, np.int64)
         if not distances.size:
             return distances, items
-        if self.kind == PLAIN or n_columns < MIN_PRODUCT_COLUMNS:
+        if self.column >= 0:
             _search_sorted_rows(
-                self.kind, self.rows, self.column, self.ranks, queries, distances, items
-            )
-            return distances, self.order[items]
-        norms = np.einsum("ij,ij->i", self.rows, self.rows)
-        step = max(1, _MAX_PRODUCTS // n)
-        for first in range(0, len(queries), step):
-            block = slice(first, first + step)
-            with np.errstate(over="ignore", invalid="ignore"):  # then all rows are verified
-                self._search_block(queries[block], norms, distances[block], items[block])
-        return distances, self.order[items]
+                self.kind, self.table, self.column, self.ranks, self.order, queries, distances,
+                items,
+            )  # fmt: skip
+            return distances, items
+        with np.errstate(over="ignore", invalid="ignore"):  # then all rows are verified
+            self._search_blocks(queries, distances, items)
+        return distances, items
 
-    def _search_block(
-        self, queries: Floats, norms: Floats, distances: Floats, items: npt.NDArray[np.int64]
-    ) -> None:
-        products = queries @ self.rows.T
-        query_norms = np.einsum("ij,ij->i", queries, queries)
-        # Error of a product of n terms, of two sums of squares and of the exact sum, doubled: each
-        # rounding is relative to at most the sum of both squared norms. Terms below 2**-1022 lose
-        # less than 2**-1000 in all. The search omits the query's norm, which is part of the bound.
-        n_roundings = 16 * (queries.shape[1] + 8)
-        errors = n_roundings * np.finfo(float).eps * (query_norms + norms.max()) + 2.0**-1000
-        _search_products(
-            self.kind, self.rows, norms, self.ranks, queries, products, errors - query_norms,
-            distances, items,
-        )  # fmt: skip
+    @cached_property
+    def _norms(self) -> tuple[Floats, Floats, Floats]:
+        """Return a center, and bounds and errors of squared distances.
+
+        Products with queries from the center have small errors also for rows far from zero.
+        """
+        center = self.table[:: max(1, len(self.table) // _SAMPLE_SIZE)].mean(axis=0)
+        squares = np.empty(len(self.table))
+        _square_lengths(self.table, center, squares)
+        errors = self._rounding * squares + 2.0**-999
+        return center, squares - errors, 2.0 * errors
+
+    @cached_property
+    def _scan(self) -> "RowSearch":
+        """Return a search in the same rows without products."""
+        return self._sorted(self.table, self.ranks, self.kind)
+
+    @property
+    def _rounding(self) -> float:
+        # A row x, a query q and the center c have |x - q|**2 = |x - c|**2 - 2 x (q - c) + a number
+        # of the query. Each rounding is relative to at most |x - c|**2 + |q - c|**2 +
+        # 2 |c| |q - c|. There are 4 n + 40 of at most 2**-53: in the sums of n terms of the
+        # product, twice, the square and the distance, twice, and in the limit. The bound is 4 times
+        # as large. Numbers below 2**-1022 lose less than 2**-999 in all.
+        n: int = self.table.shape[1]
+        return 8 * (n + 8) * 2.0**-52
+
+    def _search_blocks(self, queries: Floats, distances: Floats, items: Integers) -> None:
+        center, bounds, errors = self._norms
+        n = len(self.table)
+        # small blocks of products of small tables stay in the cache
+        step = min(128 if n < 1024 else 256, max(1, _MAX_PRODUCTS // n), len(queries))
+        products, buffer = np.empty((step, n)), np.empty((step, len(center)))
+        scale = self._rounding, float(np.sqrt(np.dot(center, center))), float(bounds.max())
+        starts = [0, *range(min(step, _N_TRIAL), len(queries), step), len(queries)]
+        for first, last in pairwise(starts):
+            block, rest = slice(first, last), slice(last, None)
+            centered = np.subtract(queries[block], center, out=buffer[: len(queries[block])])
+            np.matmul(centered, self.table.T, out=products[: len(centered)])
+            n_verified = _search_products(
+                self.kind, self.table, bounds, errors, scale, self.ranks, queries[block], centered,
+                products, distances[block], items[block],
+            )  # fmt: skip
+            if n_verified > _MAX_VERIFIED * len(centered) * n and last < len(queries):
+                distances[rest], items[rest] = self._scan.nearest(queries[rest], items.shape[1])
+                return

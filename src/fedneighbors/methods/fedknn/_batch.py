@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,7 +13,7 @@ from fedneighbors._typing import Floats, Integers
 from fedneighbors.errors import ProtocolError
 from fedneighbors.federation._loop import Coordinator, Outcome
 from fedneighbors.federation._messages import message
-from fedneighbors.kernels.vectors._nearest import merge_nearest
+from fedneighbors.kernels.vectors._nearest import NearestLists
 from fedneighbors.methods.fedknn._queries import QueryRecord
 from fedneighbors.methods.fedknn.algorithm import MAX_K, Merged
 from fedneighbors.methods.fedknn.protocol import ActiveProviders, Answer
@@ -29,22 +30,11 @@ class NearestBatchReply:
     """
 
     distances: npt.NDArray[np.float64]
-    ties: npt.NDArray[np.int64]
-    positions: npt.NDArray[np.int64]
+    positions: npt.NDArray[np.int32]
 
     def __post_init__(self) -> None:
-        shape = self.distances.shape
-        if len(shape) != 2 or self.ties.shape != shape or self.positions.shape != shape:
-            raise ValueError("distances, ties and positions are not tables of one shape")
-        if not (np.isfinite(self.distances) & (self.distances >= 0)).all():
-            raise ValueError("distances are not finite numbers of 0 or more")
-        increases = np.diff(self.distances, axis=1)
-        # tie keys are compared directly, because their differences may overflow
-        tied = (increases == 0) & (self.ties[:, 1:] <= self.ties[:, :-1])
-        if (increases < 0).any() or tied.any():
-            raise ValueError("objects are not in ascending order")
-        if (np.diff(np.sort(self.positions, axis=1), axis=1) == 0).any():
-            raise ValueError("an object is returned twice")
+        if self.distances.ndim != 2 or self.positions.shape != self.distances.shape:
+            raise ValueError("distances and positions are not tables of one shape")
 
 
 @message
@@ -63,6 +53,11 @@ class NearestBatchRequest:
             )
         if len(self.points) * self.k > MAX_CELLS:
             raise ValueError(f"expected at most {MAX_CELLS} neighbours in all")
+
+    @cached_property
+    def peak(self) -> float:
+        """Return the largest magnitude in the points, NaN if any number is."""
+        return max(float(self.points.max(initial=0.0)), -float(self.points.min(initial=0.0)))
 
     def check(self, party: str, reply: NearestBatchReply) -> None:  # noqa: ARG002 - runtimes pass it
         """Raise for a wrong number of queries or objects."""
@@ -94,7 +89,11 @@ class BatchResult:
 
 
 def nearest_batch(
-    points: Floats, k: int, *, rows_of: Mapping[str, Integers], allow_partial: bool = False
+    points: Floats,
+    k: int,
+    *,
+    objects_of: Mapping[str, tuple[Integers, Integers]],
+    allow_partial: bool = False,
 ) -> Coordinator[BatchResult]:
     """Request every provider's nearest objects of all queries and merge them.
 
@@ -104,8 +103,9 @@ def nearest_batch(
         Queries.
     k : int
         Number of neighbours, 1 or more.
-    rows_of : mapping of str to int64 array
-        Position in the federation of each provider's objects.
+    objects_of : mapping of str to a pair of int64 arrays
+        Positions in the federation and tie keys of each provider's objects. Tie keys follow from
+        public names, so that replies do not contain them.
     allow_partial : bool
         As for :func:`~fedneighbors.methods.fedknn.protocol.baseline`.
     """
@@ -113,32 +113,40 @@ def nearest_batch(
     replies = yield active.ask(NearestBatchRequest(points, k))
     each = active.read(replies, "the nearest objects")
     names = sorted(each)
-    positions = [_locate(name, each[name], rows_of[name], k) for name in names]
-    parts = [(each[name].distances, each[name].ties) for name in names]
-    distances, columns = merge_nearest(parts, k)
+    n_found = min(k, sum(len(objects_of[name][0]) for name in names))
+    lists = NearestLists(len(points), n_found)
+    for name in names:
+        _add_reply(lists, name, each[name], objects_of[name], k)
     answer = Answer(
         merged=Merged(np.empty(0), (), (), {}),
         exact=not active.missing,
         n_returned={name: each[name].distances.shape[1] for name in names},
-        verified={name: len(rows_of[name]) for name in names},
+        verified={name: len(objects_of[name][0]) for name in names},
         algorithm="baseline",
         answered=tuple(names),
         missing=dict(active.missing),
     )
-    found = np.take_along_axis(np.concatenate(positions, axis=1), columns, axis=1)
-    return BatchResult(distances, found, answer)
+    return BatchResult(lists.distances, lists.rows, answer)
 
 
-def _locate(name: str, reply: NearestBatchReply, rows: Integers, k: int) -> Integers:
-    """Return the positions of a provider's objects in the federation."""
-    found = reply.positions
-    if found.shape[1] != min(k, len(rows)):
+def _add_reply(
+    lists: NearestLists,
+    name: str,
+    reply: NearestBatchReply,
+    objects: tuple[Integers, Integers],
+    k: int,
+) -> None:
+    """Check a provider's reply and merge it."""
+    rows, ties = objects
+    n_found, n_expected = reply.distances.shape[1], min(k, len(rows))
+    if n_found != n_expected:
         raise ProtocolError(
-            f"party {name!r}: expected {min(k, len(rows))} objects of a query, got {found.shape[1]}"
+            f"party {name!r}: expected {n_expected} objects of a query, got {n_found}"
         )
-    if found.size and not 0 <= found.min() <= found.max() < len(rows):
-        raise ProtocolError(f"party {name!r}: it returned an object that it does not have")
-    return np.asarray(rows[found])
+    try:
+        lists.add(reply.distances, reply.positions, ties=ties, rows=rows)
+    except ValueError as error:
+        raise ProtocolError(f"party {name!r}: {error}") from None
 
 
 def record_batch(

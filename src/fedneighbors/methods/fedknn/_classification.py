@@ -17,7 +17,7 @@ from sklearn.utils.validation import (
 )
 
 from fedneighbors._typing import Floats, Integers
-from fedneighbors.federation._inprocess import Link
+from fedneighbors.federation._links import Link
 from fedneighbors.methods.fedknn._neighbors_file import NeighborsFile
 from fedneighbors.methods.fedknn._queries import check_sequence, query_list
 from fedneighbors.methods.fedknn._settings import SearchParameters, check_n_neighbors

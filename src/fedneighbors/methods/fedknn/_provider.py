@@ -142,8 +142,9 @@ class Provider:
             )
         longest = max((len(item.encode("utf-8", "replace")) for item in self.ids), default=0)
         self._names_fit = longest <= MAX_NAME_BYTES
-        ties = tie_keys(self.ids, owner=name, key=key)
-        self._all = IndexedObjects(metric.index(objects, ranks=rank_objects(ties)), ties, self.ids)
+        self.ties = tie_keys(self.ids, owner=name, key=key)
+        index = metric.index(objects, ranks=rank_objects(self.ties))
+        self._all = IndexedObjects(index, self.ties, self.ids)
         self._filtered: dict[str, IndexedObjects] = {}
         self._objects = None if columns is None else objects
         self._columns, self._metric = columns, metric
@@ -212,10 +213,10 @@ class Provider:
         if search is None:
             raise Refused("this metric answers one query at a time")
         try:
-            distances, positions = search(request.points, request.k)
+            distances, positions = search(request.points, request.k, peak=request.peak)
         except (TypeError, ValueError) as error:
             raise Refused(INVALID_QUERY) from error
-        return NearestBatchReply(distances, self._all.ties[positions], positions)
+        return NearestBatchReply(distances, positions.astype(np.int32))
 
     def _get_session(self, request: Any) -> tuple[Session, IndexedObjects]:
         """Return the session of a query; open one for a new name."""

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fedneighbors.federation._inprocess import Link
+from fedneighbors.federation._links import Link
 from fedneighbors.federation._loop import Coordinator
 from fedneighbors.federation._reply_grid import MAX_GRID_S
 from fedneighbors.methods.fedknn._radius import hufu, hufu_plus

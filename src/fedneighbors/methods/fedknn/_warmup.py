@@ -6,7 +6,7 @@ import numpy as np
 
 from fedneighbors.datasets._graphs import Graph
 from fedneighbors.kernels._bitonic import PAYLOAD_WORDS, Entries, merge_with_swaps, move_payloads
-from fedneighbors.kernels.vectors._nearest import merge_nearest
+from fedneighbors.kernels.vectors._nearest import NearestLists
 from fedneighbors.methods.fedknn.metrics import metric_of
 
 _TREE_ROWS = 1100  # enough for an index with a tree (1024)
@@ -25,7 +25,10 @@ def warmup() -> None:
         if hasattr(index, "nearest"):
             rows = np.array(objects, np.float64)
             rows.flags.writeable = False  # as decoded from a request
-            merge_nearest([(index.nearest(rows, 2)[0], np.zeros((len(rows), 2), np.int64))], 2)
+            distances, positions = index.nearest(rows, 2, peak=float(rows.max()))
+            found, keys = positions.astype(np.int32), np.arange(len(rows))
+            distances.flags.writeable = found.flags.writeable = False  # as decoded from a reply
+            NearestLists(len(rows), 2).add(distances, found, ties=keys, rows=keys)
     table = np.zeros((2, 4), np.int64)
     lists = Entries(np.zeros((2, 4)), table, table, np.arange(8).reshape(2, 4))
     move_payloads(np.zeros((2, 4, PAYLOAD_WORDS), np.int64), merge_with_swaps(lists))

@@ -339,12 +339,13 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         self._settings(self._step)
         records, batches = list[QueryRecord](), list[BatchResult]()
         step = max(1, MAX_NEIGHBORS // min(k, max(1, self.n_objects_)))
+        objects_of = {it.name: (self._rows_of[it.name], it.ties) for it in self.providers_}
         k = min(k, MAX_K)
         with self._connect() as federation:
             for first in range(0, len(points), step):
                 block, start = points[first : first + step], time.perf_counter()
                 coordinator = nearest_batch(
-                    block, k, rows_of=self._rows_of, allow_partial=self.allow_partial
+                    block, k, objects_of=objects_of, allow_partial=self.allow_partial
                 )
                 outcome = federation.run(coordinator)
                 batches.append(outcome.result)

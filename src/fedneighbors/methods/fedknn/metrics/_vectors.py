@@ -276,14 +276,13 @@ class _VectorIndex:
             )
         return ScanSession(self._ranks, measure)
 
-    def nearest(self, queries: Floats, k: int) -> tuple[Floats, Integers]:
+    def nearest(self, queries: Floats, k: int, *, peak: float) -> tuple[Floats, Integers]:
         """Return distances and positions of the k nearest objects of each query.
 
-        They are those of :meth:`open`; shape (n_queries, k), or fewer columns if there are fewer
-        objects.
+        ``peak`` is the largest magnitude in the queries, NaN if any number is. The results are
+        those of :meth:`open`; shape (n_queries, k), or fewer columns if there are fewer objects.
         """
         points, n_columns = queries, self._rows.shape[1]
-        peak = max(points.max(initial=0.0), -points.min(initial=0.0))  # NaN if any is NaN
         if (
             self._metric.name == "cosine"
             or points.shape[1] != n_columns
