@@ -11,11 +11,14 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 from scipy.spatial import cKDTree
 
 from fedneighbors._typing import Floats, Integers
+from fedneighbors.kernels.vectors._quantized import RowBounds
 from fedneighbors.methods.fedknn.metrics._sessions import BrowsingSession, check_radius
 
 # Squares of differences below 2**501 stay finite, and so do sums of up to 2**21 of them.
@@ -100,7 +103,7 @@ Measure = Callable[[Integers | None], Floats]
 # the nearest.
 _MAX_TREE_FRACTION = 1 / 16
 _N_EXTRA = 8  # additional neighbors requested from the tree
-_MIN_BATCH = 64  # minimum number of candidates at a time
+_MAX_BOUND = 2.0**100  # above all finite bounds
 
 
 class ScanSession(BrowsingSession):
@@ -252,8 +255,48 @@ class TreeSession(ScanSession):
         self._verify(positions[positions < self._n_objects], frontier)
 
 
+class DistanceBounds:
+    """Lower bounds of a query's distances, which lose those of verified objects.
+
+    Parameters
+    ----------
+    bounds : RowBounds
+        Bounds in the search space, scaled by ``2**exponent``.
+    scale : Scale
+        Conversion between distances in the search space and of the metric.
+    exponent : int
+        Exponent of the factor.
+    """
+
+    def __init__(self, bounds: RowBounds, scale: Scale, *, exponent: int) -> None:
+        self._bounds = bounds
+        self._scale = scale
+        self._exponent = exponent
+
+    def list_all(self, n_objects: int) -> Floats:
+        """Return the bounds of all objects, if none was taken."""
+        return self._lower(self._bounds.values[:n_objects])
+
+    def lowest(self) -> float:
+        """Return the lowest bound of the objects that were not taken."""
+        return float(self._lower(np.array(self._bounds.lowest(), np.float32)))
+
+    def take(self, distance: float, n: int) -> Integers:
+        """Remove the objects whose bounds are within a distance; return their positions.
+
+        If ``n`` is not 0, objects are also removed only up to a limit with at least ``n`` of them.
+        """
+        radius = float(np.ldexp(self._scale.outer_radius(distance), self._exponent))
+        limit = min(radius, _MAX_BOUND)
+        return self._bounds.take(min(limit, self._bounds.quantile(n)) if n else limit)
+
+    def _lower(self, bounds: npt.NDArray[np.float32]) -> Floats:
+        values = np.maximum(bounds.astype(np.float64), 0.0)
+        return self._scale.lower(np.ldexp(values, -self._exponent))
+
+
 class BoundedSession(ScanSession):
-    """A query session that verifies objects in ascending order of a bound.
+    """A query session that verifies objects whose bounds are within the k-th distance.
 
     Parameters
     ----------
@@ -265,51 +308,33 @@ class BoundedSession(ScanSession):
         Function that computes the lower bounds of all distances.
     """
 
-    def __init__(self, ranks: Integers, measure: Measure, bound: Callable[[], Floats]) -> None:
+    def __init__(
+        self, ranks: Integers, measure: Measure, bound: Callable[[], DistanceBounds]
+    ) -> None:
         super().__init__(ranks, measure)
         self._bound = bound
-        self._order = np.empty(0, np.int64)  # positions of the lowest bounds, ascending
-        self._n_taken = 0  # number of positions in _order that were verified
+
+    @cached_property
+    def _left(self) -> DistanceBounds:
+        """Return the bounds of the objects that are not verified."""
+        return self._bound()
 
     def bounds(self) -> Floats:
-        """Return the bounds that order the verification."""
-        return self._cached_bounds().copy()
+        """Return the bounds that select the objects to verify."""
+        return (self._bound() if self.n_verified else self._left).list_all(self._n_objects)
 
     def count(self, radius: float) -> int:
         """Return the number within ``radius``; verify objects with bounds within it."""
         check_radius(radius)
-        near = np.flatnonzero(self._cached_bounds() <= radius)
-        self._verify(near, self._frontier)
+        self._verify(self._left.take(radius, 0), self._frontier)
         return self._count_verified_within(radius)
 
-    def _cached_bounds(self) -> Floats:
-        if self._bounds is None:
-            self._bounds = self._bound()
-        return self._bounds
-
     def _widen(self, k: int, cutoff: float) -> None:
-        bounds = self._cached_bounds()
         front = self._pool.front(k)
-        kth = float(front[-1]) if len(front) == k else math.inf
-        batch_size = max(_MIN_BATCH, k - len(front), self._n_taken)
-        self._sort_bounds(self._n_taken + batch_size + 1)
-        end = self._n_taken + batch_size
         # Objects beyond the k-th known distance, or the cutoff, cannot be among the next k.
-        limit = min(kth, cutoff)
-        positions = self._order[self._n_taken : end]
-        n = max(1, int(bounds[positions].searchsorted(limit, side="right")))
-        self._n_taken += len(positions[:n])
-        following = self._order[self._n_taken : self._n_taken + 1]
-        self._verify(positions[:n], float(bounds[following[0]]) if len(following) else math.inf)
-
-    def _sort_bounds(self, n: int) -> None:
-        """Sort at least the first ``n`` objects by bound."""
-        if n <= len(self._order) or len(self._order) == self._n_objects:
-            return
-        bounds = self._cached_bounds()
-        n = max(n, 4 * len(self._order))
-        near = np.arange(self._n_objects)
-        if n < self._n_objects:
-            near = np.flatnonzero(bounds <= np.partition(bounds, n - 1)[n - 1])
-        # Positions break ties of bounds, so the new order begins with the previous one.
-        self._order = near[np.argsort(bounds[near], kind="stable")]
+        limit, n_missing = min(float(front[-1]) if len(front) == k else math.inf, cutoff), 0
+        if len(front) < k:
+            n_missing = min(k - len(front) + _N_EXTRA, self._n_objects - self.n_verified)
+        near = self._left.take(limit, n_missing)
+        lowest = self._left.lowest()
+        self._verify(near, lowest if len(near) else max(lowest, math.nextafter(limit, math.inf)))

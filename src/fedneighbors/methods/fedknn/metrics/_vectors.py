@@ -1,12 +1,10 @@
 """Vectors of numbers under the Euclidean, Manhattan and cosine distance.
 
-Vectors of many columns are mapped to a few features, whose distances never exceed those of the
-vectors. Euclidean: coordinates along the directions of largest variance in a sample, and the length
-of the residual. If ``a`` and ``b`` are the coordinates of two vectors along orthonormal directions
-and ``r`` and ``s`` the lengths of the residuals, ``|a - b|**2 + (r - s)**2`` is at most the squared
-distance. Manhattan: sums over blocks of adjacent columns.
+Tables of few columns have a k-d tree. In others, lower bounds from the rows' bytes select the rows
+whose distances are computed, see :mod:`fedneighbors.kernels.vectors._quantized`.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -18,125 +16,71 @@ from scipy.spatial import cKDTree
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.kernels.vectors._distances import absolute_sums, square_sums
 from fedneighbors.kernels.vectors._nearest import HALF, PLAIN, ROOT, RowSearch
+from fedneighbors.kernels.vectors._quantized import MAX_CODE, QuantizedRows
 from fedneighbors.methods.fedknn.metrics._points import (
     MAX_MAGNITUDE,
     BoundedSession,
+    DistanceBounds,
     MinkowskiScale,
     ScanSession,
     TreeSession,
 )
 from fedneighbors.methods.fedknn.metrics._sessions import Session, check_ranks
 
-_N_FEATURES = 32
-_SAMPLE_SIZE = 4096  # rows that determine the directions
-_N_ITERATIONS = 4  # bounds are valid after any number
-_ROWS_PER_BLOCK = 8192  # limits the memory for projections
-
-# Features are stored as float32: half the memory to read, and bounds are barely lower. The error is
-# relative to a feature's magnitude; values below 2**-149 underflow.
-_STORAGE_ERROR = 2.0**-23
-_UNDERFLOW = 2.0**-140
+_SAMPLE_SIZE = 4096  # rows that determine the center and the scale
+_ROWS_PER_BLOCK = 4096
+_CLIP = 8  # elements above this many times the mean magnitude are not spread over the codes
+_MAX_POINT = 2.0**40  # magnitude of a query relative to the rows; beyond, bounds are useless
 
 
-class DirectionFeatures:
-    """Features whose distances are lower bounds of the rows' Euclidean distances.
+class QuantizedVectors:
+    """Rows as bytes, for lower bounds of their distances to a query.
+
+    Rows are scaled by a power of two, so that magnitudes are about one, and centered.
 
     Parameters
     ----------
-    rows : float64 array of shape (n_rows, n_columns)
-        More than 32 columns, the number of features; magnitudes below 2**60.
+    rows : array of shape (n_rows, n_columns)
+        Rows in the search space of ``scale``.
+    scale : MinkowskiScale
+        Conversion between distances in the search space and of the metric.
     """
 
-    def __init__(self, rows: Floats) -> None:
-        sample = rows[:: max(1, len(rows) // _SAMPLE_SIZE)]
+    def __init__(self, rows: npt.NDArray[Any], scale: MinkowskiScale) -> None:
+        n_rows, n_columns = rows.shape
+        largest = max(float(rows.max()), -float(rows.min()))
+        self._scale = scale
+        self._exponent = -math.frexp(largest)[1]
+        sample = self._place(rows[:: max(1, n_rows // _SAMPLE_SIZE)], np.zeros(n_columns))
         self._center = sample.mean(axis=0)
-        self._directions = _main_directions(sample - self._center, _N_FEATURES - 1)
-        self._features = np.empty((len(rows), _N_FEATURES), np.float32)
-        self._max_length = 0.0
-        for start in range(0, len(rows), _ROWS_PER_BLOCK):
-            block = rows[start : start + _ROWS_PER_BLOCK]
-            features, length = self._project(block)
-            self._features[start : start + len(block)] = features
-            self._max_length = max(self._max_length, length)
+        step = 0.0
+        if scale.power == 1:
+            magnitudes = np.abs(sample - self._center)
+            step = max(min(float(magnitudes.max()), _CLIP * float(magnitudes.mean())), 2.0**-90)
+        self._codes = QuantizedRows(n_rows, n_columns, step=step / MAX_CODE)
+        for first in range(0, n_rows, _ROWS_PER_BLOCK):
+            block = rows[first : first + _ROWS_PER_BLOCK]
+            self._codes.put(self._place(block, self._center), first)
 
-    def bounds(self, query: Floats) -> Floats:
-        """Return lower bounds of each row's Euclidean distance to the query.
+    def can_bound(self, point: Floats) -> bool:
+        """Return whether a point is not too far away."""
+        with np.errstate(over="ignore"):
+            return bool(np.abs(self._place(point, self._center)).max() < _MAX_POINT)
 
-        Bounds are not negative.
-        """
-        features, length = self._project(query[np.newaxis])
-        distances = np.sqrt(square_sums(self._features, features[0]))
-        return np.maximum(distances - self._compute_margin(length), 0.0)
+    def bound(self, point: Floats) -> DistanceBounds:
+        """Return bounds of the distances to a point."""
+        bounds = self._codes.bound(self._place(point, self._center))
+        return DistanceBounds(bounds, self._scale, exponent=self._exponent)
 
-    def _project(self, rows: Floats) -> tuple[Floats, float]:
-        """Return features of rows and the greatest distance from the center."""
-        centered = rows - self._center
-        coordinates = centered @ self._directions
-        squares = (centered * centered).sum(axis=1)
-        residuals = np.sqrt(np.maximum(squares - (coordinates * coordinates).sum(axis=1), 0.0))
-        return np.column_stack([coordinates, residuals]), float(np.sqrt(squares.max()))
-
-    def _compute_margin(self, length: float) -> float:
-        # Sums of n products or squares have errors below n 2**-50 of the squared lengths, including
-        # the directions' deviation from orthonormality (checked in _main_directions); the root of
-        # that is the possible error of the residual's length.
-        n_columns = len(self._center)
-        rounding = np.sqrt((n_columns + 64) * 2.0**-48) + _STORAGE_ERROR
-        return float(rounding * (self._max_length + length)) + _UNDERFLOW
-
-
-class ColumnSumFeatures:
-    """Features whose distances are lower bounds of the rows' Manhattan distances.
-
-    Parameters
-    ----------
-    rows : float64 array of shape (n_rows, n_columns)
-        More than 32 columns, the number of features; magnitudes below 2**60.
-    """
-
-    def __init__(self, rows: Floats) -> None:
-        n_columns = rows.shape[1]
-        self._starts = np.arange(_N_FEATURES) * n_columns // _N_FEATURES
-        self._rounding = (n_columns + 64) * 2.0**-50 + _STORAGE_ERROR
-        self._features = np.add.reduceat(rows, self._starts, axis=1).astype(np.float32)
-        self._max_length = float(absolute_sums(rows, np.zeros(n_columns)).max())
-
-    def bounds(self, query: Floats) -> Floats:
-        """Return lower bounds of each row's Manhattan distance to the query.
-
-        Bounds are not negative.
-        """
-        distances = absolute_sums(self._features, np.add.reduceat(query, self._starts))
-        length = float(np.abs(query).sum())
-        margin = self._rounding * (self._max_length + length) + _UNDERFLOW
-        return np.asarray(np.maximum(distances - margin, 0.0))
-
-
-def _main_directions(centered: Floats, n_directions: int) -> Floats:
-    """Return orthonormal columns that span most of the variance, by subspace iteration.
-
-    Any orthonormal columns give valid bounds, so that any start will do. It is fixed, so that
-    results are reproducible.
-    """
-    start = np.random.default_rng(0).standard_normal((centered.shape[1], n_directions))
-    directions = np.linalg.qr(start)[0]
-    for _ in range(_N_ITERATIONS):
-        directions = np.linalg.qr(centered.T @ (centered @ directions))[0]
-    deviation = np.abs(directions.T @ directions - np.eye(n_directions)).sum(axis=0).max()
-    if not deviation < centered.shape[1] * 2.0**-50:
-        raise ArithmeticError(f"directions are not orthonormal: deviation {deviation:.3g}")
-    return np.asarray(directions)
+    def _place(self, rows: npt.NDArray[Any], center: Floats) -> Floats:
+        return np.asarray(np.ldexp(rows.astype(np.float64), self._exponent) - center)
 
 
 _KINDS = {"euclidean": ROOT, "manhattan": PLAIN, "cosine": HALF}
 VECTOR_METRICS = tuple(_KINDS)
 
-# Outside these ranges a scan is used.
-_MAX_TREE_COLUMNS = 12
-_MIN_TREE_ROWS = 1024
-_MIN_FEATURE_COLUMNS = 64
-_MIN_FEATURE_ROWS = 4096
-_MAX_FEATURE_MAGNITUDE = 2.0**60  # features are float32, and their squares stay finite
+_MAX_TREE_COLUMNS = 8
+_MIN_INDEXED_ROWS = 1024  # of fewer rows all distances are computed
 
 
 class VectorMetric:
@@ -243,17 +187,13 @@ class _VectorIndex:
         self._scale = metric.make_scale(rows.shape[1])
         self._search: RowSearch | None = None
         self._tree: cKDTree | None = None
-        self._features: DirectionFeatures | ColumnSumFeatures | None = None
+        self._quantized: QuantizedVectors | None = None
         n_rows, n_columns = rows.shape
-        if n_columns <= _MAX_TREE_COLUMNS and n_rows >= _MIN_TREE_ROWS:
+        max_columns = QuantizedRows.max_columns(is_square=metric.name != "manhattan")
+        if n_rows >= _MIN_INDEXED_ROWS and n_columns <= _MAX_TREE_COLUMNS:
             self._tree = cKDTree(rows)
-        elif (
-            n_columns >= _MIN_FEATURE_COLUMNS
-            and n_rows >= _MIN_FEATURE_ROWS
-            and np.abs(rows).max() < _MAX_FEATURE_MAGNITUDE
-        ):
-            is_manhattan = metric.name == "manhattan"
-            self._features = ColumnSumFeatures(rows) if is_manhattan else DirectionFeatures(rows)
+        elif n_rows >= _MIN_INDEXED_ROWS and n_columns <= max_columns:
+            self._quantized = QuantizedVectors(rows, self._scale)
 
     def open(self, query: Any) -> Session:
         point = self._metric.scale_query(query, self._rows)
@@ -269,11 +209,8 @@ class _VectorIndex:
                 point=point,
                 scale=self._scale,
             )
-        features = self._features
-        if features is not None and np.abs(point).max() < _MAX_FEATURE_MAGNITUDE:
-            return BoundedSession(
-                self._ranks, measure, lambda: self._scale.lower(features.bounds(point))
-            )
+        if self._quantized is not None and self._quantized.can_bound(point):
+            return BoundedSession(self._ranks, measure, partial(self._quantized.bound, point))
         return ScanSession(self._ranks, measure)
 
     def nearest(self, queries: Floats, k: int, *, peak: float) -> tuple[Floats, Integers]:

@@ -1,0 +1,299 @@
+"""Rows as signed bytes, and lower bounds of their distances to a query.
+
+A search that computes every distance reads every byte of the table, so this one reads a quarter of
+them. A row is ``x = s z + e`` with bytes ``z``, a scale ``s`` and ``|e| = r``; a query is
+``q = t w + f`` with integers ``w`` and ``|f| = rho``. By the triangle inequality ``|q - x|`` is at
+least ``D - r - rho`` with ``D = |t w - s z|``. Euclidean:
+``D**2 = t**2 |w|**2 - 2 t s <w, z> + s**2 |z|**2``, where the three sums of integers are exact.
+Manhattan: all rows have the same scale, and ``t = s / 128``, so that ``D`` is ``t`` times a sum of
+integers.
+
+A stored bound is at most the distance. Let ``M = t**2 |w|**2 + s**2 |z|**2``.
+
+- The float64 value of ``D**2`` has an error below ``2**-50 M``, which is subtracted.
+- Where the bound is positive, ``D`` exceeds ``r + rho`` and, Euclidean, ``2**-25 M**0.5``; or,
+  Manhattan, ``t``. Relative errors of ``r`` and ``rho`` below ``2**-23``, of the conversion to
+  float32, and of up to ``2**-52`` in the elements of rows and query are therefore below
+  ``2**-20 D``, by which ``D`` is reduced.
+- Numbers below ``2**-126`` have larger relative errors; ``2**-140`` is added to ``r`` and ``rho``.
+
+Codes are stored in blocks of 64 rows, in pairs of columns, so that loops over the rows of a block
+become vector instructions.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+
+from fedneighbors._typing import Floats, Integers
+from fedneighbors.kernels._emission import intrinsic, locate
+
+# Digests of the kernel files used here; Numba's cache does not notice edits in other files.
+USES = {"emission": "5e83461cfaba370e"}
+
+BLOCK = 64
+_INDEX, _WORD = ir.IntType(32), ir.IntType(64)
+_N_LANES = 8  # sums of a vector
+_CODES, _TERMS = (ir.VectorType(ir.IntType(n_bits), 2 * _N_LANES) for n_bits in (8, 16))
+_SUMS = ir.VectorType(_INDEX, _N_LANES)
+MAX_CODE = 127
+_STEPS = 128  # steps of a query's element per step of a row's, for sums of absolute differences
+_UNDERFLOW = 2.0**-140
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _encode(
+    rows: Any, step: Any, first: Any, codes: Any, scales: Any, squares: Any, radii: Any
+) -> None:
+    """Encode float64 rows; ``step`` is the scale of all of them, or 0."""
+    n, n_columns = rows.shape
+    for i in range(n):
+        block, lane = (first + i) // 64, (first + i) % 64
+        scale = np.float32(step)
+        if step == 0.0:
+            largest = 0.0
+            for j in range(n_columns):
+                largest = max(largest, abs(rows[i, j]))
+            scale = np.float32(largest / 127.0)
+        factor = 1.0 / np.float64(scale) if scale > 1e-37 else 0.0
+        residual, square = 0.0, 0
+        for j in range(n_columns):
+            code = min(max(np.rint(rows[i, j] * factor), -127.0), 127.0)
+            error = abs(rows[i, j] - code * np.float64(scale))
+            residual += error if step > 0.0 else error * error
+            square += int(code) * int(code)
+            codes[block, j // 2, lane, j % 2] = np.int8(code)
+        scales[first + i], squares[first + i] = scale, square
+        length = residual if step > 0.0 else math.sqrt(residual)
+        radii[first + i] = np.float32(length + 2.0**-140)
+
+
+def _block_sums(make_terms: Any) -> Any:
+    """Return the generator of the sums of terms over the columns of a block.
+
+    Two adjacent columns are added at once: the loop that LLVM makes of the same sums one by one
+    takes three times as long.
+    """
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        table = context.make_array(signature.args[0])(context, builder, args[0])
+        n_pairs = cgutils.unpack_tuple(builder, table.shape)[1]
+        start = builder.mul(args[1], builder.mul(n_pairs, _WORD(2 * BLOCK)))
+        elements = locate(context, builder, signature, args, 2)
+        pairs = builder.bitcast(elements, _INDEX.as_pointer())
+        totals = [cgutils.alloca_once_value(builder, _SUMS([0] * _N_LANES)) for _ in range(8)]
+        with cgutils.for_range(builder, n_pairs) as loop:
+            query = _repeat(builder, builder.load(builder.gep(pairs, [loop.index]), align=2))
+            first = builder.add(start, builder.mul(loop.index, _WORD(2 * BLOCK)))
+            for i, total in enumerate(totals):
+                place = builder.add(first, _WORD(2 * _N_LANES * i))
+                address = builder.bitcast(builder.gep(table.data, [place]), _CODES.as_pointer())
+                codes = builder.sext(builder.load(address, align=1), _TERMS)
+                terms = make_terms(builder, codes, builder.bitcast(query, _TERMS))
+                builder.store(builder.add(builder.load(total), terms), total)
+        target = locate(context, builder, signature, args, 3)
+        for i, total in enumerate(totals):
+            place = builder.gep(target, [_WORD(_N_LANES * i)])
+            builder.store(builder.load(total), builder.bitcast(place, _SUMS.as_pointer()), align=4)
+        return context.get_dummy_value()
+
+    return codegen
+
+
+def _multiply(builder: Any, codes: Any, query: Any) -> Any:
+    """Multiply pairs of columns, and add both products."""
+    wide = ir.VectorType(_INDEX, 2 * _N_LANES)
+    products = builder.mul(builder.sext(codes, wide), builder.sext(query, wide))
+    halves = (
+        builder.shuffle_vector(products, products, _SUMS(list(range(i, 2 * _N_LANES, 2))))
+        for i in range(2)
+    )
+    return builder.add(*halves)
+
+
+def _add_differences(builder: Any, codes: Any, query: Any) -> Any:
+    """Add the absolute differences of pairs of columns, in steps of the query."""
+    steps = builder.mul(codes, _TERMS([_STEPS] * 2 * _N_LANES))
+    difference = builder.sub(query, steps)  # at most 2 * 127 * 128, below 2**15
+    is_negative = builder.icmp_signed("<", difference, _TERMS([0] * 2 * _N_LANES))
+    absolute = builder.select(is_negative, builder.neg(difference), difference)
+    return _multiply(builder, absolute, _TERMS([1] * 2 * _N_LANES))
+
+
+def _repeat(builder: Any, value: Any) -> Any:
+    """Return a vector with the value in each lane."""
+    first = builder.insert_element(_SUMS(ir.Undefined), value, _INDEX(0))
+    return builder.shuffle_vector(first, first, _SUMS([0] * _N_LANES))
+
+
+@intrinsic
+def _multiply_block(_typing: Any, codes: Any, block: Any, query: Any, sums: Any) -> Any:
+    """Store the inner products of a query and the rows of a block."""
+    return types.void(codes, types.unliteral(block), query, sums), _block_sums(_multiply)
+
+
+@intrinsic
+def _subtract_block(_typing: Any, codes: Any, block: Any, query: Any, sums: Any) -> Any:
+    """Store the sums of absolute differences, as ``_multiply_block``."""
+    return types.void(codes, types.unliteral(block), query, sums), _block_sums(_add_differences)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _least(bounds: Any, block: Any) -> Any:
+    """Return the lowest bound of a block."""
+    lowest = np.empty(16, np.float32)
+    first = block * 64
+    for lane in range(16):
+        low = min(bounds[first + lane], bounds[first + 16 + lane])
+        high = min(bounds[first + 32 + lane], bounds[first + 48 + lane])
+        lowest[lane] = min(low, high)
+    result = lowest[0]
+    for lane in range(1, 16):
+        result = min(result, lowest[lane])
+    return result
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _bound(
+    codes: Any, scales: Any, squares: Any, radii: Any, n_rows: Any, query: Any, scale: Any,
+    radius: Any, is_square: Any, bounds: Any, minima: Any,
+) -> None:  # fmt: skip
+    """Compute lower bounds of distances, and the lowest one of each block."""
+    sums = np.empty(64, np.int32)
+    factor, length = 1.0 - 2.0**-20, 0.0
+    for j in range(query.shape[0]):
+        length += np.float64(query[j]) * np.float64(query[j])
+    own = scale * scale * length
+    for block in range(codes.shape[0]):
+        first = block * 64
+        if is_square:
+            _multiply_block(codes, block, query, sums)
+            for lane in range(64):
+                s = np.float64(scales[first + lane])
+                other = s * s * squares[first + lane]
+                square = own - 2.0 * scale * s * sums[lane] + other - 2.0**-50 * (own + other)
+                bounds[first + lane] = np.float32(
+                    math.sqrt(max(square, 0.0)) * factor
+                    - (np.float64(radii[first + lane]) + radius)
+                )
+        else:
+            _subtract_block(codes, block, query, sums)
+            for lane in range(64):
+                bounds[first + lane] = np.float32(
+                    sums[lane] * scale * factor - (np.float64(radii[first + lane]) + radius)
+                )
+        for lane in range(n_rows - first, 64):
+            bounds[first + lane] = np.float32(math.inf)
+        minima[block] = _least(bounds, block)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _count_within(bounds: Any, minima: Any, limit: Any) -> int:
+    n = 0
+    for block in range(minima.shape[0]):
+        if minima[block] <= limit:
+            for i in range(block * 64, block * 64 + 64):
+                n += bounds[i] <= limit
+    return n
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _take_within(bounds: Any, minima: Any, limit: Any, positions: Any) -> None:
+    n = 0
+    for block in range(minima.shape[0]):
+        if minima[block] <= limit:
+            for i in range(block * 64, block * 64 + 64):
+                if bounds[i] <= limit:
+                    positions[n], bounds[i] = i, np.float32(math.inf)
+                    n += 1
+            minima[block] = _least(bounds, block)
+
+
+class RowBounds:
+    """Lower bounds of the distances of one query to rows.
+
+    Parameters
+    ----------
+    values : float32 array of shape (n_blocks * 64,)
+        Bound of each row; infinity for rows that were taken, and after the last row.
+    minima : float32 array of shape (n_blocks,)
+        Lowest bound of each block.
+    """
+
+    def __init__(self, values: npt.NDArray[np.float32], minima: npt.NDArray[np.float32]) -> None:
+        self.values, self.minima = values, minima
+
+    def lowest(self) -> float:
+        """Return the lowest bound of the rows that were not taken."""
+        return float(self.minima.min())
+
+    def quantile(self, n: int) -> float:
+        """Return a limit of at least ``n`` rows that were not taken."""
+        limit = math.inf
+        if n <= len(self.minima):
+            limit = float(np.partition(self.minima, n - 1)[n - 1])
+        return limit if limit < math.inf else float(np.partition(self.values, n - 1)[n - 1])
+
+    def take(self, limit: float) -> Integers:
+        """Remove the rows within a finite limit; return their positions, ascending."""
+        positions = np.empty(_count_within(self.values, self.minima, limit), np.int64)
+        if len(positions):
+            _take_within(self.values, self.minima, limit, positions)
+        return positions
+
+
+class QuantizedRows:
+    """Rows as bytes, for lower bounds of distances (8-bit scalar quantization).
+
+    Parameters
+    ----------
+    n_rows, n_columns : int
+        Size of the table.
+    step : float
+        0 for Euclidean distances; for Manhattan distances the scale of all rows: larger elements
+        than 127 steps are valid, but have worse bounds.
+    """
+
+    def __init__(self, n_rows: int, n_columns: int, *, step: float = 0.0) -> None:
+        n_blocks = -(-n_rows // BLOCK)
+        self.n_rows = n_rows
+        self._step = float(np.float32(step))
+        self._codes = np.zeros((n_blocks, -(-n_columns // 2), BLOCK, 2), np.int8)
+        self._scales, self._radii = np.zeros((2, n_blocks * BLOCK), np.float32)
+        self._squares = np.zeros(n_blocks * BLOCK, np.int32)
+        # sums of products of codes, or of differences, are below 2**31
+        largest = (2**31 - 1) // (MAX_CODE * n_columns)
+        self._max_query = _STEPS * MAX_CODE if step else min(2**15 - 1, largest)
+
+    @staticmethod
+    def max_columns(*, is_square: bool) -> int:
+        """Return the largest number of columns of which sums are exact."""
+        return (2**31 - 1) // (MAX_CODE if is_square else 2 * _STEPS * MAX_CODE)
+
+    def put(self, rows: Floats, first: int) -> None:
+        """Encode rows from position ``first``; finite numbers below 2**60."""
+        _encode(rows, self._step, first, self._codes, self._scales, self._squares, self._radii)
+
+    def bound(self, query: Floats) -> RowBounds:
+        """Return lower bounds of distances to a query; finite, below 2**60."""
+        scale = self._step / _STEPS if self._step else float(np.abs(query).max()) / self._max_query
+        codes = np.zeros(len(query))
+        if scale > 2.0**-900:
+            codes = np.clip(np.rint(query / scale), -self._max_query, self._max_query)
+        residual = np.abs(query - scale * codes)
+        radius = float(residual.sum() if self._step else math.sqrt(np.dot(residual, residual)))
+        pairs = np.zeros(2 * self._codes.shape[1], np.int16)
+        pairs[: len(query)] = codes
+        values = np.empty(len(self._scales), np.float32)
+        minima = np.empty(len(self._codes), np.float32)
+        _bound(
+            self._codes, self._scales, self._squares, self._radii, self.n_rows,
+            pairs, scale, radius + _UNDERFLOW, self._step == 0.0, values,
+            minima,
+        )  # fmt: skip
+        return RowBounds(values, minima)

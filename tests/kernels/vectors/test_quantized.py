@@ -1,0 +1,170 @@
+import math
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from fedneighbors.kernels.vectors import _quantized as quantized
+from tests.naive.vectors import quantized as naive
+
+NUMBERS = st.floats(-2.0, 2.0, allow_nan=False) | st.sampled_from(
+    [
+        0.0,
+        1.0,
+        -1.0,
+        1.0 + 2.0**-52,
+        127.0,
+        0.1,
+        1e-30,
+        1e-38,
+        3e-39,
+        1e-44,
+        -1e-44,
+        5e-324,
+        2.0**40,
+    ]
+)
+STEPS = [0.0, 1 / 64, 0.3, 2.0**-120]
+
+
+@st.composite
+def tables(draw):
+    n_columns = draw(st.integers(1, 20))
+    n_rows = draw(st.integers(1, 70))
+    n_distinct = draw(st.integers(1, 4))
+    few = draw(arrays(np.float64, (n_distinct, n_columns), elements=NUMBERS))
+    rows = few[np.arange(n_rows) % n_distinct]
+    query = draw(st.sampled_from(list(few)) | arrays(np.float64, n_columns, elements=NUMBERS))
+    return rows, query
+
+
+def bounds_of(rows, query, step, module=quantized):
+    table = module.QuantizedRows(*rows.shape, step=step)
+    table.put(rows[: len(rows) // 2], 0)
+    table.put(rows[len(rows) // 2 :], len(rows) // 2)
+    return table.bound(query)
+
+
+@pytest.mark.parametrize("step", STEPS)
+@settings(max_examples=200, deadline=None)
+@given(tables())
+def test_bounds_match_naive_version_and_are_below_the_distances(step, table):
+    rows, query = table
+    step = float(np.float32(step))
+
+    bounds = bounds_of(rows, query, step)
+
+    n = len(rows)
+    expected = naive.lower_bounds(rows.tolist(), query.tolist(), step)
+    assert bounds.values[:n].tolist() == [float(bound) for bound in expected]
+    assert (bounds.values[n:] == math.inf).all()
+    assert bounds.minima.tolist() == bounds.values.reshape(-1, 64).min(axis=1).tolist()
+    for bound, row in zip(bounds.values[:n], rows.tolist(), strict=True):
+        assert not naive.exceeds_distance(bound, row, query.tolist(), step)
+
+
+@pytest.mark.parametrize("step", [0.0, 1 / 40])
+def test_bounds_are_close_to_the_distances(step):
+    rng = np.random.default_rng(0)
+    rows, query = rng.normal(size=(300, 40)), rng.normal(size=40)
+
+    bounds = bounds_of(rows, query, step)
+
+    differences = np.abs(rows - query)
+    distances = differences.sum(axis=1) if step else np.sqrt((differences**2).sum(axis=1))
+    assert (bounds.values[:300] > 0.98 * distances).mean() > 0.9
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_rows_are_taken_once_within_limits(data):
+    n = data.draw(st.integers(1, 200))
+    values = data.draw(st.lists(st.integers(-3, 9), min_size=n, max_size=n))
+    n_blocks = -(-n // 64)
+    padded = np.full(n_blocks * 64, np.inf, np.float32)
+    padded[:n] = values
+    bounds = quantized.RowBounds(padded, padded.reshape(-1, 64).min(axis=1))
+    left = dict(enumerate(values))
+
+    while left:
+        count = data.draw(st.integers(1, len(left)))
+        limit = bounds.quantile(count)
+        positions = bounds.take(limit).tolist()
+
+        assert positions == [row for row, value in left.items() if value <= limit]
+        assert len(positions) >= count
+        left = {row: value for row, value in left.items() if value > limit}
+        assert bounds.lowest() == min(left.values(), default=math.inf)
+
+
+def narrow_cases():
+    """Yield rows and queries whose bounds leave little room for errors."""
+    rng = np.random.default_rng(0)
+    for top in [*range(1, 60), 2**18 + 1, 2.0**-139]:
+        rows = np.zeros((64, 2))
+        rows[:, 0] = 127.0 * top  # exact codes: the residuals are zero
+        yield rows, rows[0] * np.arange(1, 65)[rng.integers(64)], 0.0
+        yield rows, rows[0], 0.0
+        yield rows, np.array([0.0, rows[0, 0] * 0.7]), 0.0
+    for power in range(-152, -120):
+        rows = rng.uniform(1, 9, (64, 1)) * 2.0**power
+        yield rows, np.array([20 * 2.0**power]), 0.0
+        yield rows, np.array([20 * 2.0**power]), 2.0**-120
+    for step in (0.0, 1 / 64):
+        rows = rng.normal(size=(640, 3))
+        for query in rows[:20] + 1e-3 * rng.normal(size=(20, 3)):
+            yield rows, query, step
+
+
+MUTATIONS = {
+    "the residual of a row": [
+        ("- (np.float64(radii[first + lane]) + radius)", "- radius"),
+    ],
+    "the residual of the query": [
+        ("- (np.float64(radii[first + lane]) + radius)", "- np.float64(radii[first + lane])"),
+    ],
+    "the rounding of the square": [(" - 2.0**-50 * (own + other)", "")],
+    "the relative error": [("1.0 - 2.0**-20", "1.0")],
+    "underflow": [("length + 2.0**-140", "length"), ("_UNDERFLOW = 2.0**-140", "_UNDERFLOW = 0.0")],
+}
+
+
+def has_too_high_bounds(module):
+    return any(
+        naive.exceeds_distance(bound, row, query.tolist(), step)
+        for rows, query, step in narrow_cases()
+        for bound, row in zip(
+            bounds_of(rows, query, step, module).values, rows.tolist(), strict=False
+        )
+    )
+
+
+def test_narrow_cases_have_valid_bounds():
+    assert not has_too_high_bounds(quantized)
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_each_term_of_the_error_is_needed(name):
+    source = Path(quantized.__file__).read_text().replace("cache=True, ", "")
+    for old, new in MUTATIONS[name]:
+        assert old in source
+        source = source.replace(old, new)
+    module = types.ModuleType("mutated")
+    exec(compile(source, "mutated", "exec"), module.__dict__)
+
+    assert has_too_high_bounds(module)
+
+
+def test_sums_stay_below_the_limit_of_integers():
+    n_columns = quantized.QuantizedRows.max_columns(is_square=False)
+    rows = np.full((1, n_columns), -1.0)
+
+    absolute = bounds_of(rows, -rows[0], 1 / 127)
+    square = bounds_of(rows, -rows[0], 0.0)
+
+    assert 1.9 * n_columns < absolute.values[0] <= 2.0 * n_columns
+    assert 1.9 * n_columns**0.5 < square.values[0] <= 2.0 * n_columns**0.5

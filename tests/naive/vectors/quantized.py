@@ -1,0 +1,61 @@
+"""Naive version of ``fedneighbors.kernels.vectors._quantized``."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+
+
+def encode_row(row, step):
+    """Return a row's scale, codes and residual; ``step`` is 0 for a scale of its own."""
+    scale = np.float32(step)
+    if step == 0.0:
+        scale = np.float32(max(abs(value) for value in row) / 127.0)
+    factor = 1.0 / float(scale) if scale > 1e-37 else 0.0
+    codes = [int(min(max(np.rint(value * factor), -127.0), 127.0)) for value in row]
+    errors = [abs(value - code * float(scale)) for value, code in zip(row, codes, strict=True)]
+    residual = 0.0
+    for error in errors:
+        residual += error if step else error * error
+    return scale, codes, np.float32((residual if step else math.sqrt(residual)) + 2.0**-140)
+
+
+def encode_query(query, step):
+    """Return a query's scale, codes and residual."""
+    largest = 128 * 127 if step else min(2**15 - 1, (2**31 - 1) // (127 * len(query)))
+    scale = step / 128 if step else max(abs(value) for value in query) / largest
+    codes = [0] * len(query)
+    if scale > 2.0**-900:
+        codes = [int(min(max(np.rint(v / scale), -largest), largest)) for v in query]
+    errors = np.array([abs(v - scale * code) for v, code in zip(query, codes, strict=True)])
+    residual = float(errors.sum() if step else math.sqrt(np.dot(errors, errors)))
+    return scale, codes, residual + 2.0**-140
+
+
+def lower_bounds(rows, query, step):
+    """Return the float32 lower bound of each row, as the kernel rounds it."""
+    t, w, rho = encode_query(query, step)
+    own = t * t * float(sum(code * code for code in w))
+    bounds = []
+    for row in rows:
+        scale, z, r = encode_row(row, step)
+        s = float(scale)
+        if step:
+            length = sum(abs(a - 128 * b) for a, b in zip(w, z, strict=True)) * t
+        else:
+            other = s * s * sum(code * code for code in z)
+            product = sum(a * b for a, b in zip(w, z, strict=True))
+            square = own - 2.0 * t * s * product + other - 2.0**-50 * (own + other)
+            length = math.sqrt(max(square, 0.0))
+        bounds.append(np.float32(length * (1.0 - 2.0**-20) - (float(r) + rho)))
+    return bounds
+
+
+def exceeds_distance(bound, row, query, step):
+    """Return whether a bound is above the exact distance."""
+    pairs = [(Fraction(a), Fraction(b)) for a, b in zip(row, query, strict=True)]
+    if not bound > 0:
+        return False
+    if step:
+        return Fraction(float(bound)) > sum(abs(a - b) for a, b in pairs)
+    return Fraction(float(bound)) ** 2 > sum((a - b) ** 2 for a, b in pairs)
