@@ -50,15 +50,18 @@ def _absolute(builder: Any, difference: Any) -> Any:
 
 
 def _load(builder: Any, address: Any, size: int) -> Any:
-    """Load one or several floats from an address, converted to float64."""
-    stored, n_bytes = address.type.pointee, 4 if address.type.pointee == ir.FloatType() else 8
+    """Load one or several numbers from an address, converted to float64."""
+    stored = address.type.pointee
+    n_bytes = {ir.FloatType(): 4, _FLOAT: 8}.get(stored, 1)
     if size > 1:
         stored = ir.VectorType(stored, size)
         address = builder.bitcast(address, stored.as_pointer())
     value = builder.load(address)
     value.align = n_bytes
     kind = _FLOAT if size == 1 else ir.VectorType(_FLOAT, size)
-    return value if n_bytes == 8 else builder.fpext(value, kind)
+    if n_bytes == 8:
+        return value
+    return builder.fpext(value, kind) if n_bytes == 4 else builder.uitofp(value, kind)
 
 
 def _fold(builder: Any, lanes: Any) -> Any:
@@ -225,7 +228,7 @@ def _absolute_sums(x: Any, query: Any, positions: Any, out: Any) -> None:
 
 
 def square_sums(
-    x: npt.NDArray[np.floating[Any]],
+    x: npt.NDArray[Any],
     query: Floats,
     positions: npt.NDArray[np.int64] | None = None,
 ) -> Floats:
@@ -233,8 +236,8 @@ def square_sums(
 
     Parameters
     ----------
-    x : float64 or float32 array of shape (n_rows, n_columns), C order
-        Rows. float32 values are converted to float64 first; sums are float64.
+    x : float64, float32 or uint8 array of shape (n_rows, n_columns), C order
+        Rows. Elements are converted to float64 first; sums are float64.
     query : float64 array of shape (n_columns,)
         The query.
     positions : int64 array of shape (n,), optional
@@ -254,7 +257,7 @@ def square_sums(
 
 
 def absolute_sums(
-    x: npt.NDArray[np.floating[Any]],
+    x: npt.NDArray[Any],
     query: Floats,
     positions: npt.NDArray[np.int64] | None = None,
 ) -> Floats:
@@ -262,8 +265,8 @@ def absolute_sums(
 
     Parameters
     ----------
-    x : float64 or float32 array of shape (n_rows, n_columns), C order
-        Rows. float32 values are converted to float64 first; sums are float64.
+    x : float64, float32 or uint8 array of shape (n_rows, n_columns), C order
+        Rows. Elements are converted to float64 first; sums are float64.
     query : float64 array of shape (n_columns,)
         The query.
     positions : int64 array of shape (n,), optional
@@ -284,7 +287,7 @@ def absolute_sums(
 
 def _sum_rows(
     loop: Any,
-    x: npt.NDArray[np.floating[Any]],
+    x: npt.NDArray[Any],
     query: Floats,
     positions: npt.NDArray[np.int64] | None,
 ) -> Floats:

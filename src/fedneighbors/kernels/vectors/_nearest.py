@@ -2,7 +2,8 @@
 
 Distances are those of :mod:`fedneighbors.kernels.vectors._distances`, bit for bit. Rows of equal
 distance are ordered by rank. Rows that cannot be among the nearest are skipped by a lower bound: in
-tables of few columns the difference in one column, otherwise a matrix product and its error bound.
+tables of few columns the difference in one column, otherwise a matrix product in float32 and its
+error bound.
 """
 
 import math
@@ -22,22 +23,24 @@ from fedneighbors.kernels.vectors._distances import (
     _sum_of_squares,
     _sum_squares_of_tile,
 )
+from fedneighbors.kernels.vectors._quantized import ROWS_PER_STEP, Centering
 
 # Digests of the kernel files used here; Numba's cache does not notice edits in other files.
-USES = {"vectors/distances": "dd714a7579ae29c1"}
+USES = {"vectors/distances": "b390cced48034be2"}
 
 ROOT, PLAIN, HALF, SQUARE = 0, 1, 2, 3
 """Distance: root of the sum of squares, sum of absolute values, half or whole sum of squares."""
 
 MIN_PRODUCT_COLUMNS = 16  # below, sums are faster than a matrix product and its verification
 MIN_PRODUCT_CELLS = 1 << 11  # likewise
-_MAX_PRODUCTS = 1 << 22  # number of products computed at once (32 MiB)
-_SAMPLE_SIZE = 1024  # rows whose mean is the center; any center is valid
+_MAX_PRODUCTS = 1 << 24  # number of products computed at once (64 MiB)
 _MAX_VERIFIED = (
     0.5  # part of the rows; beyond, products save nothing, as in rows that are all equal
 )
 _N_TRIAL = 16  # queries of the first block
-_MAX_SQUARE = 2.0**1000  # products of numbers with larger squares may overflow
+_MAX_QUERY = 2.0**30  # magnitude relative to the rows
+_UNDERFLOW = 2.0**-90  # error of products with numbers below 2**-126
+_UNDERFLOW_OF_SQUARES = 2.0**-999
 _CHUNK = 16  # number of rows whose sums are computed at once
 
 
@@ -149,40 +152,47 @@ def _search_sorted_rows(
                     n_found = _insert(distances, found_ranks, items, q, n_found, new)
 
 
-@njit(cache=True, nogil=True)
-def _square_lengths(x: Any, center: Any, out: Any) -> None:
-    for i in range(x.shape[0]):
-        out[i] = _sum_of_squares(x, i, center, 0)
+@njit(cache=True, nogil=True, error_model="numpy")
+def _has_any_within(bounds: Any, products: Any, q: Any, first: Any, limit: Any) -> Any:
+    """Return whether one of 64 rows is within a limit, by vector instructions."""
+    n = np.int32(0)
+    for i in range(64):
+        n += np.int32(bounds[first + i] - products[q, first + i] <= limit)
+    return n > 0
 
 
 @njit(cache=True, nogil=True)
 def _search_products(
-    kind: Any, x: Any, bounds: Any, errors: Any, scale: Any, ranks: Any, queries: Any,
+    kind: Any, x: Any, bounds: Any, errors: Any, rounding: Any, ranks: Any, queries: Any,
     centered: Any, products: Any, distances: Any, items: Any,
 ) -> int:  # fmt: skip
     """Verify and count the rows whose squares may be among the least."""
     n, k = x.shape[0], distances.shape[1]
-    rounding, length, peak = scale
-    zero, n_verified = np.zeros(x.shape[1]), 0
+    n_verified = 0
     found_ranks, uppers = np.empty(distances.shape, np.int64), np.empty(k)
-    candidates, lowers = np.empty(n, np.int64), np.empty(n)
+    candidates, lowers = np.empty(n, np.int64), np.empty(n, np.float32)
     for q in range(queries.shape[0]):
-        square = _sum_of_squares(centered, q, zero, 0)
-        square += 2.0 * length * math.sqrt(square)
-        # products of large numbers may have overflowed
-        error = 2.0 * rounding * square if square + peak < _MAX_SQUARE else math.inf
+        square = 0.0
+        for j in range(centered.shape[1]):
+            square += np.float64(centered[q, j]) * np.float64(centered[q, j])
+        error = rounding * square
         uppers[:] = math.inf
-        limit, n_candidates = math.inf, 0
-        for i in range(n):
-            lower = bounds[i] - 2.0 * products[q, i]
-            if lower > limit:
+        limit, n_candidates = np.float32(math.inf), 0
+        for first in range(0, n, 64):
+            last = min(n, first + 64)
+            if first + 64 == last and not _has_any_within(bounds, products, q, first, limit):
                 continue
-            candidates[n_candidates], lowers[n_candidates] = i, lower
-            n_candidates += 1
-            upper = lower + errors[i]
-            if k < n and upper < uppers[k - 1]:
-                _keep_lowest(uppers, upper)
-                limit = uppers[k - 1] + error
+            for i in range(first, last):
+                lower = bounds[i] - products[q, i]
+                if lower > limit:
+                    continue
+                candidates[n_candidates], lowers[n_candidates] = i, lower
+                n_candidates += 1
+                upper = np.float64(lower) + errors[i]
+                if k < n and upper < uppers[k - 1]:
+                    _keep_lowest(uppers, upper)
+                    highest = uppers[k - 1] + error
+                    limit = np.float32(highest + abs(highest) * 2.0**-23)  # rounded up
         n_found = 0
         for c in range(n_candidates):
             if lowers[c] > limit:
@@ -357,21 +367,14 @@ class RowSearch:
                 items,
             )  # fmt: skip
             return distances, items
-        with np.errstate(over="ignore", invalid="ignore"):  # then all rows are verified
+        with np.errstate(over="ignore"):  # of queries that are far away
             self._search_blocks(queries, distances, items)
         return distances, items
 
     @cached_property
-    def _norms(self) -> tuple[Floats, Floats, Floats]:
-        """Return a center, and bounds and errors of squared distances.
-
-        Products with queries from the center have small errors also for rows far from zero.
-        """
-        center = self.table[:: max(1, len(self.table) // _SAMPLE_SIZE)].mean(axis=0)
-        squares = np.empty(len(self.table))
-        _square_lengths(self.table, center, squares)
-        errors = self._rounding * squares + 2.0**-999
-        return center, squares - errors, 2.0 * errors
+    def _centered(self) -> "CenteredRows":
+        """Return the rows for products."""
+        return CenteredRows(self.table, self._rounding)
 
     @cached_property
     def _scan(self) -> "RowSearch":
@@ -380,30 +383,66 @@ class RowSearch:
 
     @property
     def _rounding(self) -> float:
-        # A row x, a query q and the center c have |x - q|**2 = |x - c|**2 - 2 x (q - c) + a number
-        # of the query. Each rounding is relative to at most |x - c|**2 + |q - c|**2 +
-        # 2 |c| |q - c|. There are 4 n + 40 of at most 2**-53: in the sums of n terms of the
-        # product, twice, the square and the distance, twice, and in the limit. The bound is 4 times
-        # as large. Numbers below 2**-1022 lose less than 2**-999 in all.
+        # Half the squared distance of a centered row x and query q is |x|**2 / 2 - x q + a number
+        # of the query. Let u = 2**-24. Conversion to float32 and a product of n terms, added in any
+        # order, have an error below (n + 4) u |x| |q|; a half square and the difference, below
+        # 2 u of their magnitudes. As 2 |x| |q| <= |x|**2 + |q|**2, twice the error is below this
+        # fraction of |x|**2 + |q|**2, which also covers the float64 sums of the distances.
         n: int = self.table.shape[1]
-        return 8 * (n + 8) * 2.0**-52
+        return 2 * (n + 8) * 2.0**-24
 
     def _search_blocks(self, queries: Floats, distances: Floats, items: Integers) -> None:
-        center, bounds, errors = self._norms
-        n = len(self.table)
+        rows, n = self._centered, len(self.table)
         # small blocks of products of small tables stay in the cache
         step = min(128 if n < 1024 else 256, max(1, _MAX_PRODUCTS // n), len(queries))
-        products, buffer = np.empty((step, n)), np.empty((step, len(center)))
-        scale = self._rounding, float(np.sqrt(np.dot(center, center))), float(bounds.max())
+        products = np.empty((step, n), np.float32)
         starts = [0, *range(min(step, _N_TRIAL), len(queries), step), len(queries)]
         for first, last in pairwise(starts):
             block, rest = slice(first, last), slice(last, None)
-            centered = np.subtract(queries[block], center, out=buffer[: len(queries[block])])
-            np.matmul(centered, self.table.T, out=products[: len(centered)])
+            centered = rows.center(queries[block])
+            if centered is None:  # too far away for products
+                part = self._scan.nearest(queries[block], items.shape[1])
+                distances[block], items[block] = part
+                continue
+            np.matmul(centered, rows.table.T, out=products[: len(centered)])
             n_verified = _search_products(
-                self.kind, self.table, bounds, errors, scale, self.ranks, queries[block], centered,
-                products, distances[block], items[block],
+                self.kind, self.table, rows.bounds, rows.errors, self._rounding, self.ranks,
+                queries[block], centered, products, distances[block], items[block],
             )  # fmt: skip
             if n_verified > _MAX_VERIFIED * len(centered) * n and last < len(queries):
                 distances[rest], items[rest] = self._scan.nearest(queries[rest], items.shape[1])
                 return
+
+
+class CenteredRows:
+    """Centered rows as float32, and the errors of half their squared distances.
+
+    Parameters
+    ----------
+    rows : array of shape (n_rows, n_columns)
+        Finite rows.
+    rounding : float
+        Twice the error, as a fraction of the squared length.
+    """
+
+    def __init__(self, rows: npt.NDArray[Any], rounding: float) -> None:
+        self._centering = Centering(rows)
+        self.table = np.empty(rows.shape, np.float32)
+        squares = np.empty(len(rows))
+        for first in range(0, len(rows), ROWS_PER_STEP):
+            block = slice(first, first + ROWS_PER_STEP)
+            centered = self._centering.apply(rows[block])
+            self.table[block] = centered
+            squares[block] = np.einsum("ij,ij->i", centered, centered)
+        # squares below 2**-1022 in the rows' own scale lose bits
+        lost = float(np.ldexp(_UNDERFLOW_OF_SQUARES, 2 * self._centering.exponent))
+        errors = rounding * squares / 2 + _UNDERFLOW + lost
+        self.bounds = (squares / 2 - errors).astype(np.float32)
+        self.errors = 2 * errors
+
+    def center(self, queries: Floats) -> npt.NDArray[np.float32] | None:
+        """Return centered queries; None if products with one may overflow."""
+        centered = self._centering.apply(queries)
+        if not np.abs(centered).max(initial=0.0) < _MAX_QUERY:
+            return None
+        return centered.astype(np.float32)

@@ -44,6 +44,9 @@ _SUMS = ir.VectorType(_INDEX, _N_LANES)
 MAX_CODE = 127
 _STEPS = 128  # steps of a query's element per step of a row's, for sums of absolute differences
 _UNDERFLOW = 2.0**-140
+_SAMPLE_SIZE = 4096
+ROWS_PER_STEP = 4096
+"""Number of rows that are converted at once, which limits the memory for it."""
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -245,6 +248,33 @@ class RowBounds:
         if len(positions):
             _take_within(self.values, self.minima, limit, positions)
         return positions
+
+
+class Centering:
+    """A power of two and a center that bring rows to magnitudes of about one.
+
+    Both are estimated from a sample, of which any result is valid.
+
+    Parameters
+    ----------
+    rows : array of shape (n_rows, n_columns)
+        Finite rows, at least one.
+    """
+
+    def __init__(self, rows: npt.NDArray[Any]) -> None:
+        largest = max(float(rows.max()), -float(rows.min()))
+        self.exponent = -math.frexp(largest)[1]
+        self._center = np.zeros(rows.shape[1])
+        self._center = self.sample(rows).mean(axis=0)
+
+    def sample(self, rows: npt.NDArray[Any]) -> Floats:
+        """Return some of the rows, scaled and centered."""
+        return self.apply(rows[:: max(1, len(rows) // _SAMPLE_SIZE)])
+
+    def apply(self, rows: npt.NDArray[Any]) -> Floats:
+        """Return rows, scaled and centered; infinite if they overflow."""
+        scaled = np.ldexp(rows.astype(np.float64), self.exponent)
+        return np.asarray(scaled - self._center)
 
 
 class QuantizedRows:

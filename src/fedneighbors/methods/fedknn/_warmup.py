@@ -9,8 +9,7 @@ from fedneighbors.kernels._bitonic import PAYLOAD_WORDS, Entries, merge_with_swa
 from fedneighbors.kernels.vectors._nearest import NearestLists
 from fedneighbors.methods.fedknn.metrics import metric_of
 
-_TREE_ROWS = 1100  # enough for an index with a tree (1024)
-_FEATURE_ROWS = 4200  # enough for an index with features (4096)
+_INDEXED_ROWS = 1100  # enough for an index with a tree or with codes (1024)
 
 
 def warmup() -> None:
@@ -36,15 +35,15 @@ def warmup() -> None:
 
 def _samples() -> list[tuple[str, Any]]:
     """Return (metric, objects) for each way in which a metric searches."""
-    line = np.linspace(0, 1, _TREE_ROWS)
-    wide = np.cos(np.arange(_FEATURE_ROWS * 64.0)).reshape(-1, 64)
+    line = np.linspace(0, 1, _INDEXED_ROWS)
+    wide = np.cos(np.arange(_INDEXED_ROWS * 64.0)).reshape(-1, 64)
     ring = Graph("CCO", [(0, 1), (1, 2), (2, 0)])
     graphs = [ring, Graph("CC", [(0, 1)]), Graph("CCCC", [(0, 1), (1, 2), (2, 3)]), ring]
     vectors: list[tuple[str, Any]] = [
         (metric, rows)
         for metric in ("euclidean", "manhattan", "cosine")
-        for rows in (np.eye(5), np.column_stack([line, line**2 + 1]), wide)
+        for rows in (np.eye(5), np.column_stack([line, line**2 + 1]), wide, wide.astype("f4"))
     ]
-    places = [("haversine", 50 * np.column_stack([line, line])[:n]) for n in (5, _TREE_ROWS)]
+    places = [("haversine", 50 * np.column_stack([line, line])[:n]) for n in (5, _INDEXED_ROWS)]
     strings = [("edit", [letter * n for letter in "abcab"]) for n in (3, 100, 2000)]
     return [*vectors, *places, *strings, ("graph_edit", graphs), ("jaccard", [{1}, {2}, {1, 2}])]

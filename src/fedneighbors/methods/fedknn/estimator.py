@@ -166,11 +166,11 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         self._columns = None if columns is None else FilterColumns.of(columns, len(X))
         self._positions = {str(name): position for position, name in enumerate(self.ids_)}
         self._rows_of = rows_of
-        self._ids_of = {
-            name: frozenset(str(self.ids_[row]) for row in rows) for name, rows in rows_of.items()
-        }
+        names = list(self._positions)
+        ids_of = {name: [names[row] for row in rows.tolist()] for name, rows in rows_of.items()}
+        self._ids_of = {name: frozenset(ids) for name, ids in ids_of.items()}
         self.ledger_ = settings.make_ledger(tuple(rows_of), ledger)
-        self.providers_ = [self._provider(name, rows, ledger) for name, rows in rows_of.items()]
+        self.providers_ = [self._provider(name, ids, ledger) for name, ids in ids_of.items()]
         self._chooser = Chooser(settings, len(rows_of), parallel=self.workers == "processes")
         self.n_objects_ = len(X)
         # one counter for all threads; names of one length, so that frame sizes reveal nothing
@@ -357,14 +357,13 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
             np.concatenate([batch.positions for batch in batches]),
         )
 
-    def _provider(self, name: str, rows: Integers, ledger: Ledger | None) -> Provider:
+    def _provider(self, name: str, ids: list[str], ledger: Ledger | None) -> Provider:
         """Return the provider of a party's objects.
 
         Their epoch is that stored in the ledger, if one is given.
         """
-        X, key, epoch = self._objects, str(self.random_state), None
+        X, rows, key, epoch = self._objects, self._rows_of[name], str(self.random_state), None
         objects = X[rows] if isinstance(X, np.ndarray) else [X[row] for row in rows]
-        ids = [str(self.ids_[row]) for row in rows]
         columns = None if self._columns is None else self._columns.select(rows)
         if ledger is not None and isinstance(self.metric, str):
             settings = f"{self.metric} {key}" + ("" if columns is None else columns.digest())

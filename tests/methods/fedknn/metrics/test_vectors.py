@@ -271,6 +271,31 @@ def test_rows_of_other_dtypes_are_converted_exactly(dtype):
     assert batch.distances.tolist() == [0.0, 1.0, 2.0]
 
 
+@pytest.mark.usefixtures("codes_of_any_size")
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("dtype", [np.float32, np.uint8])
+@pytest.mark.parametrize("n_columns", [5, 40])
+def test_small_dtypes_have_the_distances_of_float64(name, dtype, n_columns):
+    rng = np.random.default_rng(4)
+    x = rng.integers(1, 255, (300, n_columns)).astype(dtype)
+    x[::3] = x[0]
+    queries = np.array([x[0], *rng.normal(100, 50, (5, n_columns))])
+    ranks = rng.permutation(300)
+    small, wide = (
+        VectorMetric(name).index(rows, ranks=ranks) for rows in (x, x.astype(np.float64))
+    )
+
+    for query in queries:
+        found, expected = small.open(query).next(150), wide.open(query).next(150)
+        assert found.positions.tolist() == expected.positions.tolist()
+        assert found.distances.tolist() == expected.distances.tolist()
+    peak = float(np.abs(queries).max())
+    for ours, theirs in zip(
+        small.nearest(queries, 150, peak=peak), wide.nearest(queries, 150, peak=peak), strict=True
+    ):
+        assert ours.tolist() == theirs.tolist()
+
+
 def test_an_index_copies_its_table():
     x = np.array([[0.0], [5.0]])
     index = VectorMetric("euclidean").index(x, ranks=np.arange(2))

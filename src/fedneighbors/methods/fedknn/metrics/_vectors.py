@@ -4,7 +4,6 @@ Tables of few columns have a k-d tree. In others, lower bounds from the rows' by
 whose distances are computed, see :mod:`fedneighbors.kernels.vectors._quantized`.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -16,7 +15,12 @@ from scipy.spatial import cKDTree
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.kernels.vectors._distances import absolute_sums, square_sums
 from fedneighbors.kernels.vectors._nearest import HALF, PLAIN, ROOT, RowSearch
-from fedneighbors.kernels.vectors._quantized import MAX_CODE, QuantizedRows
+from fedneighbors.kernels.vectors._quantized import (
+    MAX_CODE,
+    ROWS_PER_STEP,
+    Centering,
+    QuantizedRows,
+)
 from fedneighbors.methods.fedknn.metrics._points import (
     MAX_MAGNITUDE,
     BoundedSession,
@@ -27,16 +31,12 @@ from fedneighbors.methods.fedknn.metrics._points import (
 )
 from fedneighbors.methods.fedknn.metrics._sessions import Session, check_ranks
 
-_SAMPLE_SIZE = 4096  # rows that determine the center and the scale
-_ROWS_PER_BLOCK = 4096
 _CLIP = 8  # elements above this many times the mean magnitude are not spread over the codes
 _MAX_POINT = 2.0**40  # magnitude of a query relative to the rows; beyond, bounds are useless
 
 
 class QuantizedVectors:
-    """Rows as bytes, for lower bounds of their distances to a query.
-
-    Rows are scaled by a power of two, so that magnitudes are about one, and centered.
+    """Centered rows as bytes, for lower bounds of their distances to a query.
 
     Parameters
     ----------
@@ -47,33 +47,25 @@ class QuantizedVectors:
     """
 
     def __init__(self, rows: npt.NDArray[Any], scale: MinkowskiScale) -> None:
-        n_rows, n_columns = rows.shape
-        largest = max(float(rows.max()), -float(rows.min()))
         self._scale = scale
-        self._exponent = -math.frexp(largest)[1]
-        sample = self._place(rows[:: max(1, n_rows // _SAMPLE_SIZE)], np.zeros(n_columns))
-        self._center = sample.mean(axis=0)
+        self._centering = Centering(rows)
         step = 0.0
         if scale.power == 1:
-            magnitudes = np.abs(sample - self._center)
+            magnitudes = np.abs(self._centering.sample(rows))
             step = max(min(float(magnitudes.max()), _CLIP * float(magnitudes.mean())), 2.0**-90)
-        self._codes = QuantizedRows(n_rows, n_columns, step=step / MAX_CODE)
-        for first in range(0, n_rows, _ROWS_PER_BLOCK):
-            block = rows[first : first + _ROWS_PER_BLOCK]
-            self._codes.put(self._place(block, self._center), first)
+        self._codes = QuantizedRows(*rows.shape, step=step / MAX_CODE)
+        for first in range(0, len(rows), ROWS_PER_STEP):
+            self._codes.put(self._centering.apply(rows[first : first + ROWS_PER_STEP]), first)
 
     def can_bound(self, point: Floats) -> bool:
         """Return whether a point is not too far away."""
         with np.errstate(over="ignore"):
-            return bool(np.abs(self._place(point, self._center)).max() < _MAX_POINT)
+            return bool(np.abs(self._centering.apply(point)).max() < _MAX_POINT)
 
     def bound(self, point: Floats) -> DistanceBounds:
         """Return bounds of the distances to a point."""
-        bounds = self._codes.bound(self._place(point, self._center))
-        return DistanceBounds(bounds, self._scale, exponent=self._exponent)
-
-    def _place(self, rows: npt.NDArray[Any], center: Floats) -> Floats:
-        return np.asarray(np.ldexp(rows.astype(np.float64), self._exponent) - center)
+        bounds = self._codes.bound(self._centering.apply(point))
+        return DistanceBounds(bounds, self._scale, exponent=self._centering.exponent)
 
 
 _KINDS = {"euclidean": ROOT, "manhattan": PLAIN, "cosine": HALF}
@@ -141,7 +133,10 @@ class VectorMetric:
 
         ``n_columns`` is their required length, by default that of the first one.
         """
-        return self._normalize(as_rows(objects, self._find_invalid, n_columns=n_columns))
+        dtypes = () if self.name == "cosine" else _DTYPES
+        return self._normalize(
+            as_rows(objects, self._find_invalid, n_columns=n_columns, dtypes=dtypes)
+        )
 
     def scale_query(self, query: Any, rows: Floats) -> Floats:
         """Return a query as a point in the space of scaled rows."""
@@ -166,6 +161,8 @@ class VectorMetric:
         if self.name == "cosine":
             zero = ~np.asarray(rows.any(axis=1))
             return zero, "a number other than zero: a zero vector has no angle"
+        if rows.dtype != np.float64:
+            return np.zeros(len(rows), np.bool_), ""  # float32 has no such magnitudes
         large = np.asarray((np.abs(rows) >= MAX_MAGNITUDE).any(axis=1))
         return large, f"magnitudes below {MAX_MAGNITUDE:.3g}; rescale the columns"
 
@@ -236,9 +233,16 @@ RowCheck = Callable[[Floats], tuple[npt.NDArray[np.bool_], str]]
 """Function from rows to a mask of the invalid ones and a description of valid ones."""
 
 _NUMERIC = "buif"
+_DTYPES = (np.float64, np.float32, np.uint8)  # of which distances are computed without a copy
 
 
-def as_rows(objects: Sequence[Any], check: RowCheck, *, n_columns: int | None = None) -> Floats:
+def as_rows(
+    objects: Sequence[Any],
+    check: RowCheck,
+    *,
+    n_columns: int | None = None,
+    dtypes: tuple[type[np.generic], ...] = (),
+) -> npt.NDArray[Any]:
     """Return objects as a table with one row each.
 
     Parameters
@@ -249,10 +253,12 @@ def as_rows(objects: Sequence[Any], check: RowCheck, *, n_columns: int | None = 
         Check of rows of finite numbers.
     n_columns : int, optional
         Required length of each object; by default that of the first one.
+    dtypes : tuple of types
+        Dtypes of arrays that are kept; others become float64.
 
     Returns
     -------
-    float64 array of shape (n_objects, n_columns), C order
+    array of shape (n_objects, n_columns), C order
         A copy.
 
     Raises
@@ -262,7 +268,8 @@ def as_rows(objects: Sequence[Any], check: RowCheck, *, n_columns: int | None = 
         error names its position.
     """
     if isinstance(objects, np.ndarray) and objects.ndim == 2 and objects.dtype.kind in _NUMERIC:
-        rows = np.array(objects, np.float64, order="C")
+        dtype = objects.dtype if objects.dtype in dtypes else np.dtype(np.float64)
+        rows = np.array(objects, dtype, order="C")
     else:
         vectors = [_to_vector(item, f"object {i}") for i, item in enumerate(objects)]
         length = n_columns or (len(vectors[0]) if vectors else 1)
