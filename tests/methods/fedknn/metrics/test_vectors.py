@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial import distance as reference
 
+from fedneighbors.kernels.vectors import _duplicates as duplicates
 from fedneighbors.methods.fedknn.metrics import _points as points
 from fedneighbors.methods.fedknn.metrics import _vectors as vectors
 from fedneighbors.methods.fedknn.metrics._vectors import VECTOR_METRICS, VectorMetric
@@ -79,6 +80,47 @@ def test_a_search_by_codes_equals_brute_force(name, data):
     search = data.draw(searches(objects=rows(n_columns, name), max_size=80))
 
     search.assert_equals_brute_force(VectorMetric(name))
+
+
+@pytest.mark.usefixtures("codes_of_any_size")
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_a_search_of_repeated_rows_equals_brute_force(name, data):
+    n_columns = data.draw(st.integers(1, 3))
+    few = data.draw(st.lists(rows(n_columns, name), min_size=1, max_size=5))
+
+    search = data.draw(searches(objects=st.sampled_from(few), max_size=80))
+
+    search.assert_equals_brute_force(VectorMetric(name))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("n_columns", [2, 20])
+def test_batches_of_repeated_rows_equal_single_queries(name, n_columns):
+    rng = np.random.default_rng(8)
+    few = rng.integers(1, 4, (40, n_columns)).astype(float)
+    x, ranks = few[rng.integers(40, size=2000)], rng.permutation(2000)
+    index = VectorMetric(name).index(x, ranks=ranks)
+
+    distances, positions = index.nearest(few[:9], 300, peak=4.0)
+
+    assert index._distinct is not None
+    for query, *found in zip(few, distances, positions, strict=False):
+        expected = index.open(query).next(300)
+        assert found[0].tolist() == expected.distances.tolist()
+        assert found[1].tolist() == expected.positions.tolist()
+        order = np.lexsort((ranks, [VectorMetric(name).distance(query, row) for row in x]))
+        assert found[1].tolist() == order[:300].tolist()
+
+
+def test_rows_of_one_hash_are_not_merged(monkeypatch):
+    monkeypatch.setattr(duplicates, "hash_rows", lambda rows: np.zeros(len(rows), np.uint64))
+    x = np.eye(2)[np.arange(2000) % 2]
+
+    batch = VectorMetric("euclidean").index(x, ranks=np.arange(2000)).open(x[1]).next(2000)
+
+    assert batch.positions.tolist() == [*range(1, 2000, 2), *range(0, 2000, 2)]
 
 
 @pytest.mark.usefixtures("codes_of_any_size")

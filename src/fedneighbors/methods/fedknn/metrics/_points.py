@@ -18,6 +18,7 @@ import numpy.typing as npt
 from scipy.spatial import cKDTree
 
 from fedneighbors._typing import Floats, Integers
+from fedneighbors.kernels.vectors._duplicates import DistinctRows
 from fedneighbors.kernels.vectors._quantized import RowBounds
 from fedneighbors.methods.fedknn.metrics._sessions import BrowsingSession, check_radius
 
@@ -338,3 +339,45 @@ class BoundedSession(ScanSession):
         near = self._left.take(limit, n_missing)
         lowest = self._left.lowest()
         self._verify(near, lowest if len(near) else max(lowest, math.nextafter(limit, math.inf)))
+
+
+class GroupedSession(BrowsingSession):
+    """A query session that searches distinct objects and emits all equal ones.
+
+    Parameters
+    ----------
+    distinct : DistinctRows
+        Groups of equal objects.
+    session : ScanSession
+        Session of the distinct objects, of which each has the lowest rank of its group.
+    """
+
+    def __init__(self, distinct: DistinctRows, session: ScanSession) -> None:
+        super().__init__(distinct.ranks)
+        self._distinct = distinct
+        self._session = session
+        self._n_requested = 1
+
+    def bounds(self) -> Floats:
+        """Return the bounds of the distinct objects."""
+        return np.asarray(self._session.bounds()[self._distinct.groups])
+
+    def separate_bounds(self) -> Floats:
+        """Return bounds that do not depend on other objects."""
+        return np.asarray(self._session.separate_bounds()[self._distinct.groups])
+
+    def count(self, radius: float) -> int:
+        """Return the number of objects within a distance of ``radius``."""
+        check_radius(radius)
+        while self._may_have_more(radius):
+            self._widen(self._n_requested, radius)
+        return self._count_verified_within(radius)
+
+    def _widen(self, k: int, cutoff: float) -> None:
+        self._n_requested = max(2 * self._n_requested, k - len(self._pool.front(k)) + 1)
+        batch = self._session.next(self._n_requested, cutoff=cutoff)
+        positions, counts = self._distinct.members(batch.positions)
+        frontier = math.nextafter(cutoff, math.inf)
+        if not batch.exhausted:
+            frontier = float(batch.distances[-1])
+        self._add_verified(positions, np.repeat(batch.distances, counts), frontier)

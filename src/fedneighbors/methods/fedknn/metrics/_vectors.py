@@ -14,6 +14,7 @@ from scipy.spatial import cKDTree
 
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.kernels.vectors._distances import absolute_sums, square_sums
+from fedneighbors.kernels.vectors._duplicates import DistinctRows
 from fedneighbors.kernels.vectors._nearest import HALF, PLAIN, ROOT, RowSearch
 from fedneighbors.kernels.vectors._quantized import (
     MAX_CODE,
@@ -25,6 +26,7 @@ from fedneighbors.methods.fedknn.metrics._points import (
     MAX_MAGNITUDE,
     BoundedSession,
     DistanceBounds,
+    GroupedSession,
     MinkowskiScale,
     ScanSession,
     TreeSession,
@@ -179,6 +181,10 @@ class _VectorIndex:
     def __init__(self, metric: VectorMetric, rows: Floats, ranks: Integers) -> None:
         self.n_objects = len(rows)
         self._metric = metric
+        is_large = len(rows) >= _MIN_INDEXED_ROWS
+        self._distinct = DistinctRows.find(rows, ranks) if is_large else None
+        if self._distinct is not None:
+            rows, ranks = rows[self._distinct.first], ranks[self._distinct.first]
         self._rows = rows
         self._ranks = ranks
         self._scale = metric.make_scale(rows.shape[1])
@@ -193,6 +199,11 @@ class _VectorIndex:
             self._quantized = QuantizedVectors(rows, self._scale)
 
     def open(self, query: Any) -> Session:
+        session = self._open(query)
+        return session if self._distinct is None else GroupedSession(self._distinct, session)
+
+    def _open(self, query: Any) -> ScanSession:
+        """Return a session of the distinct rows."""
         point = self._metric.scale_query(query, self._rows)
         if self.n_objects == 0:
             return ScanSession(self._ranks, lambda _: np.empty(0))
@@ -226,7 +237,10 @@ class _VectorIndex:
             points = self._metric.scale_rows(rows, n_columns=n_columns)  # errors name a row
         if self._search is None:
             self._search = RowSearch.of(self._rows, self._ranks, kind=_KINDS[self._metric.name])
-        return self._search.nearest(points, k)
+        distances, positions = self._search.nearest(points, k)
+        if self._distinct is None:
+            return distances, positions
+        return self._distinct.list_members(distances, positions, k)
 
 
 RowCheck = Callable[[Floats], tuple[npt.NDArray[np.bool_], str]]
