@@ -434,9 +434,9 @@ def record_requests(*trainings):
     heard = []
     answer = _inprocess.serve
 
-    def listen(party, frame):
+    def listen(party, frame, **options):
         heard.append((frame, party))
-        return answer(party, frame)
+        return answer(party, frame, **options)
 
     _inprocess.serve = listen
     try:

@@ -118,6 +118,7 @@ def narrow_cases():
         rows = rng.normal(size=(640, 3))
         for query in rows[:20] + 1e-3 * rng.normal(size=(20, 3)):
             yield rows, query, step
+            yield rows * 9, query * 9, step  # clipped to about two
 
 
 MUTATIONS = {
@@ -129,6 +130,9 @@ MUTATIONS = {
     ],
     "the rounding of the square": [(" - 2.0**-50 * (own + other)", "")],
     "the relative error": [("1.0 - 2.0**-20", "1.0")],
+    "the clipped part of a row": [
+        ("clipped * factor - np.float64(scales[first + lane])", "clipped")
+    ],
     "underflow": [("length + 2.0**-140", "length"), ("_UNDERFLOW = 2.0**-140", "_UNDERFLOW = 0.0")],
 }
 

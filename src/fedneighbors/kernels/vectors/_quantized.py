@@ -6,15 +6,17 @@ them. A row is ``x = s z + e`` with bytes ``z``, a scale ``s`` and ``|e| = r``; 
 least ``D - r - rho`` with ``D = |t w - s z|``. Euclidean:
 ``D**2 = t**2 |w|**2 - 2 t s <w, z> + s**2 |z|**2``, where the three sums of integers are exact.
 Manhattan: all rows have the same scale, and ``t = s / 128``, so that ``D`` is ``t`` times a sum of
-integers.
+integers. Rows and query are clipped to 127 steps first, which increases no distance; if the clipped
+parts are ``a`` and ``b``, with sums of magnitudes ``|a|`` and ``|b|``, it decreases one by at least
+``max(|b| - |a|, 0)``, which is added.
 
 A stored bound is at most the distance. Let ``M = t**2 |w|**2 + s**2 |z|**2``.
 
 - The float64 value of ``D**2`` has an error below ``2**-50 M``, which is subtracted.
 - Where the bound is positive, ``D`` exceeds ``r + rho`` and, Euclidean, ``2**-25 M**0.5``; or,
-  Manhattan, ``t``. Relative errors of ``r`` and ``rho`` below ``2**-23``, of the conversion to
-  float32, and of up to ``2**-52`` in the elements of rows and query are therefore below
-  ``2**-20 D``, by which ``D`` is reduced.
+  Manhattan, ``t``. Relative errors of ``r``, ``rho`` and ``|a|`` below ``2**-23``, of the
+  conversion to float32, and of up to ``2**-52`` in the elements of rows and query are therefore
+  below ``2**-20`` of ``D`` and ``|b|``, by which these are reduced.
 - Numbers below ``2**-126`` have larger relative errors; ``2**-140`` is added to ``r`` and ``rho``.
 
 Codes are stored in blocks of 64 rows, in pairs of columns, so that loops over the rows of a block
@@ -64,14 +66,19 @@ def _encode(
                 largest = max(largest, abs(rows[i, j]))
             scale = np.float32(largest / 127.0)
         factor = 1.0 / np.float64(scale) if scale > 1e-37 else 0.0
-        residual, square = 0.0, 0
+        residual, clipped, square = 0.0, 0.0, 0
         for j in range(n_columns):
             code = min(max(np.rint(rows[i, j] * factor), -127.0), 127.0)
             error = abs(rows[i, j] - code * np.float64(scale))
-            residual += error if step > 0.0 else error * error
+            beyond = abs(rows[i, j]) - 127.0 * step
+            if step > 0.0 and beyond > 0.0:
+                clipped += beyond
+            else:
+                residual += error if step > 0.0 else error * error
             square += int(code) * int(code)
             codes[block, j // 2, lane, j % 2] = np.int8(code)
-        scales[first + i], squares[first + i] = scale, square
+        scales[first + i] = np.float32(clipped) if step > 0.0 else scale
+        squares[first + i] = square
         length = residual if step > 0.0 else math.sqrt(residual)
         radii[first + i] = np.float32(length + 2.0**-140)
 
@@ -164,7 +171,7 @@ def _least(bounds: Any, block: Any) -> Any:
 @njit(cache=True, nogil=True, error_model="numpy")
 def _bound(
     codes: Any, scales: Any, squares: Any, radii: Any, n_rows: Any, query: Any, scale: Any,
-    radius: Any, is_square: Any, bounds: Any, minima: Any,
+    radius: Any, clipped: Any, is_square: Any, bounds: Any, minima: Any,
 ) -> None:  # fmt: skip
     """Compute lower bounds of distances, and the lowest one of each block."""
     sums = np.empty(64, np.int32)
@@ -187,8 +194,11 @@ def _bound(
         else:
             _subtract_block(codes, block, query, sums)
             for lane in range(64):
+                beyond = max(clipped * factor - np.float64(scales[first + lane]), 0.0)
                 bounds[first + lane] = np.float32(
-                    sums[lane] * scale * factor - (np.float64(radii[first + lane]) + radius)
+                    sums[lane] * scale * factor
+                    + beyond
+                    - (np.float64(radii[first + lane]) + radius)
                 )
         for lane in range(n_rows - first, 64):
             bounds[first + lane] = np.float32(math.inf)
@@ -242,9 +252,16 @@ class RowBounds:
             limit = float(np.partition(self.minima, n - 1)[n - 1])
         return limit if limit < math.inf else float(np.partition(self.values, n - 1)[n - 1])
 
-    def take(self, limit: float) -> Integers:
-        """Remove the rows within a finite limit; return their positions, ascending."""
-        positions = np.empty(_count_within(self.values, self.minima, limit), np.int64)
+    def take(self, limit: float, n: int | None = None) -> Integers:
+        """Remove the rows within a finite limit; return their positions, ascending.
+
+        If there are more than ``n``, at least ``n`` of the lowest bounds are removed.
+        """
+        count = _count_within(self.values, self.minima, limit)
+        if n is not None and count > n:
+            limit = self.quantile(n)
+            count = _count_within(self.values, self.minima, limit)
+        positions = np.empty(count, np.int64)
         if len(positions):
             _take_within(self.values, self.minima, limit, positions)
         return positions
@@ -285,8 +302,8 @@ class QuantizedRows:
     n_rows, n_columns : int
         Size of the table.
     step : float
-        0 for Euclidean distances; for Manhattan distances the scale of all rows: larger elements
-        than 127 steps are valid, but have worse bounds.
+        0 for Euclidean distances; for Manhattan distances the scale of all rows, which clips their
+        elements to 127 steps.
     """
 
     def __init__(self, n_rows: int, n_columns: int, *, step: float = 0.0) -> None:
@@ -294,6 +311,7 @@ class QuantizedRows:
         self.n_rows = n_rows
         self._step = float(np.float32(step))
         self._codes = np.zeros((n_blocks, -(-n_columns // 2), BLOCK, 2), np.int8)
+        # scale of each row; with one scale, the sum of its clipped parts
         self._scales, self._radii = np.zeros((2, n_blocks * BLOCK), np.float32)
         self._squares = np.zeros(n_blocks * BLOCK, np.int32)
         # sums of products of codes, or of differences, are below 2**31
@@ -315,7 +333,11 @@ class QuantizedRows:
         codes = np.zeros(len(query))
         if scale > 2.0**-900:
             codes = np.clip(np.rint(query / scale), -self._max_query, self._max_query)
-        residual = np.abs(query - scale * codes)
+        inside = query
+        if self._step:
+            inside = np.clip(query, -MAX_CODE * self._step, MAX_CODE * self._step)
+        residual = np.abs(inside - scale * codes)
+        clipped = float(np.abs(query - inside).sum())
         radius = float(residual.sum() if self._step else math.sqrt(np.dot(residual, residual)))
         pairs = np.zeros(2 * self._codes.shape[1], np.int16)
         pairs[: len(query)] = codes
@@ -323,7 +345,7 @@ class QuantizedRows:
         minima = np.empty(len(self._codes), np.float32)
         _bound(
             self._codes, self._scales, self._squares, self._radii, self.n_rows,
-            pairs, scale, radius + _UNDERFLOW, self._step == 0.0, values,
-            minima,
+            pairs, scale, radius + _UNDERFLOW, clipped,
+            self._step == 0.0, values, minima,
         )  # fmt: skip
         return RowBounds(values, minima)

@@ -183,15 +183,16 @@ def merge(parts: Mapping[str, Part], k: int) -> Merged:
     provider = np.repeat(np.arange(len(names)), [len(parts[name]) for name in names])
     position = np.concatenate([np.arange(len(parts[name])) for name in names])
     order = np.lexsort((position, provider, ties, distances))[:k]
-    ranks_of_last = {}
-    for rank, i in enumerate(order.tolist(), start=1):
-        name = names[provider[i]]
-        if position[i] == len(parts[name]) - 1:
-            ranks_of_last[name] = rank
+    owners = tuple(names[i] for i in provider[order].tolist())
+    found = list(zip(owners, position[order].tolist(), strict=True))
+    n_returned = {name: len(parts[name]) for name in names}
+    ranks_of_last = {
+        name: rank for rank, (name, i) in enumerate(found, start=1) if i + 1 == n_returned[name]
+    }
     return Merged(
         distances=distances[order],
-        owners=tuple(names[provider[i]] for i in order.tolist()),
-        ids=tuple(parts[names[provider[i]]].ids[position[i]] for i in order.tolist()),
+        owners=owners,
+        ids=tuple(parts[name].ids[i] for name, i in found),
         ranks_of_last=ranks_of_last,
         last_tie=int(ties[order[-1]]) if len(order) else LAST_TIE,
     )

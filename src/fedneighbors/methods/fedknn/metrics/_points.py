@@ -104,6 +104,7 @@ Measure = Callable[[Integers | None], Floats]
 # the nearest.
 _MAX_TREE_FRACTION = 1 / 16
 _N_EXTRA = 8  # additional neighbors requested from the tree
+_GROWTH = 2  # largest ratio of new to verified objects
 _MAX_BOUND = 2.0**100  # above all finite bounds
 
 
@@ -282,14 +283,13 @@ class DistanceBounds:
         """Return the lowest bound of the objects that were not taken."""
         return float(self._lower(np.array(self._bounds.lowest(), np.float32)))
 
-    def take(self, distance: float, n: int) -> Integers:
+    def take(self, distance: float, n: int | None = None) -> Integers:
         """Remove the objects whose bounds are within a distance; return their positions.
 
-        If ``n`` is not 0, objects are also removed only up to a limit with at least ``n`` of them.
+        If there are more than ``n``, at least ``n`` of the lowest bounds are removed.
         """
         radius = float(np.ldexp(self._scale.outer_radius(distance), self._exponent))
-        limit = min(radius, _MAX_BOUND)
-        return self._bounds.take(min(limit, self._bounds.quantile(n)) if n else limit)
+        return self._bounds.take(min(radius, _MAX_BOUND), n)
 
     def _lower(self, bounds: npt.NDArray[np.float32]) -> Floats:
         values = np.maximum(bounds.astype(np.float64), 0.0)
@@ -327,16 +327,16 @@ class BoundedSession(ScanSession):
     def count(self, radius: float) -> int:
         """Return the number within ``radius``; verify objects with bounds within it."""
         check_radius(radius)
-        self._verify(self._left.take(radius, 0), self._frontier)
+        self._verify(self._left.take(radius), self._frontier)
         return self._count_verified_within(radius)
 
     def _widen(self, k: int, cutoff: float) -> None:
         front = self._pool.front(k)
         # Objects beyond the k-th known distance, or the cutoff, cannot be among the next k.
-        limit, n_missing = min(float(front[-1]) if len(front) == k else math.inf, cutoff), 0
-        if len(front) < k:
-            n_missing = min(k - len(front) + _N_EXTRA, self._n_objects - self.n_verified)
-        near = self._left.take(limit, n_missing)
+        limit = min(float(front[-1]) if len(front) == k else math.inf, cutoff)
+        # not all at once: in heavy tails the lowest bounds may be those of far objects
+        n = max(k - len(front) + _N_EXTRA, _GROWTH * self.n_verified)
+        near = self._left.take(limit, n)
         lowest = self._left.lowest()
         self._verify(near, lowest if len(near) else max(lowest, math.nextafter(limit, math.inf)))
 
