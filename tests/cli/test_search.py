@@ -151,6 +151,7 @@ def test_neighbors_of_the_first_of_many_queries_are_printed(titles, tmp_path):
         ("v.csv", "a,b\n0,0\n5,5\n", ["--metric", "manhattan", "--query", "4,5"], "row 2"),
         ("w.txt", "a b c\nd e\n", ["--metric", "jaccard", "--query", "e f"], "d e"),
         ("m.smi", "CCO one\nCCCCCC six\n", ["--metric", "graph_edit", "--query", "CCN"], "one"),
+        ("m.smi", "CCO one\nCCCCCC six\n", ["--metric", "tanimoto", "--query", "CCCC"], "six"),
         ("g.txt", "t # x\nv 0 C\nt # y\nv 0 O\n", ["--metric", "graph_edit", "--query", "O"], "y"),
     ],
 )  # fmt: skip

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from fedneighbors.datasets._graphs import (
     Graph,
     GraphSet,
+    fingerprint_from_smiles,
     graph_from_smiles,
     graph_to_smiles,
+    read_fingerprints,
     read_graphs,
     read_smiles,
     write_graphs,
@@ -275,6 +277,20 @@ def test_a_missing_smiles_file_is_refused(tmp_path):
 def test_an_empty_graph_is_not_written(tmp_path):
     with pytest.raises(ValueError, match="graph 'x' has no nodes"):
         write_smiles(tmp_path / "out.smi", GraphSet([Graph([])], ["x"]))
+
+
+def test_fingerprints_are_those_of_the_molecule_and_not_of_its_text():
+    assert fingerprint_from_smiles("OCC").tolist() == fingerprint_from_smiles("C(O)C").tolist()
+    assert fingerprint_from_smiles("[H]OCC").tolist() == fingerprint_from_smiles("OCC").tolist()
+    assert fingerprint_from_smiles("C").shape == (256,)
+
+
+def test_a_line_without_a_fingerprint_is_named(tmp_path):
+    path = tmp_path / "bad.smi"
+    path.write_text("CC a\nc1cccc1 b\n")
+
+    with pytest.raises(DataError, match=r"line 2: RDKit rejects the SMILES 'c1cccc1': .*kekulize"):
+        read_fingerprints(path)
 
 
 def test_without_rdkit_the_extra_is_named(monkeypatch):

@@ -8,7 +8,7 @@ import pytest
 
 from fedneighbors.datasets import CategoricalColumn, NumericColumn, Schema, load, read_rows
 from fedneighbors.datasets._files import read_lines
-from fedneighbors.datasets._graphs import graph_from_smiles
+from fedneighbors.datasets._graphs import fingerprint_from_smiles, graph_from_smiles
 from fedneighbors.datasets._objects import parse_object, read_objects
 from fedneighbors.errors import DataError, MissingDataError
 
@@ -113,6 +113,18 @@ def test_molecules_are_read_from_smiles_and_from_a_column(write_text):
     column = read_objects(write_text("m.csv", "smiles\nCCO\nCC\n"), "graphs", columns=["smiles"])
 
     assert lines.items == column.items == [graph_from_smiles("CCO"), graph_from_smiles("CC")]
+    assert lines.labels == ("ethanol", "ethane")
+
+
+def test_fingerprints_are_read_from_smiles_and_from_a_column(write_text):
+    lines = read_objects(write_text("m.smi", "CCO ethanol\nCC ethane\n"), "fingerprints")
+    column = read_objects(
+        write_text("m.csv", "smiles\nCCO\nCC\n"), "fingerprints", columns=["smiles"]
+    )
+
+    expected = [fingerprint_from_smiles("CCO").tolist(), fingerprint_from_smiles("CC").tolist()]
+    assert [item.tolist() for item in lines.items] == expected
+    assert [item.tolist() for item in column.items] == expected
     assert lines.labels == ("ethanol", "ethane")
 
 

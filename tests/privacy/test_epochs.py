@@ -198,8 +198,13 @@ WORDS = ["federated", "search", "of", "strings"]
 
 @pytest.mark.parametrize(
     ("objects", "metric"),
-    [(WORDS, "edit"), ([{"a", 1}, {"b"}, {"a", "b"}], "jaccard"), (np.eye(4), "manhattan")],
-    ids=["strings", "sets", "array"],
+    [
+        (WORDS, "edit"),
+        ([{"a", 1}, {"b"}, {"a", "b"}], "jaccard"),
+        (np.eye(4), "manhattan"),
+        (np.eye(4, dtype=np.uint8), "tanimoto"),
+    ],
+    ids=["strings", "sets", "array", "bits"],
 )
 def test_a_new_fit_on_the_same_objects_is_charged_once(objects, metric):
     assert charges(objects, {"metric": metric}, {"metric": metric}) == 1

@@ -38,6 +38,7 @@ class MetricName(StrEnum):
     EDIT = "edit"
     JACCARD = "jaccard"
     GRAPH_EDIT = "graph_edit"
+    TANIMOTO = "tanimoto"
 
     @property
     def kind(self) -> "Kind":
@@ -51,6 +52,8 @@ class MetricName(StrEnum):
                 return "sets"
             case MetricName.GRAPH_EDIT:
                 return "graphs"
+            case MetricName.TANIMOTO:
+                return "fingerprints"
         return "vectors"
 
 
@@ -60,8 +63,8 @@ DataOption = Annotated[
         metavar="[NAME=]DATA",
         help="File of all parties, or repeated: one file for each party, named by NAME or by its "
         "file. CSV, Parquet or .npz; text with one string per line (edit) or the words of one "
-        "set per line (jaccard); .smi (SMILES) or any other file in gSpan format (graph_edit); "
-        "or the name of a data set.",
+        "set per line (jaccard); .smi (SMILES: tanimoto, graph_edit) or any other file in gSpan "
+        "format (graph_edit); or the name of a data set.",
         rich_help_panel=_DATA,
     ),
 ]

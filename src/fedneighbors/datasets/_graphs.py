@@ -2,17 +2,21 @@
 
 import os
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from functools import cache
 from itertools import islice, pairwise
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from fedneighbors._lazy import optional_module
 from fedneighbors.datasets._files import explain_errors, open_text
 from fedneighbors.errors import DataError
 
 Label = str | int
+_M = TypeVar("_M")
 
 
 class Graph:
@@ -353,6 +357,48 @@ def graph_from_smiles(smiles: str) -> Graph:
     )
 
 
+FINGERPRINT_BITS, _FINGERPRINT_RADIUS = 2048, 2
+
+
+@cache
+def _make_fingerprints() -> Any:
+    """Return RDKit's generator of Morgan fingerprints."""
+    generators = optional_module("rdkit.Chem.rdFingerprintGenerator", "chem")
+    return generators.GetMorganGenerator(radius=_FINGERPRINT_RADIUS, fpSize=FINGERPRINT_BITS)
+
+
+def fingerprint_from_smiles(smiles: str) -> npt.NDArray[np.uint8]:
+    """Return the Morgan fingerprint of a molecule: radius 2, 2,048 bits.
+
+    Parameters
+    ----------
+    smiles : str
+        SMILES.
+
+    Returns
+    -------
+    uint8 array of shape (256,)
+        Packed bits; bit ``j`` is bit ``j % 8`` of byte ``j // 8``.
+
+    Raises
+    ------
+    DataError
+        If RDKit cannot read it, or rejects a valence or an aromatic ring.
+    MissingExtraError
+        If RDKit is not installed.
+    """
+    chem = optional_module("rdkit.Chem", "chem")
+    molecule = chem.MolFromSmiles(smiles, sanitize=False)
+    if molecule is None or molecule.GetNumAtoms() == 0:
+        raise DataError(f"expected SMILES, got {smiles[:60]!r}")
+    try:
+        chem.SanitizeMol(molecule)
+    except ValueError as error:
+        raise DataError(f"RDKit rejects the SMILES {smiles[:60]!r}: {error}") from None
+    bits = _make_fingerprints().GetFingerprintAsNumPy(chem.RemoveHs(molecule))
+    return np.packbits(bits, bitorder="little")
+
+
 def graph_to_smiles(graph: Graph) -> str:
     """Return the SMILES of a graph.
 
@@ -397,22 +443,36 @@ def read_smiles(path: str | os.PathLike[str]) -> GraphSet:
     MissingExtraError
         If RDKit is not installed.
     """
+    graphs = _read_molecules(path, graph_from_smiles)
+    return GraphSet(list(graphs.values()), list(graphs))
+
+
+def read_fingerprints(path: str | os.PathLike[str]) -> dict[str, npt.NDArray[np.uint8]]:
+    """Read the fingerprint of one molecule per line, by name.
+
+    Lines and errors are those of `read_smiles`, the fingerprints of `fingerprint_from_smiles`.
+    """
+    return _read_molecules(path, fingerprint_from_smiles)
+
+
+def _read_molecules(path: str | os.PathLike[str], parse: Callable[[str], _M]) -> dict[str, _M]:
+    """Read the molecule of each line by a function of its SMILES."""
     file = Path(path)
     with explain_errors(file):
         lines = file.read_text(encoding="utf-8").splitlines()
-    graphs: dict[str, Graph] = {}
+    molecules: dict[str, _M] = {}
     for number, line in enumerate(lines, start=1):
         words = line.split(maxsplit=1)
         if not words:
             continue
         name = words[1].strip() if len(words) == 2 else str(number)
-        if name in graphs:
+        if name in molecules:
             raise DataError(f"{file}, line {number}: expected a new name, got {name!r} again")
         try:
-            graphs[name] = graph_from_smiles(words[0])
+            molecules[name] = parse(words[0])
         except DataError as error:
             raise DataError(f"{file}, line {number}: {error}") from None
-    return GraphSet(list(graphs.values()), list(graphs))
+    return molecules
 
 
 def write_smiles(path: str | os.PathLike[str], graphs: GraphSet) -> None:

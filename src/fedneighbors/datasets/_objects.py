@@ -1,4 +1,4 @@
-"""Objects of a search from files: vectors, places, strings, sets or graphs."""
+"""Objects of a search from files: vectors, places, strings, sets, graphs or fingerprints."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -12,14 +12,20 @@ import numpy.typing as npt
 from fedneighbors.datasets._arrays import is_arrays, read_array_rows
 from fedneighbors.datasets._catalog import find_file, load
 from fedneighbors.datasets._files import read_lines
-from fedneighbors.datasets._graphs import graph_from_smiles, read_graphs, read_smiles
+from fedneighbors.datasets._graphs import (
+    fingerprint_from_smiles,
+    graph_from_smiles,
+    read_fingerprints,
+    read_graphs,
+    read_smiles,
+)
 from fedneighbors.datasets._reading import read_columns, read_declared_cells
 from fedneighbors.datasets._schema import Schema
 from fedneighbors.datasets._table import Table, check_present
 from fedneighbors.datasets._text_format import TextFormat
 from fedneighbors.errors import DataError
 
-Kind = Literal["vectors", "places", "strings", "sets", "graphs"]
+Kind = Literal["vectors", "places", "strings", "sets", "graphs", "fingerprints"]
 
 _TABLES = {".csv", ".parquet", ".pq"}
 _DECLARED_TABLES = _TABLES | {".arff", ".jsonl", ".ndjson"}
@@ -34,7 +40,7 @@ class Objects:
     Parameters
     ----------
     items : sequence
-        A float64 matrix of vectors or places, or a list of str, frozenset or Graph.
+        A float64 matrix of vectors or places, or a list of str, frozenset, Graph or packed bits.
     labels : tuple of str
         Label of each object for display; labels may repeat.
     source : str
@@ -99,9 +105,9 @@ def read_objects(
     source : str or path
         A CSV or Parquet table; for strings also text with one string per line, for sets text with
         the words of one set per line; for graphs ``.smi`` (SMILES) or the ``t/v/e`` format; for
-        vectors also ``.npz`` with the array ``x``. Or a name: of a data set of :func:`load` for
-        vectors, otherwise of a file in the data folder.
-    kind : {"vectors", "places", "strings", "sets", "graphs"}
+        fingerprints ``.smi``; for vectors also ``.npz`` with the array ``x``. Or a name: of a data
+        set of :func:`load` for vectors, otherwise of a file in the data folder.
+    kind : {"vectors", "places", "strings", "sets", "graphs", "fingerprints"}
         Kind of the objects.
     columns : sequence of str
         Columns of a table: vector components (by default all numeric columns), longitude and
@@ -228,7 +234,7 @@ def parse_object(text: str, kind: Kind, *, n_columns: int = 2) -> Any:
     text : str
         Comma-separated numbers for a vector or a place (longitude, latitude); otherwise a string,
         the words of a set, or SMILES.
-    kind : {"vectors", "places", "strings", "sets", "graphs"}
+    kind : {"vectors", "places", "strings", "sets", "graphs", "fingerprints"}
         Kind of the object.
     n_columns : int
         Number of vector components.
@@ -253,6 +259,8 @@ def parse_object(text: str, kind: Kind, *, n_columns: int = 2) -> Any:
         return frozenset(text.split())
     if kind == "graphs":
         return graph_from_smiles(text)
+    if kind == "fingerprints":
+        return fingerprint_from_smiles(text)
     return _parse_point(text, 2 if kind == "places" else n_columns)
 
 
@@ -270,6 +278,9 @@ def _read_text(file: Path, kind: Kind, *, encoding: str) -> Objects:
     if kind == "graphs":
         graphs = read_smiles(file) if file.suffix in _SMILES else read_graphs(file)
         return Objects(graphs.graphs, tuple(graphs.names), str(file))
+    if kind == "fingerprints" and file.suffix in _SMILES:
+        rows = read_fingerprints(file)
+        return Objects(list(rows.values()), tuple(rows), str(file))
     if kind not in ("strings", "sets"):
         raise DataError(
             f"{file}: expected a table of {kind}, a file that ends in .csv, .csv.gz or .parquet"
@@ -287,7 +298,7 @@ def _read_table(
     label: str | None,
     text_format: TextFormat | None,
 ) -> Objects:
-    is_text = kind in ("strings", "sets", "graphs")
+    is_text = kind not in ("vectors", "places")
     if is_text and len(columns) != 1:
         raise DataError(f"{file} is a table; name its column of {kind} with columns")
     label_columns = [name for name in (owner, label) if name is not None]

@@ -23,6 +23,7 @@ OBJECTS = {
     "haversine": RNG.uniform(-80, 80, (60, 2)),
     "edit": WORDS * 3,
     "jaccard": [frozenset(word) for word in WORDS * 3],
+    "tanimoto": RNG.integers(0, 4, (60, 2), np.uint8),
     "graph_edit": [CHAIN, RING, Graph("CC", [(0, 1)]), Graph("N", []), CHAIN, Graph("", [])],
 }
 
@@ -125,6 +126,8 @@ def test_each_object_needs_one_party_and_a_unique_name():
         ("cosine", [[1.0]], [0.0], ValueError, "a zero vector has no angle"),
         ("haversine", [[2.0, 48.0]], [2.0, 95.0], ValueError, r"within \[-90, 90\].*latitude 95"),
         ("edit", ["a"], [1.0], TypeError, "expected a string as the query, got list"),
+        ("tanimoto", ["CCO"], "C((", DataError, "the query: expected SMILES, got 'C"),
+        ("tanimoto", ["CCO"], [1, 2], TypeError, "the query: expected packed bits.* got list"),
         ("graph_edit", [RING], "C((", DataError, "the query: expected SMILES, got 'C"),
         ("graph_edit", [RING], {1}, TypeError, "expected a Graph or SMILES as the query, got set"),
     ],
@@ -159,6 +162,28 @@ def test_smiles_are_graphs():
     assert found[1][1][0][0] == 2
     with pytest.raises(DataError, match="object 1: expected SMILES"):
         FederatedNeighbors("graph_edit").fit(["CCO", "C(("])
+
+
+@pytest.mark.parametrize("algorithm", ["auto", "dann", "hufu+"])
+def test_molecules_are_found_by_their_fingerprints(algorithm):
+    smiles = ["CCO", "CCN", "c1ccccc1O", "c1ccccc1N", "CCCO", "OCC"]
+    search = FederatedNeighbors("tanimoto", algorithm).fit(smiles, parties=list("aabbcc"))
+
+    distances, positions = search.kneighbors("c1ccccc1O", 2)
+    within, _ = search.radius_neighbors("CCO", 0.0)
+
+    assert positions[0].tolist() == [2, 3]
+    assert distances[0].tolist() == [0.0, metric_of("tanimoto").distance(smiles[2], smiles[3])]
+    assert within[0].tolist() == [0.0, 0.0]
+
+
+def test_packed_bits_are_decoded_unchanged():
+    row = np.array([0, 255, 7], np.uint8)
+
+    decoded = decode_query(encode_query(row))
+
+    assert decoded.dtype == np.uint8
+    assert decoded.tolist() == row.tolist()
 
 
 @pytest.mark.parametrize("query", ["", "Zürich", frozenset(), frozenset({"a", 3}), RING, CHAIN])

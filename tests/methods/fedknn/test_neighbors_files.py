@@ -62,6 +62,8 @@ def test_equal_models_have_equal_files(tmp_path):
     [
         ("edit", ["bank", "tank", "Zweig"]),
         ("jaccard", [{1, "a"}, {2}, {"a", "b"}]),
+        ("tanimoto", np.eye(3, dtype=np.uint8)),
+        ("tanimoto", ["CCO", "CCN", "c1ccccc1"]),
         ("graph_edit", [Graph("CCO", [(0, 1)]), Graph("CC", [(0, 1)]), Graph("N", [])]),
     ],
 )

@@ -36,6 +36,8 @@ for metric, objects in [
     ("haversine", rng.uniform(-80, 80, (4000, 2))),
     ("edit", ["".join(rng.choice(list("acgt"), n)) for n in (0, 5, 40, 70, 900, 3000)] * 3),
     ("graph_edit", [Graph(rng.choice(list("CNO"), 7).tolist(), chain[:n]) for n in range(6)]),
+    ("tanimoto", np.packbits(rng.random((3000, 640)) < 0.05, axis=1)),
+    ("tanimoto", rng.integers(0, 256, (50, 9), np.uint8)),
     ("jaccard", [set(rng.integers(0, 9, 4).tolist()) for _ in range(30)]),
 ]:
     for algorithm in ("baseline", "dann", "hufu"):

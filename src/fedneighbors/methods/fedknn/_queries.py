@@ -36,6 +36,13 @@ class VectorQuery:
 
 
 @message
+class BytesQuery:
+    """Packed bits, or other numbers from 0 to 255."""
+
+    row: npt.NDArray[np.uint8]
+
+
+@message
 class TextQuery:
     """A string."""
 
@@ -66,7 +73,7 @@ class FilteredQuery:
     where: str
 
 
-_KINDS = (VectorQuery, TextQuery, SetQuery, GraphQuery, FilteredQuery)
+_KINDS = (VectorQuery, BytesQuery, TextQuery, SetQuery, GraphQuery, FilteredQuery)
 
 
 def check_sequence(objects: Any) -> None:
@@ -96,7 +103,7 @@ def encode_query(item: Any) -> bytes:
 
     Parameters
     ----------
-    item : str, set, Graph or vector of numbers
+    item : str, set, Graph, vector of numbers or packed bits
         Object of a built-in metric.
 
     Raises
@@ -119,6 +126,8 @@ def encode_query(item: Any) -> bytes:
             raise TypeError("expected a set of strings and integers")
         ordered = sorted(item, key=lambda element: (isinstance(element, str), element))
         return encode(SetQuery(tuple(ordered)))
+    if isinstance(item, np.ndarray) and item.dtype == np.uint8 and item.ndim == 1:
+        return encode(BytesQuery(item))
     try:
         point = np.array(item, np.float64)
     except (TypeError, ValueError):
@@ -175,6 +184,8 @@ def decode_query(frame: bytes) -> Any:
     match query:
         case VectorQuery():
             return query.point
+        case BytesQuery():
+            return query.row
         case TextQuery():
             return query.text
         case SetQuery():

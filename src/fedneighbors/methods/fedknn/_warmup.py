@@ -46,4 +46,6 @@ def _samples() -> list[tuple[str, Any]]:
     ]
     places = [("haversine", 50 * np.column_stack([line, line])[:n]) for n in (5, _INDEXED_ROWS)]
     strings = [("edit", [letter * n for letter in "abcab"]) for n in (3, 100, 2000)]
-    return [*vectors, *places, *strings, ("graph_edit", graphs), ("jaccard", [{1}, {2}, {1, 2}])]
+    bits = [("tanimoto", np.eye(5, n, dtype=np.uint8)) for n in (8, 256)]
+    sets = [{1}, {2}, {1, 2}]
+    return [*vectors, *places, *strings, *bits, ("graph_edit", graphs), ("jaccard", sets)]

@@ -58,7 +58,7 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
     ----------
     metric : str, Metric or callable
         ``"euclidean"``, ``"manhattan"``, ``"cosine"``, ``"haversine"``, ``"edit"``,
-        ``"graph_edit"``, ``"jaccard"``, or your own metric or distance function.
+        ``"graph_edit"``, ``"jaccard"``, ``"tanimoto"``, or your own metric or distance function.
     algorithm : {"auto", "baseline", "dann", "dann*", "hufu", "hufu+"}
         Search algorithm, see [1]_. ``"baseline"`` requests the k nearest of each party; ``"dann"``
         requests lower bounds first, and then only as many objects as a party probably has among

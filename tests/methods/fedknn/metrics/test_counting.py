@@ -28,6 +28,7 @@ OBJECTS = {
     "edit, long": [genome(n) for n in range(60)],
     "graph_edit": [ring(n, labels) for n in range(3, 8) for labels in ("CN", "CCO", "C", "NO")],
     "jaccard": [frozenset(RNG.integers(0, 20, 6).tolist()) for _ in range(200)],
+    "tanimoto": np.packbits(RNG.random((3000, 640)) < RNG.random(640) / 8, axis=1),
     "haversine": RNG.uniform(-60, 60, (2000, 2)),
     "euclidean": RNG.normal(size=(2000, 3)),
     "cosine": RNG.normal(size=(300, 20)),

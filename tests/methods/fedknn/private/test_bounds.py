@@ -37,6 +37,11 @@ CASES = {  # objects, replacement of the first object, query
     "euclidean in few columns": (SHORT, np.full(3, 1e6), SHORT[7]),
     "haversine": (SHORT[:, :2], np.array([100.0, 80.0]), SHORT[7, :2]),
     "jaccard": ([{7, 8, 9}, *({1, 2, 100 + i} for i in range(50))], {500}, {1, 2, 7, 8, 9}),
+    "tanimoto": (
+        list(np.packbits(np.eye(60, 960, dtype=np.uint8), axis=1)),
+        np.full(120, 255, np.uint8),
+        np.packbits(np.arange(960) < 30),
+    ),
     "edit": (
         [random_text("ACGT", 300) for _ in range(60)],
         "\u0001" * 300,

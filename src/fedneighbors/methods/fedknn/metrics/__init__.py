@@ -21,6 +21,7 @@ _HOMES = {
     "HaversineMetric": f"{__name__}._places",
     "Index": f"{__name__}._sessions",
     "JaccardMetric": f"{__name__}._sets",
+    "TanimotoMetric": f"{__name__}._fingerprints",
     "FunctionMetric": f"{__name__}._function",
     "Session": f"{__name__}._sessions",
     "VectorMetric": f"{__name__}._vectors",
@@ -33,6 +34,7 @@ _CLASSES = {
     "edit": "EditMetric",
     "graph_edit": "GraphEditMetric",
     "jaccard": "JaccardMetric",
+    "tanimoto": "TanimotoMetric",
 }
 METRIC_NAMES = tuple(_CLASSES)
 
