@@ -222,13 +222,23 @@ class Pool:
     def __len__(self) -> int:
         return len(self._front[0]) - self._first + self._n_unsorted
 
-    def add(self, positions: Integers, distances: Floats) -> None:
-        """Add objects that were never in the pool."""
+    def add(self, positions: Integers, distances: Floats, *, follow: bool = False) -> None:
+        """Add objects that were never in the pool.
+
+        ``follow``: they are in the order of emission, and come after all objects of the pool.
+        """
+        front, front_distances = self._front[0][self._first :], self._front[1][self._first :]
+        if follow and self._n_unsorted == 0:
+            self._front = (
+                np.concatenate([front, positions]),
+                np.concatenate([front_distances, distances]),
+            )
+            self._first = 0
+            return
         if len(self) == 0:
             self._set_unsorted(positions, distances)
             return
         unsorted = self._select_unsorted()
-        front, front_distances = self._front[0][self._first :], self._front[1][self._first :]
         self._set_unsorted(
             np.concatenate([front, self._positions[unsorted], positions]),
             np.concatenate([front_distances, self._distances[unsorted], distances]),
@@ -315,7 +325,9 @@ def _choose_limit(values: Floats, n: int) -> float:
     position = n // max(step, 1) * 5 // 4 + _SAMPLE_MARGIN
     if step > 1 and position < _SAMPLE_SIZE:
         estimate = float(np.partition(values[::step], position)[position])
-        if n <= np.count_nonzero(values <= estimate) <= _MAX_SURPLUS * n:
+        n_within = np.count_nonzero(values <= estimate)
+        # the last condition: the estimate is tied, and the n-th value itself
+        if n <= n_within <= _MAX_SURPLUS * n or np.count_nonzero(values < estimate) < n <= n_within:
             return estimate
     return float(np.partition(values, n - 1)[n - 1])
 
@@ -418,10 +430,15 @@ class BrowsingSession(ABC):
             n_certified=len(positions),
         )
 
-    def _add_verified(self, positions: Integers, distances: Floats, frontier: float) -> None:
-        """Add objects with computed distances, and update the frontier."""
+    def _add_verified(
+        self, positions: Integers, distances: Floats, frontier: float, *, follow: bool = False
+    ) -> None:
+        """Add objects with computed distances, and update the frontier.
+
+        ``follow``: as for :meth:`Pool.add`.
+        """
         self.n_verified += len(positions)
-        self._pool.add(positions, distances)
+        self._pool.add(positions, distances, follow=follow)
         self._frontier = math.inf if self.n_verified == self._n_objects else frontier
 
     def _count_verified_within(self, radius: float) -> int:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Collection, Hashable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,12 @@ from fedneighbors.methods.fedknn.metrics._sessions import BrowsingSession, check
 # as floats exactly if they are equal as fractions.
 _MAX_ELEMENTS = 1 << 25
 
-# Maximum number of query elements that are processed one by one; after these, the elements that
-# each set shares with the query are counted for all sets at once. One element takes 0.06 ms,
-# counting for all of 14,376 titles takes 0.2 ms: single elements are faster only if few are needed.
-_MAX_SINGLE = 2
+# Maximum number of query elements that are processed one by one, and of sets wanted; otherwise the
+# elements that each set shares with the query are counted for all sets at once. One element takes
+# .05 ms, counting for all of 14,376 titles .1 ms: single elements are faster only if they find the
+# nearest sets, and those of more than a few sets never did.
+_MAX_SINGLE, _MAX_SINGLE_K = 2, 4
+_MAX_SINGLE_HOLDERS = 500
 
 
 class JaccardMetric:
@@ -82,6 +85,11 @@ class _SetIndex:
         frequencies = np.bincount(self.elements, minlength=len(ids))
         self._holder_starts = np.concatenate([[0], np.cumsum(frequencies)])
 
+    @cached_property
+    def by_rank(self) -> Integers:
+        """Return the positions of the sets in ascending order of rank."""
+        return np.argsort(self.ranks)
+
     @property
     def n_elements(self) -> int:
         return len(self._numbers)
@@ -117,13 +125,10 @@ class _SetSession(BrowsingSession):
         super().__init__(index.ranks)
         self._index = index
         self._n_query = n_query
-        holders = [index.holders(int(element)) for element in known]
         self._known = known
-        self._holders = sorted(holders, key=len)
+        self._holders = sorted(map(index.holders, known.tolist()), key=len)
         self._n_processed = 0
         self._is_verified = np.zeros(index.n_objects, np.bool_)
-        self._in_query = np.zeros(index.n_elements, np.bool_)
-        self._in_query[known] = True
 
     def bounds(self) -> Floats:
         """Return bounds from the sizes and the number of indexed query elements."""
@@ -147,23 +152,44 @@ class _SetSession(BrowsingSession):
 
     def _widen(self, k: int, cutoff: float) -> None:  # noqa: ARG002 - adds one element, or all
         if self._n_processed == len(self._holders):
-            self._verify(np.flatnonzero(~self._is_verified), math.inf)
-            return
-        n_holders = sum(map(len, self._holders[:_MAX_SINGLE]))
-        if self._n_processed == _MAX_SINGLE or n_holders < self._n_emitted + k:
-            self._verify_holders()
+            self._verify_rest()
             return
         holders = self._holders[self._n_processed]
+        n_holders = sum(map(len, self._holders[:_MAX_SINGLE]))
+        if (
+            self._n_processed == _MAX_SINGLE
+            or self._n_emitted + k > min(_MAX_SINGLE_K, n_holders)
+            or len(holders) > _MAX_SINGLE_HOLDERS
+        ):
+            self._verify_holders()
+            return
         self._n_processed += 1
         # Elements of the query that no set contains count as processed.
         n_remaining = len(self._holders) - self._n_processed
         frontier = (self._n_query - n_remaining) / self._n_query
         self._verify(holders[~self._is_verified[holders]], frontier)
 
+    def _verify_rest(self) -> None:
+        """Verify the sets that have no element of the query, the farthest of all.
+
+        Their distance is 1, unless both sets are empty.
+        """
+        by_rank = self._index.by_rank
+        rest = by_rank[~self._is_verified[by_rank]]
+        self._is_verified[rest] = True
+        distances = np.ones(len(rest))
+        if not self._n_query:
+            is_empty = self._index.sizes[rest] == 0
+            rest = np.concatenate([rest[is_empty], rest[~is_empty]])
+            distances[: np.count_nonzero(is_empty)] = 0.0
+        self._add_verified(rest, distances, math.inf, follow=True)
+
     def _verify_holders(self) -> None:
         """Verify all sets with an element of the query, by counting."""
         n_common = np.bincount(np.concatenate(self._holders), minlength=self._n_objects)
-        new = np.flatnonzero((n_common > 0) & ~self._is_verified)
+        if self.n_verified:
+            n_common[self._is_verified] = 0
+        new = np.flatnonzero(n_common)
         self._is_verified[new] = True
         self._n_processed = len(self._holders)
         distances = self._distances(n_common[new], self._index.sizes[new])
@@ -181,7 +207,9 @@ class _SetSession(BrowsingSession):
         ends = np.cumsum(sizes)
         offsets = np.arange(int(sizes.sum())) - np.repeat(ends - sizes, sizes)
         elements = self._index.elements[np.repeat(self._index.starts[positions], sizes) + offsets]
-        n_shared = np.concatenate([[0], np.cumsum(self._in_query[elements])])
+        in_query = np.zeros(self._index.n_elements, np.bool_)
+        in_query[self._known] = True
+        n_shared = np.concatenate([[0], np.cumsum(in_query[elements])])
         return np.asarray(n_shared[ends] - n_shared[ends - sizes])
 
     def _distances(self, n_common: Integers, sizes: Integers) -> Floats:
