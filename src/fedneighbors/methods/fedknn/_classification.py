@@ -167,7 +167,7 @@ class _NeighborsEstimator(SearchParameters, BaseEstimator):  # type: ignore[misc
         if self._is_numeric:
             return validate_data(self, X, dtype=np.float64, reset=fitting)
         # A list also for a pandas Series: indexing that would use its index, not positions.
-        objects = X if isinstance(X, np.ndarray) else query_list(X)
+        objects = X if isinstance(X, np.ndarray) or hasattr(X, "columns") else query_list(X)
         if fitting and len(objects) == 0:
             raise ValueError("expected at least one object, got none")
         return objects

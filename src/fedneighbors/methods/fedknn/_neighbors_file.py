@@ -65,8 +65,11 @@ class NeighborsFile(ModelFile):
                 "a model under privacy cannot be saved, since copies would spend its budget twice; "
                 "fit again with a ledger file, or save the model without privacy"
             )
-        if not isinstance(fitted.metric, str):
-            raise ValueError(f"expected a metric by name in a saved model, got {fitted.metric!r}")
+        if not isinstance(fitted.metric, str) or fitted.metric == "tabular":
+            raise ValueError(
+                "expected a metric by name, other than 'tabular', in a saved model, got "
+                f"{fitted.metric!r}"
+            )
         parameters = {
             name: _scalar(value)
             for name, value in fitted.get_params(deep=False).items()

@@ -56,9 +56,10 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    metric : str, Metric or callable
+    metric : str, Schema, Metric or callable
         ``"euclidean"``, ``"manhattan"``, ``"cosine"``, ``"haversine"``, ``"edit"``,
-        ``"graph_edit"``, ``"jaccard"``, ``"tanimoto"``, or your own metric or distance function.
+        ``"graph_edit"``, ``"jaccard"``, ``"tanimoto"``, ``"tabular"``, a Schema of mixed columns,
+        or your own metric or distance function.
     algorithm : {"auto", "baseline", "dann", "dann*", "hufu", "hufu+"}
         Search algorithm, see [1]_. ``"baseline"`` requests the k nearest of each party; ``"dann"``
         requests lower bounds first, and then only as many objects as a party probably has among
@@ -134,7 +135,7 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X : sequence of objects
-            Vectors (a matrix), strings, sets, graphs, or other objects of the metric.
+            Vectors (a matrix), strings, sets, graphs, a data frame of mixed columns, or others.
         y : ignored
             For scikit-learn.
         parties : sequence of shape (n_objects,), optional
@@ -159,6 +160,8 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         """
         check_sequence(X)
         metric = metric_of(self.metric)
+        if hasattr(metric, "prepare"):
+            metric, X = metric.prepare(X, private=self.privacy is not None)
         settings = self._settings(float(getattr(metric, "step", 0.0)))
         rows_of, self.ids_ = group_by_party(len(X), parties=parties, ids=ids)
         settings.check_names(self.ids_)
@@ -386,6 +389,7 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
             if self._columns is None:
                 raise ValueError("where needs columns: pass columns= to fit")
             self._columns.select(np.empty(0, np.int64)).match(where)
+        X = self._metric.read(X) if hasattr(self._metric, "read") else X
         queries = encode_queries(X, where)
         if self.n_objects_:
             one = self._metric.index(self._objects[:1], ranks=np.zeros(1, np.int64))

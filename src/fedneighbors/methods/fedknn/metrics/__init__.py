@@ -10,6 +10,7 @@ as a name, a metric object or a distance function::
 from typing import Any
 
 from fedneighbors._lazy import lazy_names
+from fedneighbors.datasets._schema import Schema
 from fedneighbors.methods.fedknn.metrics._sessions import Metric
 
 # Modules are imported on first use, so that a metric loads only its own dependencies.
@@ -21,6 +22,7 @@ _HOMES = {
     "HaversineMetric": f"{__name__}._places",
     "Index": f"{__name__}._sessions",
     "JaccardMetric": f"{__name__}._sets",
+    "TabularMetric": f"{__name__}._mixed",
     "TanimotoMetric": f"{__name__}._fingerprints",
     "FunctionMetric": f"{__name__}._function",
     "Session": f"{__name__}._sessions",
@@ -35,6 +37,7 @@ _CLASSES = {
     "graph_edit": "GraphEditMetric",
     "jaccard": "JaccardMetric",
     "tanimoto": "TanimotoMetric",
+    "tabular": "TabularMetric",
 }
 METRIC_NAMES = tuple(_CLASSES)
 
@@ -48,10 +51,11 @@ def metric_of(metric: Any) -> Metric:
 
     Parameters
     ----------
-    metric : str, Metric or callable
-        A name in ``METRIC_NAMES``; a metric object; an object with a method ``distance``; or a
-        function from two objects to a non-negative number. A function, or an object with
-        ``distance`` only, is searched by computing every distance.
+    metric : str, Schema, Metric or callable
+        A name in ``METRIC_NAMES``; the schema of rows with numbers and categories; a metric object;
+        an object with a method ``distance``; or a function from two objects to a non-negative
+        number. A function, or an object with ``distance`` only, is searched by computing every
+        distance.
 
     Raises
     ------
@@ -67,6 +71,8 @@ def metric_of(metric: Any) -> Metric:
     """
     if isinstance(metric, str):
         return _make_named(metric)
+    if isinstance(metric, Schema):
+        return __getattr__("TabularMetric")(metric)  # type: ignore[no-any-return]
     if isinstance(metric, type):
         raise TypeError(f"expected a metric, got the class {metric.__name__}; pass an instance")
     if isinstance(metric, Metric):
