@@ -167,7 +167,7 @@ def bound_common(blocks: Words, weights: Integers, n_rows: int) -> Counts:
     planes = np.stack([np.zeros(blocks.shape[1], np.uint64), *masks])
     plane, words = np.nonzero(planes)
     out = np.empty(n_rows, np.uint16)
-    _bound_common(blocks, words, planes[plane, words], out)
+    _bound_common(blocks, np.ascontiguousarray(words), planes[plane, words], out)
     return out
 
 

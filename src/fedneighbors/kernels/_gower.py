@@ -37,7 +37,7 @@ def _gower(columns, is_category, query, out):
 
 
 def gower_distances(columns: Floats, is_category: npt.NDArray[np.bool_], query: Floats) -> Floats:
-    """Return the mean difference of each row and a query over their columns.
+    """Return the mean difference of each row and a query.
 
     Differences of numbers are absolute; those of categories are 0 or 1. Columns in which a cell is
     missing are left out; the distance is 1 if no column remains. Differences are added in the order

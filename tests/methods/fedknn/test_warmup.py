@@ -6,6 +6,7 @@ import sys
 SCRIPT = """
 import importlib, pkgutil
 import numpy as np
+import pandas as pd
 from numba.core.dispatcher import Dispatcher
 import fedneighbors.kernels
 from fedneighbors import FederatedNeighbors
@@ -37,12 +38,13 @@ for metric, objects in [
     ("edit", ["".join(rng.choice(list("acgt"), n)) for n in (0, 5, 40, 70, 900, 3000)] * 3),
     ("graph_edit", [Graph(rng.choice(list("CNO"), 7).tolist(), chain[:n]) for n in range(6)]),
     ("tanimoto", np.packbits(rng.random((3000, 640)) < 0.05, axis=1)),
+    ("tabular", pd.DataFrame({"age": rng.random(60), "sex": ["f", "m", None] * 20})),
     ("tanimoto", rng.integers(0, 256, (50, 9), np.uint8)),
     ("jaccard", [set(rng.integers(0, 9, 4).tolist()) for _ in range(30)]),
 ]:
     for algorithm in ("baseline", "dann", "hufu"):
         search = FederatedNeighbors(metric, algorithm)
-        search.fit(objects, parties=np.arange(len(objects)) % 2).kneighbors([objects[1]], 3)
+        search.fit(objects, parties=np.arange(len(objects)) % 2).kneighbors(objects[1:2], 3)
         if algorithm == "baseline":
             search._nearest_batch(objects[:4], 3)
 assert any(before.values())

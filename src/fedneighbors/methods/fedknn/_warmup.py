@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 
 from fedneighbors.datasets._graphs import Graph
+from fedneighbors.datasets._schema import Schema
+from fedneighbors.datasets._schema_columns import NumericColumn
 from fedneighbors.kernels._bitonic import PAYLOAD_WORDS, Entries, merge_with_swaps, move_payloads
 from fedneighbors.kernels.vectors._nearest import NearestLists
 from fedneighbors.methods.fedknn.metrics import metric_of
@@ -33,7 +35,7 @@ def warmup() -> None:
     move_payloads(np.zeros((2, 4, PAYLOAD_WORDS), np.int64), merge_with_swaps(lists))
 
 
-def _samples() -> list[tuple[str, Any]]:
+def _samples() -> list[tuple[Any, Any]]:
     """Return (metric, objects) for each way in which a metric searches."""
     line = np.linspace(0, 1, _INDEXED_ROWS)
     wide = np.cos(np.arange(_INDEXED_ROWS * 64.0)).reshape(-1, 64)
@@ -48,4 +50,6 @@ def _samples() -> list[tuple[str, Any]]:
     strings = [("edit", [letter * n for letter in "abcab"]) for n in (3, 100, 2000)]
     bits = [("tanimoto", np.eye(5, n, dtype=np.uint8)) for n in (8, 256)]
     sets = [{1}, {2}, {1, 2}]
-    return [*vectors, *places, *strings, *bits, ("graph_edit", graphs), ("jaccard", sets)]
+    schema = Schema((NumericColumn("x", 0, 1), NumericColumn("y", 0, 1)))
+    rows = [(schema, np.eye(2))]
+    return [*vectors, *places, *strings, *bits, *rows, ("graph_edit", graphs), ("jaccard", sets)]

@@ -57,9 +57,8 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     metric : str, Schema, Metric or callable
-        ``"euclidean"``, ``"manhattan"``, ``"cosine"``, ``"haversine"``, ``"edit"``,
-        ``"graph_edit"``, ``"jaccard"``, ``"tanimoto"``, ``"tabular"``, a Schema of mixed columns,
-        or your own metric or distance function.
+        ``"euclidean"``, ``"manhattan"``, ``"cosine"``, ``"haversine"``, ``"edit"``, ``"jaccard"``,
+        ``"graph_edit"``, ``"tanimoto"``, ``"tabular"`` or a Schema, or your own metric or function.
     algorithm : {"auto", "baseline", "dann", "dann*", "hufu", "hufu+"}
         Search algorithm, see [1]_. ``"baseline"`` requests the k nearest of each party; ``"dann"``
         requests lower bounds first, and then only as many objects as a party probably has among
@@ -154,9 +153,8 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         Raises
         ------
         ValueError, TypeError
-            If a setting is unknown or conflicts with another, an object does not suit the metric,
-            there is not one owner, one name and one cell of each column for each object, or a
-            column has cells of several kinds.
+            If a setting is unknown or conflicts with another, an object or a column is invalid, or
+            there is not one owner, one name and one cell of each column for each object.
         """
         check_sequence(X)
         metric = metric_of(self.metric)

@@ -57,7 +57,7 @@ class TabularMetric:
                 )
 
     def prepare(self, rows: Any, *, private: bool = False) -> tuple[Self, Floats]:
-        """Return the metric with a schema, and the coded rows of all parties.
+        """Return the metric with a schema, and the coded rows.
 
         Raises
         ------
@@ -108,9 +108,11 @@ class TabularMetric:
             position.
         """
         n_columns = len(self._require_schema().columns)
-        columns = np.empty((n_columns, len(objects)))
-        for position, row in enumerate(objects):
-            columns[:, position] = _check_row(row, n_columns, f"object {position}")
+        if isinstance(objects, np.ndarray) and objects.shape[1:] == (n_columns,):
+            columns = np.array(objects.T, np.float64, order="C")
+        else:
+            rows = [_check_row(row, n_columns, f"object {i}") for i, row in enumerate(objects)]
+            columns = np.stack(rows, axis=1) if rows else np.empty((n_columns, 0))
         return SessionIndex(
             len(objects), partial(self._open, columns, check_ranks(ranks, len(objects)))
         )
@@ -136,14 +138,14 @@ class TabularMetric:
 
 
 def _check_row(row: Any, n_columns: int, name: str) -> Floats:
-    cells = np.asarray(row, np.float64)
+    cells = np.array(row, np.float64)
     if cells.shape != (n_columns,):
         raise ValueError(f"{name}: expected {n_columns} coded cells, got shape {cells.shape}")
     return cells
 
 
 def _code(column: NumericColumn | CategoricalColumn, cells: Cells) -> Floats:
-    """Return the numbers of a column's cells from 0 to 1, or those of its categories."""
+    """Return the places of cells in a range, or their categories' numbers."""
     features, is_missing, _ = column.encode(cells)
     if column.missing == "drop" and is_missing.any():
         raise DataError(
@@ -190,21 +192,27 @@ def _columns_of(rows: Any, names: Sequence[str] | None) -> dict[str, Cells]:
     return {name: [row[j] for row in listed] for j, name in enumerate(names)}
 
 
-def _cells(series: Any) -> list[Any]:
-    """Return the cells of a data frame's column, None for missing ones."""
+def _cells(series: Any) -> Cells:
+    """Return the cells of a data frame's column, None or NaN for missing ones."""
+    if isinstance(series.dtype, np.dtype) and series.dtype.kind in "iuf":
+        return np.asarray(series, np.float64)
     pairs = zip(series.tolist(), series.isna().tolist(), strict=True)
     return [None if is_missing else cell for cell, is_missing in pairs]
 
 
 def _draft(name: str, cells: Cells) -> NumericColumn | CategoricalColumn:
     """Derive a column from all its cells."""
-    present = [cell for cell in cells if cell_text(cell) is not None]
-    kinds = {type(cell) for cell in present}
-    if kinds <= {int, float} or all(issubclass(kind, np.number) for kind in kinds):
-        numbers = np.array(present, np.float64)
+    present: Any = (
+        cells[~np.isnan(cells)]
+        if isinstance(cells, np.ndarray)
+        else [cell for cell in cells if cell_text(cell) is not None]
+    )
+    kinds = {float} if isinstance(cells, np.ndarray) else {type(cell) for cell in present}
+    if all(issubclass(kind, int | float | np.number) and kind is not bool for kind in kinds):
+        numbers = np.asarray(present, np.float64)
         if not np.isfinite(numbers).all():
             raise DataError(f"column {name!r} has an infinite number; remove it")
-        low, high = (float(numbers.min()), float(numbers.max())) if present else (0.0, 0.0)
+        low, high = (float(numbers.min()), float(numbers.max())) if len(numbers) else (0.0, 0.0)
         return NumericColumn(name, low, high, missing="keep")
     if kinds <= {str} or kinds <= {bool, np.bool_}:
         categories = sorted({str(cell_text(cell)) for cell in present})

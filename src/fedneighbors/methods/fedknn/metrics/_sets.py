@@ -170,9 +170,9 @@ class _SetSession(BrowsingSession):
         self._verify(holders[~self._is_verified[holders]], frontier)
 
     def _verify_rest(self) -> None:
-        """Verify the sets that have no element of the query, the farthest of all.
+        """Verify the sets that have no element of the query.
 
-        Their distance is 1, unless both sets are empty.
+        They are the farthest of all: their distance is 1, unless both sets are empty.
         """
         by_rank = self._index.by_rank
         rest = by_rank[~self._is_verified[by_rank]]
