@@ -193,7 +193,7 @@ def _columns_of(rows: Any, names: Sequence[str] | None) -> dict[str, Cells]:
 
 
 def _cells(series: Any) -> Cells:
-    """Return the cells of a data frame's column, None or NaN for missing ones."""
+    """Return the cells of a column; missing ones are None or NaN."""
     if isinstance(series.dtype, np.dtype) and series.dtype.kind in "iuf":
         return np.asarray(series, np.float64)
     pairs = zip(series.tolist(), series.isna().tolist(), strict=True)
