@@ -18,7 +18,7 @@ _MAX_ELEMENTS = 1 << 25
 # Maximum number of query elements that are processed one by one, and of sets wanted; otherwise the
 # elements that each set shares with the query are counted for all sets at once. One element takes
 # .05 ms, counting for all of 14,376 titles .1 ms: single elements are faster only if they find the
-# nearest sets, and those of more than a few sets never did.
+# nearest sets, which they rarely do if more than a few are wanted.
 _MAX_SINGLE, _MAX_SINGLE_K = 2, 4
 _MAX_SINGLE_HOLDERS = 500
 
