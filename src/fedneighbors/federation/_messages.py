@@ -39,8 +39,6 @@ MAX_DEPTH = 6  # fields nest at most 3, as in MaskedInput.layout; far below the 
 MAX_DIMS = 4  # a batch of images has samples, channels, height and width
 # the position of a dtype is its code on the wire
 _DTYPES = ("|u1", "<u2", "<u4", "<u8", "|i1", "<i2", "<i4", "<i8", "<f4", "<f8", "|b1")
-_STRING = struct.Struct("<cI")
-"""Tag and number of bytes before the text of a string."""
 _CODES = {np.dtype(name): code for code, name in enumerate(_DTYPES)}
 
 
@@ -85,7 +83,7 @@ class Writer:
         ValueError
             If the value is out of range.
         """
-        self._count_values(where, depth, 1)
+        self._count_value(where, depth)
         # timedelta64, longdouble and MaskedArray would lose their unit, precision or mask
         if value is None:
             self.write_raw(b"N")
@@ -106,10 +104,10 @@ class Writer:
         else:
             self._write_collection(value, where, depth)
 
-    def _count_values(self, where: str, depth: int, n: int) -> None:
-        if n and depth > MAX_DEPTH:
+    def _count_value(self, where: str, depth: int) -> None:
+        if depth > MAX_DEPTH:
             raise ValueError(f"{where} is nested deeper than {MAX_DEPTH}")
-        self._n_values += n
+        self._n_values += 1
         if self._n_values > MAX_VALUES:
             raise ValueError(f"{where}: a frame carries {MAX_VALUES} values at most; send an array")
 
@@ -149,8 +147,7 @@ class Writer:
             raise TypeError(f"{where} is a {type(value).__name__}; a frame cannot carry it")
         self.write_raw((b"t" if isinstance(value, tuple) else b"d") + struct.pack("<I", len(value)))
         if isinstance(value, tuple):
-            n_strings = self._write_strings(value, where, depth + 1)
-            for entry in value[n_strings:]:
+            for entry in value:
                 self.write_value(entry, where=where, depth=depth + 1)
             return
         if not all(isinstance(key, str) for key in value):
@@ -158,22 +155,6 @@ class Writer:
         for key in sorted(value):
             self.write_string(key)
             self.write_value(value[key], where=where, depth=depth + 1)
-
-    def _write_strings(self, values: tuple[Any, ...], where: str, depth: int) -> int:
-        """Append the strings at the start of a tuple; return their number.
-
-        Names of objects are most of the values of a search: one by one they take five times as
-        long.
-        """
-        parts: list[bytes] = []
-        for value in values:
-            if type(value) is not str:
-                break
-            text = value.encode("utf-8")
-            parts += _STRING.pack(b"s", len(text)), text
-        self._count_values(where, depth, len(parts) // 2)
-        self._parts += parts
-        return len(parts) // 2
 
 
 class Reader:
@@ -204,7 +185,7 @@ class Reader:
 
     def read_value(self, *, depth: int = 0) -> Any:
         """Return the next tagged value; an array is a read-only copy."""
-        self._count_values(depth, 1)
+        self._count_value(depth)
         tag = self.read_bytes(1)
         if tag == b"a":
             return self._read_array()
@@ -219,31 +200,10 @@ class Reader:
         if tag == b"b":
             return self.read_bytes(self._read_number("I"))
         if tag == b"t":
-            n_items = self._read_n_items()
-            values = self._read_strings(n_items, depth + 1)
-            while len(values) < n_items:
-                values.append(self.read_value(depth=depth + 1))
-            return tuple(values)
+            return tuple(self.read_value(depth=depth + 1) for _ in range(self._read_n_items()))
         if tag == b"d":
             return self._read_mapping(depth)
         raise WireError(f"unknown tag {tag!r}")
-
-    def _read_strings(self, n_items: int, depth: int) -> list[Any]:
-        """Return the complete strings at the start of a tuple."""
-        frame, position, values = self._frame, self._position, list[Any]()
-        try:
-            while len(values) < n_items and position + _STRING.size <= len(frame):
-                tag, n_bytes = _STRING.unpack_from(frame, position)
-                start, end = position + _STRING.size, position + _STRING.size + n_bytes
-                if tag != b"s" or end > len(frame):
-                    break
-                values.append(str(frame[start:end], "utf-8"))
-                position = end
-        except UnicodeDecodeError:
-            raise WireError("a string is not UTF-8") from None
-        self._position = position
-        self._count_values(depth, len(values))
-        return values
 
     def _advance(self, n_bytes: int) -> memoryview:
         if n_bytes > self.n_left:
@@ -254,10 +214,10 @@ class Reader:
     def _read_number(self, code: str) -> int:
         return int(struct.unpack("<" + code, self._advance(struct.calcsize("<" + code)))[0])
 
-    def _count_values(self, depth: int, n: int) -> None:
-        if n and depth > MAX_DEPTH:
+    def _count_value(self, depth: int) -> None:
+        if depth > MAX_DEPTH:
             raise WireError(f"nested deeper than {MAX_DEPTH}")
-        self._n_values += n
+        self._n_values += 1
         if self._n_values > MAX_VALUES:
             raise WireError(f"more than {MAX_VALUES} values in a frame")
 
@@ -317,8 +277,7 @@ _SCALARS: dict[Any, tuple[type[Any], ...]] = {
     bytes: (bytes,),
 }
 
-# cache, because get_type_hints is slow
-_field_types: WeakKeyDictionary[type[Any], dict[str, Any]] = WeakKeyDictionary()
+_field_types: WeakKeyDictionary[type[Any], dict[str, Any]] = WeakKeyDictionary()  # slow hints
 
 
 def field_types(cls: type[Any]) -> dict[str, Any]:
@@ -413,8 +372,8 @@ def _is_mapping(origin: Any) -> bool:
 
 def _fits_tuple(value: tuple[Any, ...], arguments: tuple[Any, ...]) -> bool:
     if len(arguments) == 2 and arguments[1] is Ellipsis:
-        if arguments[0] is str:  # checked at once: answers name many objects
-            return all(issubclass(kind, str) for kind in set(map(type, value)))
+        if arguments[0] is str:  # fast: answers name many objects
+            return set(map(type, value)) <= {str}
         return all(has_type(entry, arguments[0]) for entry in value)
     return len(value) == len(arguments) and all(map(has_type, value, arguments))
 
@@ -440,8 +399,7 @@ T = TypeVar("T")
 def message(cls: type[T]) -> type[T]:
     """Turn a class into a message: a frozen dataclass compared by encoding.
 
-    A ``__post_init__`` may reject values with ``ValueError`` or ``TypeError``; it must not change
-    them.
+    A ``__post_init__`` may raise ``ValueError`` or ``TypeError``; it must not change values.
     """
     result = dataclasses.dataclass(frozen=True, eq=False)(cls)
 

@@ -29,7 +29,7 @@ def _hash_rows(cells: Any, out: Any) -> None:
 def _list_members(
     distances: Any, groups: Any, starts: Any, order: Any, ranks: Any, out: Any, items: Any
 ) -> None:
-    """Replace distinct rows by their rows, in the order of (distance, rank)."""
+    """List the rows of groups in the order of (distance, rank)."""
     k = out.shape[1]
     for q in range(out.shape[0]):
         n = 0
@@ -77,7 +77,7 @@ class DistinctRows:
 
     @classmethod
     def find(cls, rows: npt.NDArray[Any], ranks: Integers) -> "DistinctRows | None":
-        """Return the groups of equal rows; None if there are few equal ones.
+        """Return the groups of equal rows; None for few equal ones.
 
         Parameters
         ----------

@@ -23,7 +23,6 @@ from fedneighbors.kernels.vectors._distances import (
     _sum_of_squares,
     _sum_squares_of_tile,
 )
-from fedneighbors.kernels.vectors._quantized import ROWS_PER_STEP, Centering
 
 # Digests of the kernel files used here; Numba's cache does not notice edits in other files.
 USES = {"vectors/distances": "b390cced48034be2"}
@@ -33,6 +32,9 @@ ROOT, PLAIN, HALF, SQUARE = 0, 1, 2, 3
 
 MIN_PRODUCT_COLUMNS = 16  # below, sums are faster than a matrix product and its verification
 MIN_PRODUCT_CELLS = 1 << 11  # likewise
+_SAMPLE_SIZE = 4096
+ROWS_PER_STEP = 4096
+"""Number of rows that are converted at once, which limits the memory for it."""
 _MAX_PRODUCTS = 1 << 24  # number of products computed at once (64 MiB)
 _MAX_VERIFIED = (
     0.5  # part of the rows; beyond, products save nothing, as in rows that are all equal
@@ -154,7 +156,8 @@ def _search_sorted_rows(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _has_any_within(bounds: Any, products: Any, q: Any, first: Any, limit: Any) -> Any:
-    """Return whether one of 64 rows is within a limit, by vector instructions."""
+    """Return whether one of 64 rows is within a limit."""
+    # vector instructions of a loop without branches
     n = np.int32(0)
     for i in range(64):
         n += np.int32(bounds[first + i] - products[q, first + i] <= limit)
@@ -367,7 +370,7 @@ class RowSearch:
                 items,
             )  # fmt: skip
             return distances, items
-        with np.errstate(over="ignore"):  # of queries that are far away
+        with np.errstate(over="ignore"):  # queries that are far away
             self._search_blocks(queries, distances, items)
         return distances, items
 
@@ -412,6 +415,33 @@ class RowSearch:
             if n_verified > _MAX_VERIFIED * len(centered) * n and last < len(queries):
                 distances[rest], items[rest] = self._scan.nearest(queries[rest], items.shape[1])
                 return
+
+
+class Centering:
+    """A power of two and a center that bring rows to magnitudes of about one.
+
+    Both are estimated from a sample, of which any result is valid.
+
+    Parameters
+    ----------
+    rows : array of shape (n_rows, n_columns)
+        Finite rows, at least one.
+    """
+
+    def __init__(self, rows: npt.NDArray[Any]) -> None:
+        largest = max(float(rows.max()), -float(rows.min()))
+        self.exponent = -math.frexp(largest)[1]
+        self._center = np.zeros(rows.shape[1])
+        self._center = self.sample(rows).mean(axis=0)
+
+    def sample(self, rows: npt.NDArray[Any]) -> Floats:
+        """Return some of the rows, scaled and centered."""
+        return self.apply(rows[:: max(1, len(rows) // _SAMPLE_SIZE)])
+
+    def apply(self, rows: npt.NDArray[Any]) -> Floats:
+        """Return rows, scaled and centered; infinite if they overflow."""
+        scaled = np.ldexp(rows.astype(np.float64), self.exponent)
+        return np.asarray(scaled - self._center)
 
 
 class CenteredRows:

@@ -46,16 +46,13 @@ _SUMS = ir.VectorType(_INDEX, _N_LANES)
 MAX_CODE = 127
 _STEPS = 128  # steps of a query's element per step of a row's, for sums of absolute differences
 _UNDERFLOW = 2.0**-140
-_SAMPLE_SIZE = 4096
-ROWS_PER_STEP = 4096
-"""Number of rows that are converted at once, which limits the memory for it."""
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _encode(
     rows: Any, step: Any, first: Any, codes: Any, scales: Any, squares: Any, radii: Any
 ) -> None:
-    """Encode float64 rows; ``step`` is the scale of all of them, or 0."""
+    """Encode float64 rows; ``step`` is 0 or the common scale."""
     n, n_columns = rows.shape
     for i in range(n):
         block, lane = (first + i) // 64, (first + i) % 64
@@ -84,7 +81,7 @@ def _encode(
 
 
 def _block_sums(make_terms: Any) -> Any:
-    """Return the generator of the sums of terms over the columns of a block.
+    """Return the generator of a block's sums of terms.
 
     Two adjacent columns are added at once: the loop that LLVM makes of the same sums one by one
     takes three times as long.
@@ -127,7 +124,8 @@ def _multiply(builder: Any, codes: Any, query: Any) -> Any:
 
 
 def _add_differences(builder: Any, codes: Any, query: Any) -> Any:
-    """Add the absolute differences of pairs of columns, in steps of the query."""
+    """Add the absolute differences of pairs of columns."""
+    # in steps of the query
     steps = builder.mul(codes, _TERMS([_STEPS] * 2 * _N_LANES))
     difference = builder.sub(query, steps)  # at most 2 * 127 * 128, below 2**15
     is_negative = builder.icmp_signed("<", difference, _TERMS([0] * 2 * _N_LANES))
@@ -143,7 +141,7 @@ def _repeat(builder: Any, value: Any) -> Any:
 
 @intrinsic
 def _multiply_block(_typing: Any, codes: Any, block: Any, query: Any, sums: Any) -> Any:
-    """Store the inner products of a query and the rows of a block."""
+    """Store the inner products of a query and a block's rows."""
     return types.void(codes, types.unliteral(block), query, sums), _block_sums(_multiply)
 
 
@@ -265,33 +263,6 @@ class RowBounds:
         if len(positions):
             _take_within(self.values, self.minima, limit, positions)
         return positions
-
-
-class Centering:
-    """A power of two and a center that bring rows to magnitudes of about one.
-
-    Both are estimated from a sample, of which any result is valid.
-
-    Parameters
-    ----------
-    rows : array of shape (n_rows, n_columns)
-        Finite rows, at least one.
-    """
-
-    def __init__(self, rows: npt.NDArray[Any]) -> None:
-        largest = max(float(rows.max()), -float(rows.min()))
-        self.exponent = -math.frexp(largest)[1]
-        self._center = np.zeros(rows.shape[1])
-        self._center = self.sample(rows).mean(axis=0)
-
-    def sample(self, rows: npt.NDArray[Any]) -> Floats:
-        """Return some of the rows, scaled and centered."""
-        return self.apply(rows[:: max(1, len(rows) // _SAMPLE_SIZE)])
-
-    def apply(self, rows: npt.NDArray[Any]) -> Floats:
-        """Return rows, scaled and centered; infinite if they overflow."""
-        scaled = np.ldexp(rows.astype(np.float64), self.exponent)
-        return np.asarray(scaled - self._center)
 
 
 class QuantizedRows:

@@ -15,13 +15,15 @@ from scipy.spatial import cKDTree
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.kernels.vectors._distances import absolute_sums, square_sums
 from fedneighbors.kernels.vectors._duplicates import DistinctRows
-from fedneighbors.kernels.vectors._nearest import HALF, PLAIN, ROOT, RowSearch
-from fedneighbors.kernels.vectors._quantized import (
-    MAX_CODE,
+from fedneighbors.kernels.vectors._nearest import (
+    HALF,
+    PLAIN,
+    ROOT,
     ROWS_PER_STEP,
     Centering,
-    QuantizedRows,
+    RowSearch,
 )
+from fedneighbors.kernels.vectors._quantized import MAX_CODE, QuantizedRows
 from fedneighbors.methods.fedknn.metrics._points import (
     MAX_MAGNITUDE,
     BoundedSession,
@@ -74,7 +76,7 @@ _KINDS = {"euclidean": ROOT, "manhattan": PLAIN, "cosine": HALF}
 VECTOR_METRICS = tuple(_KINDS)
 
 _MAX_TREE_COLUMNS = 8
-_MIN_INDEXED_ROWS = 1024  # of fewer rows all distances are computed
+_MIN_INDEXED_ROWS = 1024  # all distances of fewer rows are computed
 
 
 class VectorMetric:
@@ -247,7 +249,7 @@ RowCheck = Callable[[Floats], tuple[npt.NDArray[np.bool_], str]]
 """Function from rows to a mask of the invalid ones and a description of valid ones."""
 
 _NUMERIC = "buif"
-_DTYPES = (np.float64, np.float32, np.uint8)  # of which distances are computed without a copy
+_DTYPES = (np.float64, np.float32, np.uint8)  # their distances need no copy
 
 
 def as_rows(
