@@ -30,7 +30,7 @@ MIN_BUDGET_S = 0.03
 _GROWTH = 0.5  # of the sum of earlier budgets; the bounds in PAPER.md depend on it
 _TICK_S = 1e-3  # minimum budget, so that budgets grow
 _MAX_BUDGET_S = 3600.0  # larger budgets are unlimited, so that no clock can prevent the end
-_RISK = 0.05  # probability that a provider has more of the nearest objects than "enough"
+_RISK = 0.05  # probability that "enough" objects of some provider do not suffice
 
 
 @message
@@ -102,9 +102,10 @@ class Pace:
     def for_link(cls, round_trip_s: float, enough: Mapping[str, int] | None) -> "Pace":
         """Return the limits for the round trip of a link.
 
-        They were chosen by replays on generated graphs and genomes, see PAPER.md.
+        The budget was chosen by replays on generated graphs and genomes, see PAPER.md. The grace is
+        the expected cost of another exchange, which more objects than ``enough`` avoid.
         """
-        return cls(max(2 * round_trip_s, MIN_BUDGET_S), enough=enough, grace_s=round_trip_s / 8)
+        return cls(max(2 * round_trip_s, MIN_BUDGET_S), enough=enough, grace_s=_RISK * round_trip_s)
 
     def next_budget(self, spent_s: float) -> float:
         """Return the budget that follows budgets with the sum ``spent_s``."""

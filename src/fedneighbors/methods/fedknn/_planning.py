@@ -170,13 +170,15 @@ class Planner:
         rounds = [record for record in outcome.rounds if record.busy_s]
         if not rounds:
             return
-        self._round_trip_s = max(min(r.seconds - max(r.busy_s.values()) for r in rounds), 0.0)
+        # on shared cores, parties work one after another at worst
+        busy = sum if self._shares_cores else max
+        self._round_trip_s = max(min(r.seconds - busy(r.busy_s.values()) for r in rounds), 0.0)
         self._n_queries += 1
         enough = count_enough(self._sizes, k)
         owners = Counter(outcome.result.merged.owners)
         self._n_clustered += any(enough[p] <= min(n, k - 1) for p, n in owners.items())
-        if outcome.result.algorithm == "eager":
-            self._is_costly = len(rounds) > 1
+        busy_s = sum(sum(record.busy_s.values()) for record in rounds)
+        self._is_costly = busy_s > Pace.for_link(self._round_trip_s, None).budget_s
 
     def explain(self, settings: SearchSettings, run: Run, query: bytes, k: int) -> Plan:
         """Run a query with each algorithm; return the costs and the choice for the next query.
