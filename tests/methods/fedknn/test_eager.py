@@ -144,8 +144,9 @@ def test_400_federations_of_all_metrics_are_searched_exactly():
 
 
 @pytest.mark.slow
-def test_100_000_federations_of_all_metrics_are_searched_exactly():
-    assert find_errors(100_000, seed=2026) == []
+@pytest.mark.parametrize("seed", [2026, 2027, 2028, 2029])  # 100,000 in all
+def test_25_000_federations_of_all_metrics_are_searched_exactly(seed):
+    assert find_errors(25_000, seed=seed) == []
 
 
 def close_at_the_frontier(request, reply):
