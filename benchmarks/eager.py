@@ -74,7 +74,7 @@ def load(name, n_rows):
 
 
 def sort_key(item):
-    """Return a number that similar objects have in common: a size, or the first coordinate."""
+    """Return a size or coordinate that similar objects share."""
     if isinstance(item, np.ndarray):
         return float(item[0])
     return len(item) if isinstance(item, str) else len(item.node_labels) + len(item.edges)
@@ -91,7 +91,7 @@ def split(objects, name, m):
 
 
 def search_knowing(query, k, place, *, name):
-    """Search in one exchange, given the distance and tie of the k-th object."""
+    """Search in one exchange, given the place of the k-th object."""
     active = ActiveProviders()
     replies = yield active.ask(NearestRequest(name, query, k, *place))
     parts, verified = read_parts(replies, "bound", active=active, cutoff=place[0], tie=place[1])
@@ -99,7 +99,7 @@ def search_knowing(query, k, place, *, name):
 
 
 def measure(coordinator, providers, name, limit_s):
-    """Return the costs of a search, whose deadlines are in CPU seconds; None if late."""
+    """Return the costs of a search in CPU seconds; None if late."""
     with mock.patch.object(time, "monotonic", time.thread_time):
         costs = replay(coordinator, providers, limit_s=limit_s)
     for provider in providers:
@@ -108,13 +108,13 @@ def measure(coordinator, providers, name, limit_s):
 
 
 def observe(planner, answer, k, round_trip_s):
-    """Pass an answer to a planner, as an exchange with this round trip."""
+    """Pass an answer and its round trip to a planner."""
     record = Round(0, "EagerRequest", "gather", {}, {}, round_trip_s, {}, {"": 0.0})
     planner.run(lambda _: Outcome(answer, (record,)), SETTINGS_OF_SEARCH, b"", k, ledger=None)
 
 
 def measure_query(collection, providers, planners, row, k, numbers, limit_s):
-    """Return the seconds of each (algorithm, round trip), and the work of each algorithm."""
+    """Return the seconds and the work of each algorithm."""
     query = encode_query(collection.objects[row])
     step = {"step": collection.step}
     searches = {

@@ -27,7 +27,7 @@ from fedneighbors.methods.fedknn.protocol import (
 MIN_BUDGET_S = 0.03
 """Minimum time budget of the first exchange: an interrupted search has a cost, too."""
 
-_GROWTH = 0.5  # of the sum of earlier budgets; the bounds in PAPER.md depend on it
+_GROWTH = 0.5  # budget over the sum of earlier ones; the bounds in PAPER.md depend on it
 _TICK_S = 1e-3  # minimum budget, so that budgets grow
 _MAX_BUDGET_S = 3600.0  # larger budgets are unlimited, so that no clock can prevent the end
 _RISK = 0.05  # probability that "enough" objects of some provider do not suffice
@@ -56,7 +56,7 @@ class EagerRequest(NearestRequest):
             )
 
     def check(self, party: str, reply: NearestReply) -> None:
-        """Raise for too many objects, objects beyond the cutoff, or too few without a budget."""
+        """Raise for an invalid number of objects, or objects beyond the cutoff."""
         if self.budget_s is None and self.enough is None:
             super().check(party, reply)
         elif len(reply.ids) > self.count:

@@ -125,7 +125,7 @@ class Planner:
     def run(
         self, run: Run, settings: SearchSettings, query: bytes, k: int, *, ledger: Ledger | None
     ) -> tuple[Outcome[Answer], str]:
-        """Run a query and measure it; return the reason for the choice of its algorithm, too."""
+        """Run and measure a query; return the reason for its algorithm."""
         algorithm, why = self.choose(settings, k)
         pace, n_parties = self.pace(k), len(self._sizes)
         outcome = run(
@@ -133,7 +133,8 @@ class Planner:
                 algorithm, query, k, name=name, n_parties=n_parties, ledger=ledger, pace=pace
             )
         )
-        self._observe(outcome, k)
+        if settings.privacy is None and settings.algorithm in ("auto", "eager"):
+            self._observe(outcome, k)
         return outcome, why
 
     def choose(self, settings: SearchSettings, k: int) -> tuple[str, str]:
@@ -153,7 +154,7 @@ class Planner:
         return "eager", f"{limits}; the first time budget is {1e3 * pace.budget_s:.0f} ms"
 
     def pace(self, k: int) -> Pace:
-        """Return the time limits of the next query if it is run by ``"eager"``.
+        """Return the time limits of the next query for ``"eager"``.
 
         They depend on the round trip of earlier queries. The first query has no more than two
         exchanges: at most one round trip more than the baseline.
@@ -181,7 +182,7 @@ class Planner:
         self._is_costly = busy_s > Pace.for_link(self._round_trip_s, None).budget_s
 
     def explain(self, settings: SearchSettings, run: Run, query: bytes, k: int) -> Plan:
-        """Run a query with each algorithm; return the costs and the choice for the next query.
+        """Run a query with each algorithm and compare the costs.
 
         With a privacy budget, DANN* is predicted from a search in steps of public sizes, which
         reveals nothing about other parties and is not charged.
@@ -234,7 +235,7 @@ def _predict(outcome: Outcome[Answer], seconds: float) -> Prediction:
 def _predict_dann_star(
     outcome: Outcome[Answer], seconds: float, settings: SearchSettings, count: int
 ) -> Prediction:
-    """Predict DANN* from a search whose first exchanges request bounds and ``count`` objects.
+    """Predict DANN* from a search that requested bounds and ``count`` objects.
 
     The last exchange of DANN* is assumed to be as fast as its link.
     """
@@ -256,7 +257,7 @@ def _predict_dann_star(
 
 
 def _search_in_steps(query: bytes, k: int, *, name: str, first: int) -> Coordinator[Answer]:
-    """Request bounds, then ``first`` objects of every provider, then the rest of k."""
+    """Request bounds, then ``first`` objects, then the rest of k."""
     active = ActiveProviders()
     active.read((yield active.ask(BoundRequest(name, query, k))), "the lower bounds")
     parts: dict[str, Part] = {}

@@ -334,7 +334,7 @@ def next_certified(session: Session, k: int, *, cutoff: float, end: float) -> Se
 def take_eagerly(
     session: Session, request: EagerRequest, *, start: float, ties: Integers, ids: Sequence[str]
 ) -> NearestReply:
-    """Return the next objects of a session within the request's limits of time.
+    """Return the next objects of a session within time limits.
 
     Parameters
     ----------

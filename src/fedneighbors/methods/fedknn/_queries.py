@@ -291,7 +291,7 @@ class OpenQueries:
             self._close()  # an interrupt, which is no Exception, ends the call at once
 
     def run(self, coordinator_of: Callable[[str], Coordinator[Answer]]) -> Outcome[Answer]:
-        """Run the coordinator of a new query; first close earlier ones if many.
+        """Run the coordinator of a new query; close earlier ones if many.
 
         Parameters
         ----------

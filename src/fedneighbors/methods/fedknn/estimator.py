@@ -294,7 +294,7 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         )
 
     def explain(self, X: Any, n_neighbors: int = 5) -> Plan:
-        """Measure each algorithm's cost for a query, and return the choice of "auto".
+        """Measure each algorithm's cost and return the choice of "auto".
 
         The query is run with each algorithm. The cost of ``"dann*"`` is predicted from a search of
         public sizes; no budget is charged.
