@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from fedneighbors import FederatedNeighbors
 from fedneighbors.datasets import Graph
+from fedneighbors.federation._inprocess import run
 from fedneighbors.federation._loop import FrameTransport, run_rounds
 from fedneighbors.federation._roles import serve
 from fedneighbors.methods.fedknn import _provider
@@ -24,7 +25,7 @@ from fedneighbors.methods.fedknn.algorithm import LAST_TIE, tie_keys
 from fedneighbors.methods.fedknn.metrics import metric_of
 from fedneighbors.methods.fedknn.metrics._function import FunctionMetric
 from fedneighbors.methods.fedknn.metrics._sessions import SessionBatch, SessionIndex
-from tests.methods.fedknn.federations import KEY, federations
+from tests.methods.fedknn.federations import KEY, federations, random_federation
 from tests.naive.fedknn import nearest
 
 BUDGETS_S = (0.0, 1e-6, 1e-3, 1.0, math.inf)
@@ -149,6 +150,65 @@ def test_25_000_federations_of_all_metrics_are_searched_exactly(seed):
     assert find_errors(25_000, seed=seed) == []
 
 
+class InterruptedLine:
+    """Numbers whose sessions stop after a random number of objects if there is a deadline."""
+
+    name = "interrupted line"
+
+    def __init__(self, rng):
+        self.rng = rng
+
+    def index(self, objects, *, ranks):
+        return SessionIndex(len(objects), partial(InterruptedSession, self.rng, objects, ranks))
+
+
+class InterruptedSession:
+    exact, n_verified = True, 0
+
+    def __init__(self, rng, objects, ranks, query):
+        distances = np.abs(np.array(objects, float) - query)
+        self._order = np.lexsort((ranks, distances))
+        self._distances, self._first, self._rng = distances[self._order], 0, rng
+
+    def next(self, k, *, cutoff=math.inf, deadline_s=None):
+        remaining = self._distances[self._first :]
+        n_within = int(remaining.searchsorted(cutoff, side="right"))
+        n = n_wanted = min(k, n_within)
+        if deadline_s is not None:
+            n = int(self._rng.integers(0, n + 1))
+        chosen = slice(self._first, self._first + n)
+        self._first += n
+        return SessionBatch(
+            positions=self._order[chosen],
+            distances=self._distances[chosen],
+            exhausted=n == n_within,
+            n_certified=n,
+            frontier=float(remaining[n]) if n < n_wanted else 0.0,
+        )
+
+
+def find_errors_of_interrupted_sessions(n_federations, *, seed):
+    """Return each federation whose answer differs from the naive search."""
+    rng, errors = np.random.default_rng(seed), []
+    for _ in range(n_federations):
+        federation = random_federation(rng)
+        providers = [
+            Provider(name, table, InterruptedLine(rng), decode=float, key=KEY)
+            for name, table in federation.tables.items()
+        ]
+        pace = Pace(float(rng.choice(BUDGETS_S[:-1])), bool(rng.integers(2)))
+        query = repr(federation.query).encode()
+        merged = run(eager(query, federation.k, name="q", pace=pace), providers).result.merged
+        found = list(zip(merged.distances.tolist(), merged.owners, merged.ids, strict=True))
+        if found != nearest(federation.tables, federation.query, federation.k, key=KEY):
+            errors.append(federation)
+    return errors
+
+
+def test_sessions_that_stop_at_any_object_are_searched_exactly():
+    assert find_errors_of_interrupted_sessions(400, seed=2) == []
+
+
 def close_at_the_frontier(request, reply):
     """Return a closed place that wrongly includes objects at the frontier."""
     place = original_close(request, reply)
@@ -168,7 +228,7 @@ original_close = EagerRequest.close
 def test_planted_errors_of_the_closed_place_are_found(planted, monkeypatch):
     monkeypatch.setattr(EagerRequest, "close", planted)
 
-    assert find_errors(300, seed=1) != []
+    assert find_errors_of_interrupted_sessions(400, seed=2) != []
 
 
 @pytest.mark.parametrize("metric", ["euclidean", "haversine", "cosine"])
