@@ -57,7 +57,7 @@ for panel in axes.ravel():
 # ------------------
 #
 # The record of a query names the algorithm and the number of objects that each archive returned.
-# ``explain`` predicts the cost of each algorithm before a search.
+# ``explain`` measures the cost of each algorithm for one query.
 
 record = search.query_records_[0]
 print(record.algorithm, record.exact, record.n_returned)

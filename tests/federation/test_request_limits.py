@@ -10,10 +10,10 @@ from fedneighbors.federation._messages import decode, encode
 from fedneighbors.federation._roles import Refusal, serve
 from fedneighbors.methods.fedknn import _provider
 from fedneighbors.methods.fedknn._batch import NearestBatchRequest
+from fedneighbors.methods.fedknn._eager import EagerRequest
 from fedneighbors.methods.fedknn._provider import Provider
 from fedneighbors.methods.fedknn.algorithm import MAX_K, MAX_NAME_LENGTH, MAX_QUERY_BYTES
 from fedneighbors.methods.fedknn.metrics._function import FunctionMetric
-from fedneighbors.methods.fedknn.planner._costs import EchoRequest, SampleRequest
 from fedneighbors.methods.fedknn.private._padding import PaddedBoundRequest, PaddedNearestRequest
 from fedneighbors.methods.fedknn.protocol import (
     BoundRequest,
@@ -125,9 +125,9 @@ HOSTILE = [
         PaddedNearestRequest,
         lambda: PaddedNearestRequest("q", b"", np.array([1]), MAX_K + 1, 0.0),
     ),
-    (EchoRequest, lambda: EchoRequest(b"", 2**40)),
-    (SampleRequest, lambda: SampleRequest(b"", MAX_K + 1, 1.0)),
-    (SampleRequest, lambda: SampleRequest(b"", 1, 1e9)),
+    (EagerRequest, lambda: EagerRequest("q", b"", 1, None, None, -1.0)),
+    (EagerRequest, lambda: EagerRequest("q", b"", 1, None, enough=0)),
+    (EagerRequest, lambda: EagerRequest("q", b"", 1, None, grace_s=-1.0)),
     (CountRequest, lambda: CountRequest(WIDE, tuple(range(32)), 16, {})),
     (CountRequest, lambda: CountRequest(PLAN, (0, 1), 64, {})),
     (

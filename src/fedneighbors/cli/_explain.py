@@ -1,4 +1,4 @@
-"""``fedneighbors explain``: predicted cost of each search algorithm."""
+"""``fedneighbors explain``: cost of each search algorithm."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,7 @@ from fedneighbors.cli._search_options import (
 from fedneighbors.cli._splits import PartiesOption, PartyColumnOption
 
 if TYPE_CHECKING:
-    from fedneighbors.methods.fedknn.planner._plan import Plan
+    from fedneighbors.methods.fedknn._planning import Plan
 
 
 @text_options
@@ -54,11 +54,10 @@ def explain(
     *,
     text_format: Any,
 ) -> None:
-    """Show the chosen search algorithm and the predicted cost of each.
+    """Show the chosen search algorithm and the cost of each.
 
-    Accepts the options of "run fedknn" that affect the cost. Runs a sample
-    search at the parties and measures the links to them. Charges nothing to a
-    ledger.
+    Accepts the options of "run fedknn" that affect the cost. Runs the query
+    with each algorithm; dann* is predicted. Charges nothing to a ledger.
     """
     search = build_search(
         metric,
@@ -89,6 +88,6 @@ def _print_plan(plan: "Plan", label: str) -> None:
         (p.algorithm, p.exchanges, p.n_returned, p.local_s, p.link_s, p.broker_s, p.total_s)
         for p in plan.predictions
     )
-    title, caption = f"The {plan.k} nearest to {label}", "Predicted seconds of each algorithm."
+    title, caption = f"The {plan.k} nearest to {label}", "Seconds of each algorithm."
     echo(f"{plan.algorithm}: {to_printable(plan.why, 1000)}", "green")
     print_grid(ResultTable("plan", title, columns, rows, caption=caption))

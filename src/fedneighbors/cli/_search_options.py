@@ -275,6 +275,7 @@ class AlgorithmName(StrEnum):
     DANN = "dann"
     BASELINE = "baseline"
     DANN_STAR = "dann*"
+    EAGER = "eager"
     HUFU = "hufu"
     HUFU_PLUS = "hufu+"
 
@@ -296,8 +297,8 @@ class Workers(StrEnum):
 AlgorithmOption = Annotated[
     AlgorithmName,
     typer.Option(
-        help="Search algorithm; all give the same answers. auto uses the one with the lowest "
-        "predicted time, see fedneighbors explain."
+        help="Search algorithm; all give the same answers. auto adapts to the times of "
+        "earlier queries, see fedneighbors explain."
     ),
 ]
 QueryEpsilonOption = Annotated[

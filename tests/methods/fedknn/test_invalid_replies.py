@@ -1,5 +1,6 @@
 """Detectable invalid replies are errors that name the provider."""
 
+import math
 from functools import partial
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from fedneighbors.errors import ProtocolError, WireError
 from fedneighbors.federation._inprocess import run
 from fedneighbors.methods.fedknn._batch import NearestBatchReply, nearest_batch
+from fedneighbors.methods.fedknn._eager import Pace, eager
 from fedneighbors.methods.fedknn._provider import Provider
 from fedneighbors.methods.fedknn._queries import check_ids, recheck_distances
 from fedneighbors.methods.fedknn._radius import hufu, hufu_plus
@@ -113,6 +115,17 @@ BOUNDS = {
     "too many": lambda r, _: alter(r, bounds=np.append(r.bounds, 99.0)),
     "two-dimensional": lambda r, _: alter(r, bounds=r.bounds[np.newaxis]),
 }
+
+
+@pytest.mark.parametrize("lie", set(OBJECTS) - {"too few"})
+def test_invalid_objects_are_refused_by_eager(lie):
+    with pytest.raises((ProtocolError, WireError), match="party 'p0'"):
+        run_with_liar(eager, NearestReply, OBJECTS[lie])
+
+
+def test_eager_refuses_too_few_objects_without_a_budget():
+    with pytest.raises((ProtocolError, WireError), match=r"party 'p0'.*although more are left"):
+        run_with_liar(partial(eager, pace=Pace(math.inf)), NearestReply, OBJECTS["too few"])
 
 
 @pytest.mark.parametrize("algorithm", ["dann", "hufu+"])

@@ -8,12 +8,14 @@ from hypothesis import strategies as st
 
 from fedneighbors.errors import PartyMissing
 from fedneighbors.federation._loop import Replies
+from fedneighbors.methods.fedknn._eager import Pace, eager
 from fedneighbors.methods.fedknn._radius import hufu, hufu_plus
 from fedneighbors.methods.fedknn.protocol import baseline, dann
 from tests.methods.fedknn.federations import KEY, BoundedLine, Federation, federations
 from tests.naive.fedknn import nearest
 
-ALGORITHMS = [baseline, dann, partial(dann, with_cutoff=False), hufu, hufu_plus]
+HURRIED = partial(eager, pace=Pace(0.0))
+ALGORITHMS = [baseline, dann, partial(dann, with_cutoff=False), eager, HURRIED, hufu, hufu_plus]
 
 
 def run_search(coordinator, federation, *, leaves):
@@ -76,7 +78,7 @@ TABLES = {"p0": [1.0, 2.0, 3.0, 9.0], "p1": [1.5, 2.5, 3.5, 4.5], "p2": [1.25, 2
 FEDERATION = Federation(TABLES, 0.0, 4, BoundedLine(0.5, 1))
 
 
-@pytest.mark.parametrize("algorithm", [baseline, dann, hufu, hufu_plus])
+@pytest.mark.parametrize("algorithm", [baseline, dann, eager, hufu, hufu_plus])
 def test_a_missing_provider_is_named_with_the_reason(algorithm):
     coordinator = start_search(algorithm, FEDERATION, allow_partial=True)
 
@@ -90,7 +92,11 @@ def test_a_missing_provider_is_named_with_the_reason(algorithm):
 
 @pytest.mark.parametrize(
     ("algorithm", "when"),
-    [(baseline, 0), *((other, when) for other in (dann, hufu, hufu_plus) for when in (0, 1))],
+    [
+        (baseline, 0),
+        (eager, 0),
+        *((other, when) for other in (dann, hufu, hufu_plus) for when in (0, 1)),
+    ],
 )
 def test_by_default_a_missing_provider_is_an_error(algorithm, when):
     coordinator = start_search(algorithm, FEDERATION)
@@ -99,7 +105,7 @@ def test_by_default_a_missing_provider_is_an_error(algorithm, when):
         run_search(coordinator, FEDERATION, leaves={"p1": when})
 
 
-@pytest.mark.parametrize("algorithm", [baseline, dann, hufu, hufu_plus])
+@pytest.mark.parametrize("algorithm", [baseline, dann, eager, hufu, hufu_plus])
 def test_an_answer_needs_at_least_one_provider(algorithm):
     coordinator = start_search(algorithm, FEDERATION, allow_partial=True)
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from fedneighbors.errors import PartyRefused, ProtocolError, WireError
 from fedneighbors.federation._inprocess import run
+from fedneighbors.methods.fedknn._eager import eager
 from fedneighbors.methods.fedknn._radius import hufu, hufu_plus
 from fedneighbors.methods.fedknn.algorithm import Part, expected_counts, merge, remaining_counts
 from fedneighbors.methods.fedknn.protocol import (
@@ -19,7 +20,7 @@ from fedneighbors.methods.fedknn.protocol import (
 from tests.methods.fedknn.federations import KEY, BoundedLine, Federation, federations
 from tests.naive.fedknn import nearest
 
-ALGORITHMS = [baseline, dann, hufu, hufu_plus]
+ALGORITHMS = [baseline, dann, eager, hufu, hufu_plus]
 
 
 def result_of(answer):

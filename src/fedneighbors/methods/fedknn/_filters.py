@@ -278,13 +278,13 @@ class FilteredSession:
     ) -> SessionBatch:
         """Emit the next ``k`` remaining objects."""
         check_request(k, cutoff)
-        end, exhausted, late = end_at(deadline_s), False, False
+        end, exhausted, late, frontier = end_at(deadline_s), False, False, 0.0
         uncertain = np.empty(0, np.int64), np.empty(0)
         while self._n_within(cutoff) < k and not exhausted and not late:
             self._n_wanted = max(2 * self._n_wanted, k)
             left_s = None if deadline_s is None else max(end - time.monotonic(), 0.0)
             batch = self._session.next(self._n_wanted, cutoff=cutoff, deadline_s=left_s)
-            n, exhausted = batch.n_certified, batch.exhausted
+            n, exhausted, frontier = batch.n_certified, batch.exhausted, batch.frontier
             places, distances = self._keep(batch.positions[:n], batch.distances[:n])
             uncertain = self._keep(batch.positions[n:], batch.distances[n:])
             self._positions = np.concatenate([self._positions, places])
@@ -292,11 +292,13 @@ class FilteredSession:
             late = n < len(batch.positions) or time.monotonic() > end
             self.n_verified = self._session.n_verified
         n = min(k, self._n_within(cutoff))
+        following = self._distances[n : n + 1].tolist()
         found = SessionBatch(
             positions=np.concatenate([self._positions[:n], uncertain[0][: k - n]]),
             distances=np.concatenate([self._distances[:n], uncertain[1][: k - n]]),
             exhausted=exhausted and self._n_within(cutoff) == n,
             n_certified=n,
+            frontier=min([frontier, *following]),
         )
         self._positions, self._distances = self._positions[n:], self._distances[n:]
         return found

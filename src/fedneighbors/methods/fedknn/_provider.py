@@ -9,8 +9,9 @@ can change all of them.
 import json
 import math
 import secrets
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -24,11 +25,11 @@ from fedneighbors.federation._messages import Message
 from fedneighbors.federation._reply_grid import delay_to_grid
 from fedneighbors.federation._roles import Refused
 from fedneighbors.methods.fedknn._batch import NearestBatchReply, NearestBatchRequest
+from fedneighbors.methods.fedknn._eager import EagerRequest
 from fedneighbors.methods.fedknn._filters import FilterColumns, FilteredIndex
 from fedneighbors.methods.fedknn._queries import FilteredQuery
 from fedneighbors.methods.fedknn.algorithm import rank_objects, tie_keys
 from fedneighbors.methods.fedknn.metrics._sessions import Index, Metric, Session, SessionBatch
-from fedneighbors.methods.fedknn.planner._costs import EchoReply, EchoRequest, SampleRequest, sample
 from fedneighbors.methods.fedknn.private._padding import (
     EPOCH_BYTES,
     MAX_NAME_BYTES,
@@ -113,13 +114,12 @@ class Provider:
     accepts: tuple[type[Any], ...] = (
         BoundRequest,
         NearestRequest,
+        EagerRequest,
         NearestBatchRequest,
         RangeCountRequest,
         PaddedBoundRequest,
         PaddedNearestRequest,
         FinishRequest,
-        EchoRequest,
-        SampleRequest,
     )
 
     def __init__(
@@ -158,6 +158,10 @@ class Provider:
             case BoundRequest():
                 lowest = np.sort(self._get_session(request)[0].bounds())[: max(request.k, 0)]
                 return BoundReply(np.ascontiguousarray(lowest))
+            case EagerRequest():
+                start = time.monotonic()  # the budget includes opening the session
+                session, found = self._get_session(request)
+                return take_eagerly(session, request, start=start, ties=found.ties, ids=found.ids)
             case NearestRequest():
                 return self._answer_nearest(request, request.count, request.cutoff, request.tie)
             case NearestBatchRequest():
@@ -180,16 +184,6 @@ class Provider:
                 for name in request.names:
                     self._open.pop(name, None)
                 return Finished()
-            case EchoRequest():
-                return EchoReply(bytes(request.n_bytes))
-            case SampleRequest():
-                item, found = self._decode_query(request.query)
-                return sample(
-                    lambda: open_session(found.index, item),
-                    request,
-                    ties=found.ties,
-                    ids=found.ids,
-                )
         raise Refused("unknown request")
 
     def _check_names_fit(self) -> None:
@@ -291,6 +285,7 @@ def take_nearest(
     tie: int | None,
     ties: Integers,
     ids: Sequence[str],
+    end: float = math.inf,
 ) -> NearestReply:
     """Return the next objects of a session as a reply.
 
@@ -304,23 +299,76 @@ def take_nearest(
         As in :class:`~fedneighbors.methods.fedknn.protocol.NearestRequest`.
     ties, ids : int64 array and sequence of str
         Tie key and name of each object, by position.
+    end : float
+        Monotonic time after which an exact session stops; the reply may then have fewer objects.
     """
     if cutoff is None or tie is None:
-        batch = session.next(count, cutoff=math.inf if cutoff is None else cutoff)
+        limit = math.inf if cutoff is None else cutoff
+        batch = next_certified(session, count, cutoff=limit, end=end)
     else:
-        batch = next_until(session, count, cutoff=cutoff, tie=tie, ties=ties)
+        batch = next_until(session, count, cutoff=cutoff, tie=tie, ties=ties, end=end)
+    is_late = len(batch.positions) < count and end < math.inf and session.exact
     return NearestReply(
         distances=batch.distances,
         ties=ties[batch.positions],
         ids=tuple(ids[position] for position in batch.positions.tolist()),
-        exhausted=batch.exhausted or len(batch.positions) < count,
+        exhausted=batch.exhausted or (len(batch.positions) < count and not is_late),
         exact=session.exact,
         n_verified=session.n_verified,
+        frontier=batch.frontier if is_late and math.isfinite(batch.frontier) else 0.0,
+    )
+
+
+def next_certified(session: Session, k: int, *, cutoff: float, end: float) -> SessionBatch:
+    """Emit the next ``k`` objects; at ``end``, those that are certified.
+
+    The certificate of an approximate session is empty, so it is not interrupted.
+    """
+    if end == math.inf or not session.exact:
+        return session.next(k, cutoff=cutoff)
+    batch = session.next(k, cutoff=cutoff, deadline_s=max(end - time.monotonic(), 0.0))
+    n = batch.n_certified
+    return replace(batch, positions=batch.positions[:n], distances=batch.distances[:n])
+
+
+def take_eagerly(
+    session: Session, request: EagerRequest, *, start: float, ties: Integers, ids: Sequence[str]
+) -> NearestReply:
+    """Return the next objects of a session within time limits.
+
+    Parameters
+    ----------
+    session : Session
+        An open query.
+    request : EagerRequest
+        Number of objects, and limits.
+    start : float
+        Monotonic time at which the request arrived.
+    ties, ids : int64 array and sequence of str
+        As for :func:`take_nearest`.
+    """
+    take = partial(
+        take_nearest, session, cutoff=request.cutoff, tie=request.tie, ties=ties, ids=ids
+    )
+    end = math.inf if request.budget_s is None else start + request.budget_s
+    if not session.exact or request.enough is None or request.enough >= request.count:
+        return take(request.count, end=end)
+    first = take(request.enough, end=end)
+    # An interrupted search may be slow to continue, so "enough" is searched for in one step.
+    end = min(end, start + request.grace_s)
+    if first.exhausted or len(first.ids) < request.enough or time.monotonic() >= end:
+        return first
+    more = take(request.count - request.enough, end=end)
+    return replace(
+        more,
+        distances=np.concatenate([first.distances, more.distances]),
+        ties=np.concatenate([first.ties, more.ties]),
+        ids=first.ids + more.ids,
     )
 
 
 def next_until(
-    session: Session, k: int, *, cutoff: float, tie: int, ties: Integers
+    session: Session, k: int, *, cutoff: float, tie: int, ties: Integers, end: float = math.inf
 ) -> SessionBatch:
     """Emit the next ``k`` objects up to a limit, few beyond it.
 
@@ -339,25 +387,33 @@ def next_until(
         Tie key of the limit.
     ties : int64 array of shape (n_objects,)
         Tie key of each object; the session's ranks have the same order.
+    end : float
+        As for :func:`take_nearest`.
 
     Returns
     -------
     SessionBatch
         ``exhausted`` is true if no further object is up to the limit.
     """
-    batches = [session.next(k, cutoff=float(np.nextafter(cutoff, -math.inf)))]
+    below = float(np.nextafter(cutoff, -math.inf))
+    batches = [next_certified(session, k, cutoff=below, end=end)]
     n_left, batch_size, exhausted = k - len(batches[0].positions), 1, False
-    while n_left > 0 and not exhausted:
-        batches.append(session.next(min(batch_size, n_left), cutoff=cutoff))
-        last = batches[-1].positions[-1:]
-        exhausted = batches[-1].exhausted or bool((ties[last] > tie).any())
-        n_left -= len(batches[-1].positions)
+    is_timed = end < math.inf and session.exact
+    is_late = is_timed and n_left > 0 and not batches[0].exhausted
+    while n_left > 0 and not exhausted and not is_late:
+        n_wanted = min(batch_size, n_left)
+        batches.append(next_certified(session, n_wanted, cutoff=cutoff, end=end))
+        positions = batches[-1].positions
+        exhausted = batches[-1].exhausted or bool((ties[positions[-1:]] > tie).any())
+        is_late = is_timed and len(positions) < n_wanted
+        n_left -= len(positions)
         batch_size *= 2
     return SessionBatch(
         positions=np.concatenate([batch.positions for batch in batches]),
         distances=np.concatenate([batch.distances for batch in batches]),
         exhausted=exhausted,
         n_certified=sum(batch.n_certified for batch in batches),
+        frontier=batches[-1].frontier,
     )
 
 

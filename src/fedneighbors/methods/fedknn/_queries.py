@@ -5,7 +5,7 @@ so that closing does not delay each answer.
 """
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Self
@@ -290,31 +290,25 @@ class OpenQueries:
         if kind is None or issubclass(kind, Exception):
             self._close()  # an interrupt, which is no Exception, ends the call at once
 
-    def new(self) -> str:
-        """Return the name of a new query; close earlier ones if many."""
-        if len(self._open) == CLOSE_AFTER:
-            self._close()
-        name = next(self._names)
-        self._open[name] = {}
-        return name
-
-    def run(self, name: str, coordinator: Coordinator[Answer]) -> Outcome[Answer]:
-        """Run a coordinator for an open query.
+    def run(self, coordinator_of: Callable[[str], Coordinator[Answer]]) -> Outcome[Answer]:
+        """Run the coordinator of a new query; close earlier ones if many.
 
         Parameters
         ----------
-        name : str
-            Name from :meth:`new`.
-        coordinator : generator
-            Coordinator that uses this name for its query.
+        coordinator_of : callable
+            Function from the query's name to a coordinator that uses it.
 
         Raises
         ------
         Exception
             Any exception of the coordinator or a party.
         """
+        if len(self._open) == CLOSE_AFTER:
+            self._close()
+        name = next(self._names)
+        self._open[name] = {}
         try:
-            outcome = self._federation.run(coordinator)
+            outcome = self._federation.run(coordinator_of(name))
         except PartyMissing as error:
             self._open[name] = error.missing
             raise
@@ -340,6 +334,7 @@ _PHASES = {
     "RangeCountRequest": "counts",
     "NearestBatchRequest": "objects",
     "NearestRequest": "objects",
+    "EagerRequest": "objects",
     "PaddedNearestRequest": "objects",
 }
 

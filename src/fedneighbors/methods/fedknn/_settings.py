@@ -9,6 +9,7 @@ import numpy as np
 from fedneighbors.federation._links import Link
 from fedneighbors.federation._loop import Coordinator
 from fedneighbors.federation._reply_grid import MAX_GRID_S
+from fedneighbors.methods.fedknn._eager import DEFAULT_PACE, Pace, eager
 from fedneighbors.methods.fedknn._radius import hufu, hufu_plus
 from fedneighbors.methods.fedknn.private._noise import CountNoise, PaperNoise, noise_source
 from fedneighbors.methods.fedknn.private._padding import MAX_NAME_BYTES
@@ -21,6 +22,7 @@ from fedneighbors.privacy.ledger._ledger import Ledger
 ALGORITHMS: dict[str, Callable[..., Coordinator[Answer]]] = {
     "baseline": baseline,
     "dann": dann,
+    "eager": eager,
     "hufu": hufu,
     "hufu+": hufu_plus,
 }
@@ -191,7 +193,8 @@ class SearchSettings:
         *,
         name: str,
         n_parties: int,
-        ledger: Ledger | None,
+        ledger: Ledger | None = None,
+        pace: Pace = DEFAULT_PACE,
     ) -> Coordinator[Answer]:
         """Return the coordinator of one query.
 
@@ -209,7 +212,11 @@ class SearchSettings:
             Number of parties of the federation.
         ledger : Ledger or None
             Budgets for private queries.
+        pace : Pace
+            Time limits of ``"eager"``.
         """
+        if algorithm == "eager":
+            return eager(query, k, name=name, pace=pace, allow_partial=self.allow_partial)
         if algorithm in ("hufu", "hufu+"):
             return ALGORITHMS[algorithm](
                 query, k, name=name, step=self.step, allow_partial=self.allow_partial

@@ -1,6 +1,7 @@
 """k-nearest-neighbour search over a federation in one process, as a scikit-learn estimator."""
 
 import itertools
+import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -14,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.federation._inprocess import ConnectedParties, connected
-from fedneighbors.federation._loop import Coordinator
+from fedneighbors.federation._loop import Outcome
 from fedneighbors.methods.fedknn._batch import (
     MAX_NEIGHBORS,
     BatchResult,
@@ -22,6 +23,7 @@ from fedneighbors.methods.fedknn._batch import (
     record_batch,
 )
 from fedneighbors.methods.fedknn._filters import FilterColumns, Where
+from fedneighbors.methods.fedknn._planning import Plan, Planner, Run
 from fedneighbors.methods.fedknn._provider import Provider
 from fedneighbors.methods.fedknn._queries import (
     EncodedQuery,
@@ -42,7 +44,6 @@ from fedneighbors.methods.fedknn._settings import (
 )
 from fedneighbors.methods.fedknn.algorithm import MAX_K
 from fedneighbors.methods.fedknn.metrics import metric_of
-from fedneighbors.methods.fedknn.planner._plan import Chooser, Plan
 from fedneighbors.methods.fedknn.protocol import Answer
 from fedneighbors.privacy.ledger._ledger import Ledger
 from fedneighbors.tabular._ownership import rows_by_party
@@ -59,12 +60,14 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
     metric : str, Schema, Metric or callable
         ``"euclidean"``, ``"manhattan"``, ``"cosine"``, ``"haversine"``, ``"edit"``, ``"jaccard"``,
         ``"graph_edit"``, ``"tanimoto"``, ``"tabular"`` or a Schema, or your own metric or function.
-    algorithm : {"auto", "baseline", "dann", "dann*", "hufu", "hufu+"}
+    algorithm : {"auto", "baseline", "dann", "dann*", "eager", "hufu", "hufu+"}
         Search algorithm, see [1]_. ``"baseline"`` requests the k nearest of each party; ``"dann"``
         requests lower bounds first, and then only as many objects as a party probably has among
         the nearest; ``"dann*"`` is ``"dann"`` with noise on the requested numbers, for ``privacy``;
-        ``"hufu"`` and ``"hufu+"`` find a radius with k objects by range counts. ``"auto"`` measures
-        the first queries and chooses ``"baseline"`` or ``"dann"``; under ``privacy`` it chooses
+        ``"hufu"`` and ``"hufu+"`` find a radius with k objects by range counts; ``"eager"``
+        requests the nearest objects within a time budget, and more only where they may be missing.
+        ``"auto"`` is ``"eager"`` with limits from the times of earlier queries, or ``"dann"`` if
+        parties share processor cores and searches are slow; under ``privacy`` it chooses
         ``"baseline"`` or ``"dann*"`` by public numbers.
     privacy : Privacy, optional
         Limit on what one query reveals to each party about the objects of the others. Without it,
@@ -172,7 +175,10 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         self._ids_of = {name: frozenset(ids) for name, ids in ids_of.items()}
         self.ledger_ = settings.make_ledger(tuple(rows_of), ledger)
         self.providers_ = [self._provider(name, ids, ledger) for name, ids in ids_of.items()]
-        self._chooser = Chooser(settings, len(rows_of), parallel=self.workers == "processes")
+        self._planner = Planner(
+            {name: len(ids) for name, ids in ids_of.items()},
+            shares_cores=self.workers == "threads" or len(ids_of) > (os.cpu_count() or 1),
+        )
         self.n_objects_ = len(X)
         # one counter for all threads; names of one length, so that frame sizes reveal nothing
         self._names = map("query {:012d}".format, itertools.count())
@@ -229,20 +235,11 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         k = check_n_neighbors(n_neighbors)
         settings = self._settings(self._step)
         queries = self._encode(X, where)
-        with self._connect() as federation:
-            frames = [frame for _, frame in queries]
-            algorithm, why, n_parties = settings.algorithm, "", len(self._ids_of)
-            if algorithm == "auto":
-                algorithm, why = self._chooser.choose(federation, frames, k)
-            return self._run_queries(
-                federation,
-                queries,
-                lambda query, name: settings.make_coordinator(
-                    algorithm, query, k, name=name, n_parties=n_parties, ledger=self.ledger_
-                ),
-                why=why,
-                return_distance=return_distance,
-            )
+        return self._run_queries(
+            queries,
+            lambda query, run: self._planner.run(run, settings, query, k, ledger=self.ledger_),
+            return_distance=return_distance,
+        )
 
     def radius_neighbors(
         self,
@@ -283,21 +280,24 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "providers_")
         if not 0 <= float(radius) < np.inf:
             raise ValueError(f"expected a radius of 0 or more, got {radius!r}")
-        with self._connect() as federation:
-            return self._run_queries(
-                federation,
-                self._encode(X, where),
-                lambda query, name: range_search(
-                    query, float(radius), name=name, allow_partial=self.allow_partial
+        return self._run_queries(
+            self._encode(X, where),
+            lambda query, run: (
+                run(
+                    lambda name: range_search(
+                        query, float(radius), name=name, allow_partial=self.allow_partial
+                    )
                 ),
-                return_distance=return_distance,
-            )
+                "",
+            ),
+            return_distance=return_distance,
+        )
 
     def explain(self, X: Any, n_neighbors: int = 5) -> Plan:
-        """Predict each algorithm's cost for a query and the choice of "auto".
+        """Measure each algorithm's cost and return the choice of "auto".
 
-        The query is run as a sample at every party. No budget is charged, even for the predictions
-        of private algorithms.
+        The query is run with each algorithm. The cost of ``"dann*"`` is predicted from a search of
+        public sizes; no budget is charged.
 
         Parameters
         ----------
@@ -322,8 +322,9 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         queries, k = self._encode(X, None), check_n_neighbors(n_neighbors)
         if len(queries) != 1:
             raise ValueError(f"expected one query, got {len(queries)}; pass a list with one query")
-        with self._connect() as federation:
-            return self._chooser.explain(federation, queries[0][1], k)
+        settings = self._settings(self._step)
+        with self._connect() as federation, OpenQueries(federation, self._names) as open_queries:
+            return self._planner.explain(settings, open_queries.run, queries[0][1], k)
 
     def _nearest_batch(self, points: Floats, k: int) -> tuple[Floats, Integers] | None:
         """Return distances and positions of all queries, found in one exchange.
@@ -415,17 +416,24 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
 
     def _run_queries(
         self,
-        federation: ConnectedParties,
         queries: list[EncodedQuery],
-        coordinator_of: Callable[[bytes, str], Coordinator[Answer]],
+        search: Callable[[bytes, Run], tuple[Outcome[Answer], str]],
         *,
-        why: str = "",
         return_distance: bool,
     ) -> Any:
-        """Run every query and return the results."""
-        self.query_records_ = []
-        with OpenQueries(federation, self._names) as open_queries:
-            answers = [self._run_query(open_queries, q, coordinator_of, why) for q in queries]
+        """Run every query and return the results.
+
+        ``search`` runs a coordinator for a query, and returns its outcome with a reason.
+        """
+        self.query_records_, answers = [], list[Answer]()
+        with self._connect() as federation, OpenQueries(federation, self._names) as open_queries:
+            for query, frame in queries:
+                start = time.perf_counter()
+                outcome, why = search(frame, open_queries.run)
+                self._check_answer(query, outcome.result)
+                seconds = time.perf_counter() - start
+                answers.append(outcome.result)
+                self.query_records_.append(QueryRecord.of(outcome, seconds=seconds, why=why))
         distances = [answer.merged.distances for answer in answers]
         positions = [
             np.array([self._positions[name] for name in answer.merged.ids], np.int64)
@@ -433,25 +441,13 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         ]
         return (distances, positions) if return_distance else positions
 
-    def _run_query(
-        self,
-        open_queries: OpenQueries,
-        query: EncodedQuery,
-        coordinator_of: Callable[[bytes, str], Coordinator[Answer]],
-        why: str,
-    ) -> Answer:
-        name = open_queries.new()
-        start = time.perf_counter()
-        outcome = open_queries.run(name, coordinator_of(query[1], name))
-        answer = outcome.result
-        check_ids(answer.merged, self._ids_of)
+    def _check_answer(self, query: Any, answer: Answer) -> None:
+        """Raise for objects that do not exist, or whose distance is wrong."""
+        merged = answer.merged
+        check_ids(merged, self._ids_of)
         if self.check_distances:
-            objects = [self._objects[self._positions[name]] for name in answer.merged.ids]
-            merged = answer.merged
-            recheck_distances(self._metric, query[0], objects, merged.distances, merged.owners)
-        seconds = time.perf_counter() - start
-        self.query_records_.append(QueryRecord.of(outcome, seconds=seconds, why=why))
-        return answer
+            objects = [self._objects[self._positions[name]] for name in merged.ids]
+            recheck_distances(self._metric, query, objects, merged.distances, merged.owners)
 
 
 def group_by_party(

@@ -76,7 +76,7 @@ class NearestReply:
 
     ``exhausted`` is true if no further object is within the limits of the request; ``exact`` is
     false if the provider's index may have missed objects. ``n_verified`` counts the distances
-    computed for this query so far.
+    computed for this query so far. Every object nearer than ``frontier`` has been returned.
     """
 
     distances: npt.NDArray[np.float64]
@@ -85,6 +85,7 @@ class NearestReply:
     exhausted: bool
     exact: bool
     n_verified: int
+    frontier: float = 0.0
 
     def __post_init__(self) -> None:
         check_objects(self.distances, self.ties, self.ids)

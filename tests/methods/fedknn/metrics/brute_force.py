@@ -41,13 +41,9 @@ class Search:
     ranks: list[int]
     steps: list[Step]
 
-    def assert_equals_brute_force(self, metric, *, uncertain_are_exact=True):
-        """Assert that sessions of the metric equal brute force.
-
-        ``uncertain_are_exact=False``: distances of uncertain objects may be upper bounds.
-        """
+    def assert_equals_brute_force(self, metric):
+        """Assert that sessions of the metric equal brute force."""
         brute_force = BruteForce(metric, self)
-        brute_force.uncertain_are_exact = uncertain_are_exact
         index = metric.index(self.objects, ranks=np.array(self.ranks, np.int64))
         assert index.n_objects == len(self.objects)
         brute_force.check_at_once(index.open(self.query))
@@ -56,8 +52,6 @@ class Search:
 
 class BruteForce:
     """The brute-force answer of a search."""
-
-    uncertain_are_exact = True
 
     def __init__(self, metric, search):
         distances = [metric.distance(search.query, item) for item in search.objects]
@@ -127,13 +121,11 @@ class BruteForce:
 
         n_certified = batch.n_certified
         assert batch.positions[:n_certified].tolist() == expected[:n_certified].tolist()
-        exact = len(batch.positions) if self.uncertain_are_exact else n_certified
-        distances = self.distances[batch.positions]
-        assert batch.distances[:exact].tolist() == distances[:exact].tolist()
-        assert (batch.distances >= distances).all()
+        assert batch.distances.tolist() == self.distances[batch.positions].tolist()
         assert len(set(batch.positions.tolist())) == len(batch.positions) <= step.k
         assert not set(batch.positions.tolist()) & set(self.order[:n_emitted].tolist())
         assert (batch.distances <= cutoff).all()
+        assert (self.sorted[n_emitted + n_certified :] >= batch.frontier).all()
         if deadline_s is None:
             assert n_certified == len(batch.positions) == len(expected)
         # the i-th object of a batch is at least as far as the i-th remaining one

@@ -114,6 +114,7 @@ def test_the_printed_variant_is_never_exact_and_costs_double():
     [
         ({"privacy": None}, "needs a privacy cost"),
         ({"algorithm": "dann"}, "reveals information about other parties"),
+        ({"algorithm": "eager"}, "reveals information about other parties"),
         ({"algorithm": "hufu+"}, "reveals information about other parties"),
         ({"privacy": Privacy(epsilon=1)}, "always exact need a delta"),
         ({"guarantee": "certified"}, "do not use a delta"),

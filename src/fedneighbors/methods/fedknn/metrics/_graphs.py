@@ -146,7 +146,6 @@ def _pad(rows: npt.NDArray[np.uint16], n_rows: int) -> npt.NDArray[np.uint16]:
 
 _UNKNOWN = np.int32(1 << 30)  # upper bound of an unknown distance
 _CLOCK_CHECK_WORK = 20_000  # budget of verify_many between two clock checks
-_SHORT_WORK = 300  # budget of verify_many for an upper bound after the deadline
 
 
 class GraphEditMetric:
@@ -276,14 +275,14 @@ class _GraphSession:
             batches.append(self._emit(n_left, end))
             n_left -= len(batches[-1])
             in_time = n_left == 0 or time.monotonic() < end
-        certified = np.concatenate(batches)
-        rest = np.empty(0, np.int64) if in_time else self._select_uncertified(n_left, cutoff)
-        positions = np.concatenate([certified, rest])
+        positions = np.concatenate(batches)
+        exhausted = not self._enter_level(cutoff)
         return SessionBatch(
             positions=positions,
             distances=self._upper[positions].astype(np.float64),
-            exhausted=not self._enter_level(cutoff),
-            n_certified=len(certified),
+            exhausted=exhausted,
+            n_certified=len(positions),
+            frontier=float(self._level) if n_left and not exhausted else 0.0,
         )
 
     def count(self, radius: float) -> int:
@@ -344,31 +343,6 @@ class _GraphSession:
             search=search,
             **limits,  # type: ignore[arg-type]
         )
-
-    def _select_uncertified(self, k: int, cutoff: float) -> Integers:
-        """Return the ``k`` graphs of lowest upper bound among candidates.
-
-        The candidates are the 2 k + 8 graphs of lowest lower bound.
-        """
-        rest = np.flatnonzero(~self._emitted & (self._lower <= cutoff))
-        ranks = self._index.ranks
-        rest = rest[np.lexsort((ranks[rest], self._lower[rest]))][: 2 * k + 8]
-        search = new_search(self._index.table, self._query, patience=int(_UNKNOWN))
-        for position in rest.tolist():
-            self._tighten(position, search)
-        rest = rest[self._upper[rest] <= cutoff]
-        return rest[np.lexsort((ranks[rest], self._upper[rest]))][:k]
-
-    def _tighten(self, position: int, search: GedSearch) -> None:
-        """Lower a graph's upper bound by bisection with short searches."""
-        graph = np.array([position])
-        if self._upper[position] == _UNKNOWN:  # any assignment of nodes is within this threshold
-            self._verify(graph, int(_UNKNOWN) - 1, search)
-        low = int(self._lower[position])
-        while low < self._upper[position]:
-            tau = (low + int(self._upper[position])) // 2
-            _, n_found = self._verify(graph, tau, search, budget=_SHORT_WORK)
-            low = low if n_found else tau + 1
 
 
 def _as_graph(item: Any, name: str) -> Graph:

@@ -39,12 +39,15 @@ class SessionBatch:
         Number of leading objects that are certified: all, unless the deadline passed or the index
         is approximate. After them, nearer objects may be missing, so that the i-th distance is at
         least that of the i-th object of an exact batch.
+    frontier : float
+        After a deadline: every object nearer than this was emitted; 0 if unknown.
     """
 
     positions: Integers
     distances: Floats
     exhausted: bool
     n_certified: int
+    frontier: float = 0.0
 
 
 class Session(Protocol):
@@ -428,6 +431,7 @@ class BrowsingSession(ABC):
             distances=np.concatenate([distances, more_distances[: len(more)]]),
             exhausted=False,
             n_certified=len(positions),
+            frontier=self._frontier,
         )
 
     def _add_verified(

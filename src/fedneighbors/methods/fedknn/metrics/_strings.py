@@ -243,6 +243,7 @@ class StringSession:
             distances=self._distances[nearest].astype(np.float64),
             exhausted=complete and self._is_exhausted(limit),
             n_certified=n_certified,
+            frontier=certified_limit + 1.0 if n_certified < k and not complete else 0.0,
         )
 
     def count(self, radius: float) -> int:
