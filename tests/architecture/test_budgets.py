@@ -24,7 +24,7 @@ MAX_FILE_LINES = 500
 MAX_SMALL_SINGLE_USE = 20
 MAX_OWN_LEVELS = 3
 MAX_DUPLICATES = 4  # passages of six lines or more
-WALKS = {"flynn": 17, "fedknn": 15, "fedpnn": 16, "knnper": 22}
+WALKS = {"flynn": 17, "fedknn": 16, "fedpnn": 16, "knnper": 22}
 
 WALK = """
 import sys, threading

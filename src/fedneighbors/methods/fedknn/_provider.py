@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors._limits import MAX_CELLS
-from fedneighbors._typing import Integers
+from fedneighbors._typing import Floats, Integers
 from fedneighbors.errors import WireError
 from fedneighbors.federation._messages import Message
 from fedneighbors.federation._reply_grid import delay_to_grid
@@ -156,8 +156,7 @@ class Provider:
         """Return the reply to one of the requests in ``accepts``."""
         match request:
             case BoundRequest():
-                lowest = np.sort(self._get_session(request)[0].bounds())[: max(request.k, 0)]
-                return BoundReply(np.ascontiguousarray(lowest))
+                return BoundReply(lowest(self._get_session(request)[0].bounds(), request.k))
             case EagerRequest():
                 start = time.monotonic()  # the budget includes opening the session
                 session, found = self._get_session(request)
@@ -261,6 +260,13 @@ def build_index(metric: Metric, objects: Sequence[Any], rows: Integers, ranks: I
     if isinstance(objects, np.ndarray):
         return metric.index(objects[rows], ranks=ranks)
     return metric.index([objects[row] for row in rows.tolist()], ranks=ranks)
+
+
+def lowest(bounds: Floats, k: int) -> Floats:
+    """Return the k lowest bounds, ascending; all if there are fewer."""
+    k = max(k, 0)
+    near = np.partition(bounds, k)[:k] if k < len(bounds) else bounds
+    return np.sort(near)
 
 
 def open_session(index: Index, item: Any) -> Session:
