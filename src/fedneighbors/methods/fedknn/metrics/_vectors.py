@@ -75,7 +75,7 @@ class QuantizedVectors:
 _KINDS = {"euclidean": ROOT, "manhattan": PLAIN, "cosine": HALF}
 VECTOR_METRICS = tuple(_KINDS)
 
-_MAX_TREE_COLUMNS = 8
+_MAX_TREE_COLUMNS = 4
 _MIN_INDEXED_ROWS = 1024  # all distances of fewer rows are computed
 
 
