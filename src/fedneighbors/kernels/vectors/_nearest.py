@@ -306,9 +306,9 @@ class RowSearch:
     ----------
     kind : int
         ``ROOT``, ``PLAIN``, ``HALF`` or ``SQUARE``.
-    table : float64 array, C order
-        Finite rows; or, if ``column`` is not -1, their columns, one a row of the array, of rows
-        that ascend in this column and are followed by at least ``TILE - 1`` others.
+    table : float64, float32 or uint8 array, C order
+        Finite rows; or, if ``column`` is not -1, their columns as float64, one a row of the array,
+        of rows that ascend in this column and are followed by at least ``TILE - 1`` others.
     ranks : int64 array of shape (n_rows,)
         Rows of equal distance are ordered by rank, ascending.
     order : int64 array of shape (n_rows,)
