@@ -203,3 +203,28 @@ def test_the_comparison_reports_each_algorithms_cost():
     n_returned = {row[0]: row[1] for row in table.rows}
     assert record.notes == ("All algorithms give the same answers.",)
     assert n_returned["dann"] <= n_returned["baseline"] == 12  # 3 parties, k = 4
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "manhattan", "cosine"])
+@pytest.mark.parametrize("n_queries", [1, 2, 30])
+def test_vectors_that_share_an_exchange_have_the_answers_of_single_queries(metric, n_queries):
+    rng = np.random.default_rng(0)
+    points = rng.integers(1, 5, (90, 3)).astype(np.float32)  # many equal distances
+    queries = rng.integers(1, 5, (n_queries, 3))
+    owners = np.arange(90) % 4
+
+    search = FederatedNeighbors(metric=metric, algorithm="baseline").fit(points, parties=owners)
+    distances, rows = search.kneighbors(queries, 20)
+
+    records = search.query_records_
+    assert [record.n_rounds for record in records] == [1] * n_queries
+    one_by_one = search.kneighbors([query.tolist() for query in queries], 20)
+    assert [found.tolist() for found in distances] == [found.tolist() for found in one_by_one[0]]
+    assert [found.tolist() for found in rows] == [found.tolist() for found in one_by_one[1]]
+
+
+def test_an_invalid_vector_among_others_is_named():
+    search = FederatedNeighbors().fit(np.eye(3), parties=["a", "b", "b"])
+
+    with pytest.raises(ValueError, match="the query: expected finite numbers"):
+        search.kneighbors(np.array([[0.0, 1.0, 2.0], [1.0, np.nan, 0.0]]), 2)

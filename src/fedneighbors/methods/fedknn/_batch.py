@@ -1,6 +1,7 @@
 """Many queries of vectors in one exchange, as the baseline algorithm answers each of them."""
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
@@ -178,3 +179,44 @@ def record_batch(
         busy_seconds=divide(record.busy_seconds),
     )
     return [part] * n_queries
+
+
+def search_blocks(
+    run: Callable[[Coordinator[BatchResult]], Outcome[BatchResult]],
+    points: Floats,
+    k: int,
+    *,
+    objects_of: Mapping[str, tuple[Integers, Integers]],
+    allow_partial: bool,
+) -> tuple[Floats, Integers, list[QueryRecord]]:
+    """Search many queries in exchanges of limited size.
+
+    Parameters
+    ----------
+    run : callable
+        Runs a coordinator.
+    points, k, objects_of, allow_partial
+        As for :func:`nearest_batch`; ``k`` may exceed the number of objects.
+
+    Returns
+    -------
+    distances, positions : float64 and int64 array of shape (n_queries, n_found)
+        The nearest objects of each query.
+    records : list of QueryRecord
+        Cost of each query.
+    """
+    n_objects = sum(len(rows) for rows, _ in objects_of.values())
+    step = max(1, MAX_NEIGHBORS // min(k, max(1, n_objects)))
+    records, batches = list[QueryRecord](), list[BatchResult]()
+    for first in range(0, len(points), step):
+        block, start = points[first : first + step], time.perf_counter()
+        outcome = run(
+            nearest_batch(block, min(k, MAX_K), objects_of=objects_of, allow_partial=allow_partial)
+        )
+        batches.append(outcome.result)
+        records += record_batch(outcome, len(block), seconds=time.perf_counter() - start)
+    return (
+        np.concatenate([batch.distances for batch in batches]),
+        np.concatenate([batch.positions for batch in batches]),
+        records,
+    )

@@ -4,7 +4,7 @@ import itertools
 import os
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import fields
 from typing import Any, Self
 
@@ -14,14 +14,10 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from fedneighbors._typing import Floats, Integers
+from fedneighbors.errors import PartyRefused
 from fedneighbors.federation._inprocess import ConnectedParties, connected
 from fedneighbors.federation._loop import Outcome
-from fedneighbors.methods.fedknn._batch import (
-    MAX_NEIGHBORS,
-    BatchResult,
-    nearest_batch,
-    record_batch,
-)
+from fedneighbors.methods.fedknn._batch import search_blocks
 from fedneighbors.methods.fedknn._filters import FilterColumns, Where
 from fedneighbors.methods.fedknn._planning import Plan, Planner, Run
 from fedneighbors.methods.fedknn._provider import Provider
@@ -42,7 +38,6 @@ from fedneighbors.methods.fedknn._settings import (
     SearchSettings,
     check_n_neighbors,
 )
-from fedneighbors.methods.fedknn.algorithm import MAX_K
 from fedneighbors.methods.fedknn.metrics import metric_of
 from fedneighbors.methods.fedknn.protocol import Answer
 from fedneighbors.privacy.ledger._ledger import Ledger
@@ -198,7 +193,8 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X : sequence of objects
-            Queries; a single string, set or graph is one query.
+            Queries; a single string, set or graph is one query. The rows of an array of vectors
+            share one exchange with ``"baseline"``, and with ``"auto"`` if there are several.
         n_neighbors : int
             Number of neighbors, 1 or more; fewer are returned if the federation holds fewer.
         return_distance : bool
@@ -234,6 +230,8 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "providers_")
         k = check_n_neighbors(n_neighbors)
         settings = self._settings(self._step)
+        if (batch := self._search_at_once(X, k, where)) is not None:
+            return batch if return_distance else batch[1]
         queries = self._encode(X, where)
         return self._run_queries(
             queries,
@@ -326,6 +324,18 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         with self._connect() as federation, OpenQueries(federation, self._names) as open_queries:
             return self._planner.explain(settings, open_queries.run, queries[0][1], k)
 
+    def _search_at_once(
+        self, X: Any, k: int, where: Where | None
+    ) -> tuple[list[Floats], list[Integers]] | None:
+        """Return the results of vectors in one exchange, if possible."""
+        is_table = isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind in "buif" and len(X)
+        if where is not None or not is_table or (len(X) == 1 and self.algorithm == "auto"):
+            return None
+        with suppress(PartyRefused):  # the search of one query at a time says what is wrong
+            batch = self._nearest_batch(np.ascontiguousarray(X, np.float64), k)
+            return None if batch is None else (list(batch[0]), list(batch[1]))
+        return None
+
     def _nearest_batch(self, points: Floats, k: int) -> tuple[Floats, Integers] | None:
         """Return distances and positions of all queries, found in one exchange.
 
@@ -339,25 +349,12 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         ):
             return None
         self._settings(self._step)
-        records, batches = list[QueryRecord](), list[BatchResult]()
-        step = max(1, MAX_NEIGHBORS // min(k, max(1, self.n_objects_)))
         objects_of = {it.name: (self._rows_of[it.name], it.ties) for it in self.providers_}
-        k = min(k, MAX_K)
         with self._connect() as federation:
-            for first in range(0, len(points), step):
-                block, start = points[first : first + step], time.perf_counter()
-                coordinator = nearest_batch(
-                    block, k, objects_of=objects_of, allow_partial=self.allow_partial
-                )
-                outcome = federation.run(coordinator)
-                batches.append(outcome.result)
-                seconds = time.perf_counter() - start
-                records += record_batch(outcome, len(block), seconds=seconds)
-        self.query_records_ = records
-        return (
-            np.concatenate([batch.distances for batch in batches]),
-            np.concatenate([batch.positions for batch in batches]),
-        )
+            distances, positions, self.query_records_ = search_blocks(
+                federation.run, points, k, objects_of=objects_of, allow_partial=self.allow_partial
+            )
+        return distances, positions
 
     def _provider(self, name: str, ids: list[str], ledger: Ledger | None) -> Provider:
         """Return the provider of a party's objects.

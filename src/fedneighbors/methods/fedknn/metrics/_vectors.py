@@ -76,6 +76,7 @@ _KINDS = {"euclidean": ROOT, "manhattan": PLAIN, "cosine": HALF}
 VECTOR_METRICS = tuple(_KINDS)
 
 _MAX_TREE_COLUMNS = 4
+_MIN_QUERIES = 3  # fewer are searched one at a time
 _MIN_INDEXED_ROWS = 1024  # all distances of fewer rows are computed
 
 
@@ -237,6 +238,10 @@ class _VectorIndex:
         ):
             rows: Any = points
             points = self._metric.scale_rows(rows, n_columns=n_columns)  # errors name a row
+        if len(points) < _MIN_QUERIES:
+            batches = [self.open(point).next(k) for point in queries]
+            distances = np.array([batch.distances for batch in batches])
+            return distances, np.array([batch.positions for batch in batches])
         if self._search is None:
             self._search = RowSearch.of(self._rows, self._ranks, kind=_KINDS[self._metric.name])
         distances, positions = self._search.nearest(points, k)
