@@ -382,12 +382,12 @@ class BrowsingSession(ABC):
         """
         check_request(k, cutoff)
         end = end_at(deadline_s)
-        timed_out = False
-        while not timed_out and self._n_certified(k, cutoff) < k and self._may_have_more(cutoff):
+        n, timed_out = self._n_certified(k, cutoff), False
+        while not timed_out and n < k and self._may_have_more(cutoff):
             self._widen(k, cutoff)
-            timed_out = time.monotonic() > end
-        timed_out = timed_out and self._n_certified(k, cutoff) < k and self._may_have_more(cutoff)
-        positions, distances = self._pool.take(self._n_certified(k, cutoff))
+            n, timed_out = self._n_certified(k, cutoff), time.monotonic() > end
+        timed_out = timed_out and n < k and self._may_have_more(cutoff)
+        positions, distances = self._pool.take(n)
         self._emitted.append(distances)
         self._n_emitted += len(positions)
         if timed_out:
