@@ -20,7 +20,7 @@ X_all, y_all = load_breast_cancer(return_X_y=True)
 fractions = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5]
 
 # %%
-# Draw the missing cells five times for each fraction.
+# Draw the missing cells three times for each fraction.
 
 
 def balanced_accuracy(X, y, fraction, seed):
@@ -38,7 +38,7 @@ figure, axes = plt.subplots(figsize=(6, 3.2), layout="constrained")
 for label, rows in {"37 % malignant": np.arange(len(y_all)), "17 % malignant": rare}.items():
     scores = np.array(
         [
-            [balanced_accuracy(X_all[rows], y_all[rows], fraction, seed) for seed in range(5)]
+            [balanced_accuracy(X_all[rows], y_all[rows], fraction, seed) for seed in range(3)]
             for fraction in fractions
         ]
     )

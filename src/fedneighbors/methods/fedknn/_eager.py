@@ -133,7 +133,7 @@ def count_enough(sizes: Mapping[str, int], k: int) -> dict[str, int]:
     Examples
     --------
     >>> count_enough({"north": 900, "south": 100}, 16)
-    {'north': 16, 'south': 6}
+    {'north': 16, 'south': 5}
     """
     deviations = NormalDist().inv_cdf(1 - _RISK / max(len(sizes), 1))
     total = max(sum(sizes.values()), 1)
