@@ -23,8 +23,7 @@ from unittest import mock
 
 import numpy as np
 
-from experiments.datasets.graphs import synthetic_graphs
-from experiments.fedknn.measurement.collections import SYN, Collection, load_collection
+from experiments.fedknn.measurement.collections import Collection, generate_syn, load_collection
 from experiments.fedknn.measurement.replay import replay
 from fedneighbors.federation._links import Link
 from fedneighbors.federation._loop import Outcome
@@ -57,16 +56,7 @@ RIVALS = ("baseline", "dann", "hufu+")
 def load(name, n_rows):
     """Return a collection of at most ``n_rows`` objects."""
     if name == "SYN":
-        graphs = synthetic_graphs(
-            n_rows,
-            mean_edges=SYN.mean_edges,
-            density=SYN.density,
-            n_node_labels=SYN.n_node_labels,
-            n_edge_labels=SYN.n_edge_labels,
-            n_patterns=SYN.n_patterns,
-            seed=1,
-        ).graphs
-        return Collection("SYN", "graph_edit", graphs, "SYN", 1.0)
+        return generate_syn(n_rows, seed=1)
     if name == "vectors":
         points = np.random.default_rng(1).standard_normal((n_rows, 32))
         return Collection("vectors", "euclidean", points, "", 0.0)

@@ -101,15 +101,16 @@ def _molecules() -> Collection:
     return Collection("molecules", "graph_edit", graphs, "AIDS", 1.0, is_costly=True)
 
 
-def _syn() -> Collection:
+def generate_syn(n_graphs: int = SYN.n_graphs, *, seed: int = 0) -> Collection:
+    """Return the first graphs that the SYN generator draws with a seed."""
     graphs = synthetic_graphs(
-        SYN.n_graphs,
+        n_graphs,
         mean_edges=SYN.mean_edges,
         density=SYN.density,
         n_node_labels=SYN.n_node_labels,
         n_edge_labels=SYN.n_edge_labels,
         n_patterns=SYN.n_patterns,
-        seed=0,
+        seed=seed,
     ).graphs
     return Collection("SYN", "graph_edit", graphs, "SYN", 1.0, is_costly=True)
 
@@ -141,7 +142,7 @@ def _places() -> Collection:
 
 COLLECTIONS: Mapping[str, Callable[[], Collection]] = {
     "molecules": _molecules,
-    "SYN": _syn,
+    "SYN": generate_syn,
     "titles": _titles,
     "genomes": _genomes,
     "places": _places,

@@ -113,7 +113,8 @@ class Graph:
         return f"Graph({list(self.node_labels)}, {list(self.edges)}, {list(self.edge_labels)})"
 
     def __reduce__(self) -> tuple[type["Graph"], tuple[object, ...]]:
-        return Graph, self._key()  # pickle and copy call the constructor, which checks the values
+        # a copy in another process has another hash, which the constructor computes
+        return Graph, self._key()
 
     def _key(self) -> tuple[object, ...]:
         return self.node_labels, self.edges, self.edge_labels

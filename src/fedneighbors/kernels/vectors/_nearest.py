@@ -166,15 +166,16 @@ def _has_any_within(bounds: Any, products: Any, q: Any, first: Any, limit: Any) 
 
 @njit(cache=True, nogil=True)
 def _search_products(
-    kind: Any, x: Any, bounds: Any, errors: Any, rounding: Any, ranks: Any, queries: Any,
-    centered: Any, products: Any, distances: Any, items: Any,
-) -> int:  # fmt: skip
+    kind: Any, rows: Any, rounding: Any, queries: Any, products: Any, distances: Any, items: Any
+) -> int:
     """Verify and count the rows whose squares may be among the least."""
+    x, bounds, errors, ranks = rows
+    points, centered = queries
     n, k = x.shape[0], distances.shape[1]
     n_verified = 0
     found_ranks, uppers = np.empty(distances.shape, np.int64), np.empty(k)
     candidates, lowers = np.empty(n, np.int64), np.empty(n, np.float32)
-    for q in range(queries.shape[0]):
+    for q in range(points.shape[0]):
         square = 0.0
         for j in range(centered.shape[1]):
             square += np.float64(centered[q, j]) * np.float64(centered[q, j])
@@ -202,7 +203,7 @@ def _search_products(
                 continue
             row = candidates[c]
             n_verified += 1
-            distance = _distance(kind, _sum_of_squares(x, row, queries, q))
+            distance = _distance(kind, _sum_of_squares(x, row, points, q))
             if n_found < k or distance <= distances[q, k - 1]:
                 new = distance, ranks[row], row
                 n_found = _insert(distances, found_ranks, items, q, n_found, new)
@@ -409,9 +410,14 @@ class RowSearch:
                 continue
             np.matmul(centered, rows.table.T, out=products[: len(centered)])
             n_verified = _search_products(
-                self.kind, self.table, rows.bounds, rows.errors, self._rounding, self.ranks,
-                queries[block], centered, products, distances[block], items[block],
-            )  # fmt: skip
+                self.kind,
+                (self.table, rows.bounds, rows.errors, self.ranks),
+                self._rounding,
+                (queries[block], centered),
+                products,
+                distances[block],
+                items[block],
+            )
             if n_verified > _MAX_VERIFIED * len(centered) * n and last < len(queries):
                 distances[rest], items[rest] = self._scan.nearest(queries[rest], items.shape[1])
                 return

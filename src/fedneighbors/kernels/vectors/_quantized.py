@@ -167,20 +167,19 @@ def _least(bounds: Any, block: Any) -> Any:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _bound(
-    codes: Any, scales: Any, squares: Any, radii: Any, n_rows: Any, query: Any, scale: Any,
-    radius: Any, clipped: Any, is_square: Any, bounds: Any, minima: Any,
-) -> None:  # fmt: skip
-    """Compute lower bounds of distances, and the lowest one of each block."""
+def _bound(rows: Any, n_rows: Any, query: Any, is_square: Any, bounds: Any, minima: Any) -> None:
+    """Compute lower bounds of distances, and the lowest of each block."""
+    codes, scales, squares, radii = rows
+    query_codes, scale, radius, clipped = query
     sums = np.empty(64, np.int32)
     factor, length = 1.0 - 2.0**-20, 0.0
-    for j in range(query.shape[0]):
-        length += np.float64(query[j]) * np.float64(query[j])
+    for j in range(query_codes.shape[0]):
+        length += np.float64(query_codes[j]) * np.float64(query_codes[j])
     own = scale * scale * length
     for block in range(codes.shape[0]):
         first = block * 64
         if is_square:
-            _multiply_block(codes, block, query, sums)
+            _multiply_block(codes, block, query_codes, sums)
             for lane in range(64):
                 s = np.float64(scales[first + lane])
                 other = s * s * squares[first + lane]
@@ -190,7 +189,7 @@ def _bound(
                     - (np.float64(radii[first + lane]) + radius)
                 )
         else:
-            _subtract_block(codes, block, query, sums)
+            _subtract_block(codes, block, query_codes, sums)
             for lane in range(64):
                 beyond = max(clipped * factor - np.float64(scales[first + lane]), 0.0)
                 bounds[first + lane] = np.float32(
@@ -315,8 +314,11 @@ class QuantizedRows:
         values = np.empty(len(self._scales), np.float32)
         minima = np.empty(len(self._codes), np.float32)
         _bound(
-            self._codes, self._scales, self._squares, self._radii, self.n_rows,
-            pairs, scale, radius + _UNDERFLOW, clipped,
-            self._step == 0.0, values, minima,
-        )  # fmt: skip
+            (self._codes, self._scales, self._squares, self._radii),
+            self.n_rows,
+            (pairs, scale, radius + _UNDERFLOW, clipped),
+            self._step == 0.0,
+            values,
+            minima,
+        )
         return RowBounds(values, minima)
