@@ -9,6 +9,10 @@ import numpy.typing as npt
 from numba import njit
 
 from fedneighbors._typing import Floats, Integers
+from fedneighbors.kernels.vectors._nearest import _insert
+
+# Digests of the kernel files used here; Numba's cache does not notice edits in other files.
+USES = {"vectors/nearest": "75a67c7f7209b8e6"}
 
 _SAMPLE_SIZE = 4096
 _MAX_DISTINCT = 0.9  # part of the rows; beyond, groups save nothing
@@ -30,7 +34,7 @@ def _list_members(
     distances: Any, groups: Any, starts: Any, order: Any, ranks: Any, out: Any, items: Any
 ) -> None:
     """List the rows of groups in the order of (distance, rank)."""
-    k = out.shape[1]
+    k, found_ranks = out.shape[1], np.empty(out.shape, np.int64)
     for q in range(out.shape[0]):
         n = 0
         for i in range(groups.shape[1]):
@@ -38,17 +42,10 @@ def _list_members(
             if n == k and distance > out[q, k - 1]:
                 break
             for member in range(starts[group], starts[group + 1]):
-                row = order[member]
-                if n == k and distance == out[q, k - 1] and ranks[row] > ranks[items[q, k - 1]]:
+                rank, row = ranks[order[member]], order[member]
+                if n == k and distance == out[q, k - 1] and rank > found_ranks[q, k - 1]:
                     break  # members are in the order of ranks
-                slot = min(n, k - 1)
-                while slot > 0 and (
-                    out[q, slot - 1] == distance and ranks[items[q, slot - 1]] > ranks[row]
-                ):
-                    out[q, slot], items[q, slot] = out[q, slot - 1], items[q, slot - 1]
-                    slot -= 1
-                out[q, slot], items[q, slot] = distance, row
-                n = min(n + 1, k)
+                n = _insert(out, found_ranks, items, q, n, (distance, rank, row))
 
 
 @dataclass(frozen=True, eq=False)
