@@ -1,4 +1,4 @@
-"""``run fedknn`` searches the objects of all parties; ``explain`` predicts its cost."""
+"""``run fedknn`` searches the objects of all parties; ``explain`` compares costs."""
 
 import pytest
 from typer.testing import CliRunner
@@ -310,7 +310,7 @@ def test_the_automatic_choice_of_an_algorithm_is_reported(titles, tmp_path):
         (["--epsilon", 3, "--delta", "1e-6"], {"baseline", "dann*"}),
     ],
 )
-def test_explain_predicts_each_algorithms_cost(terms, algorithms, titles):
+def test_explain_prints_each_algorithms_cost(terms, algorithms, titles):
     arguments = ["--data", titles, "--metric", "edit", "--query", "graph", "-k", 2]
 
     result = call("explain", *arguments, "--parties", 3, *terms)

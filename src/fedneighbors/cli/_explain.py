@@ -86,7 +86,7 @@ def _print_plan(plan: "Plan", label: str) -> None:
     columns = ("algorithm", "exchanges", "returned", "local_s", "link_s", "broker_s", "total_s")
     rows = tuple(
         (p.algorithm, p.exchanges, p.n_returned, p.local_s, p.link_s, p.broker_s, p.total_s)
-        for p in plan.predictions
+        for p in plan.costs
     )
     title, caption = f"The {plan.k} nearest to {label}", "Seconds of each algorithm."
     echo(f"{plan.algorithm}: {to_printable(plan.why, 1000)}", "green")

@@ -128,7 +128,7 @@ def test_explain_prints_each_algorithms_cost(settings, algorithms):
     plan = search.explain(POINTS[:1], 40)
 
     assert isinstance(plan, Plan)
-    assert {prediction.algorithm for prediction in plan.predictions} == algorithms
+    assert {cost.algorithm for cost in plan.costs} == algorithms
     assert all(name in str(plan) for name in algorithms)
     assert plan.algorithm == settings.get("algorithm", plan.algorithm)
     if search.ledger_ is not None:

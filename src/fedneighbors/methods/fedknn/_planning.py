@@ -37,8 +37,8 @@ _MAX_CLUSTERED = 0.2  # fraction of queries for which "enough" may be too few, b
 
 
 @dataclass(frozen=True)
-class Prediction:
-    """Cost of an algorithm.
+class AlgorithmCost:
+    """Cost of a query with an algorithm.
 
     Parameters
     ----------
@@ -79,17 +79,17 @@ class Plan:
         Reason for the choice, a sentence.
     k : int
         Number of neighbours.
-    predictions : tuple of Prediction
+    costs : tuple of AlgorithmCost
         Fastest first.
     """
 
     algorithm: str
     why: str
     k: int
-    predictions: tuple[Prediction, ...]
+    costs: tuple[AlgorithmCost, ...]
 
     def table(self) -> str:
-        """Return the predictions as a table."""
+        """Return the costs as a table."""
         header = (
             f"{'algorithm':<12}{'exchanges':>10}{'returned':>9}{'local ms':>12}{'link ms':>12}"
             f"{'broker ms':>11}{'total ms':>12}"
@@ -97,7 +97,7 @@ class Plan:
         rows = [
             f"{p.algorithm:<12}{p.exchanges:>10g}{p.n_returned:>9g}{1e3 * p.local_s:>12.2f}"
             f"{1e3 * p.link_s:>12.2f}{1e3 * p.broker_s:>11.2f}{1e3 * p.total_s:>12.2f}"
-            for p in self.predictions
+            for p in self.costs
         ]
         return "\n".join([header, *rows])
 
@@ -200,28 +200,28 @@ class Planner:
         """
         run(lambda name: baseline(query, 1, name=name))  # one-time costs are not measured
         algorithms = EXPLAINED if settings.privacy is None else EXPLAINED[:1]
-        predictions = []
+        costs = []
         for algorithm in algorithms:
             start = time.perf_counter()
             chosen = replace(settings, algorithm=algorithm)
             outcome, _ = self.run(run, chosen, query, k, ledger=None)
-            predictions.append(_predict(outcome, time.perf_counter() - start))
+            costs.append(_measure(outcome, time.perf_counter() - start))
         if settings.privacy is not None:
             count = min(expected_count(settings, len(self._sizes), k), k)
             start = time.perf_counter()
             outcome = run(lambda name: _search_in_steps(query, k, name=name, first=count))
             seconds = time.perf_counter() - start
-            predictions.append(_predict_dann_star(outcome, seconds, settings, count))
-        predictions.sort(key=lambda prediction: prediction.total_s)
+            costs.append(_predict_dann_star(outcome, seconds, settings, count))
+        costs.sort(key=lambda cost: cost.total_s)
         algorithm, why = self.choose(settings, k)
-        return Plan(algorithm, why or "chosen by the user", k, tuple(predictions))
+        return Plan(algorithm, why or "chosen by the user", k, tuple(costs))
 
 
-def _predict(outcome: Outcome[Answer], seconds: float) -> Prediction:
+def _measure(outcome: Outcome[Answer], seconds: float) -> AlgorithmCost:
     rounds = outcome.rounds
     local_s = sum(max(record.busy_s.values(), default=0.0) for record in rounds)
     rounds_s = sum(record.seconds for record in rounds)
-    return Prediction(
+    return AlgorithmCost(
         algorithm=outcome.result.algorithm,
         exchanges=len(rounds),
         n_returned=sum(outcome.result.n_returned.values()),
@@ -234,7 +234,7 @@ def _predict(outcome: Outcome[Answer], seconds: float) -> Prediction:
 
 def _predict_dann_star(
     outcome: Outcome[Answer], seconds: float, settings: SearchSettings, count: int
-) -> Prediction:
+) -> AlgorithmCost:
     """Predict DANN* from a search that requested bounds and ``count`` objects.
 
     The last exchange of DANN* is assumed to be as fast as its link.
@@ -245,7 +245,7 @@ def _predict_dann_star(
     waits_s = [*busy_s[:2], 0.0]
     local_s = sum(next_on_grid(wait, grid_s) for wait in waits_s) if grid_s else sum(waits_s)
     link_s, broker_s = len(waits_s) * min(links_s), seconds - sum(busy_s) - sum(links_s)
-    return Prediction(
+    return AlgorithmCost(
         algorithm="dann*",
         exchanges=len(waits_s),
         n_returned=count * len(outcome.result.n_returned),
