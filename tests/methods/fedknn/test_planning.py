@@ -37,7 +37,7 @@ def test_auto_adapts_to_the_round_trip_of_earlier_queries():
     assert first.n_rounds <= 2
     reasons = {"eager": "a round trip takes", "dann": "share processor cores"}
     assert all(reasons[record.algorithm] in record.why for record in others)
-    assert search._planner.pace(7).budget_s >= 0.04  # two round trips
+    assert search._planner.pace(7).grows  # a round trip was measured
 
 
 def observe(planner, *, owners, k, busy_s=0.001):
