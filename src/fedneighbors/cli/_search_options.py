@@ -43,18 +43,9 @@ class MetricName(StrEnum):
     @property
     def kind(self) -> "Kind":
         """Return the kind of object that the metric compares."""
-        match self:
-            case MetricName.HAVERSINE:
-                return "places"
-            case MetricName.EDIT:
-                return "strings"
-            case MetricName.JACCARD:
-                return "sets"
-            case MetricName.GRAPH_EDIT:
-                return "graphs"
-            case MetricName.TANIMOTO:
-                return "fingerprints"
-        return "vectors"
+        from fedneighbors.datasets._objects import METRIC_KINDS
+
+        return METRIC_KINDS[self.value]
 
 
 DataOption = Annotated[

@@ -13,6 +13,7 @@ from fedneighbors.datasets._arrays import is_arrays, read_array_rows
 from fedneighbors.datasets._catalog import find_file, load
 from fedneighbors.datasets._files import read_lines
 from fedneighbors.datasets._graphs import (
+    Graph,
     fingerprint_from_smiles,
     graph_from_smiles,
     read_fingerprints,
@@ -26,6 +27,18 @@ from fedneighbors.datasets._text_format import TextFormat
 from fedneighbors.errors import DataError
 
 Kind = Literal["vectors", "places", "strings", "sets", "graphs", "fingerprints"]
+
+METRIC_KINDS: dict[str, Kind] = {
+    "euclidean": "vectors",
+    "manhattan": "vectors",
+    "cosine": "vectors",
+    "haversine": "places",
+    "edit": "strings",
+    "jaccard": "sets",
+    "graph_edit": "graphs",
+    "tanimoto": "fingerprints",
+}
+"""Kind of object that each metric compares."""
 
 _TABLES = {".csv", ".parquet", ".pq"}
 _DECLARED_TABLES = _TABLES | {".arff", ".jsonl", ".ndjson"}
@@ -262,6 +275,54 @@ def parse_object(text: str, kind: Kind, *, n_columns: int = 2) -> Any:
     if kind == "fingerprints":
         return fingerprint_from_smiles(text)
     return _parse_point(text, 2 if kind == "places" else n_columns)
+
+
+def object_from_json(value: Any, kind: Kind) -> Any:
+    """Return an object of a JSON value.
+
+    Parameters
+    ----------
+    value : object
+        A list of numbers for a vector or a place (longitude, latitude); a string; a list of the
+        elements of a set; SMILES; or, for a graph, SMILES or a mapping with ``nodes``, a list of
+        labels, and ``edges``, a list of first node, second node and label.
+    kind : {"vectors", "places", "strings", "sets", "graphs", "fingerprints"}
+        Kind of the object.
+
+    Raises
+    ------
+    DataError
+        If the value is not such an object.
+    MissingExtraError
+        If the value is SMILES and RDKit is not installed.
+
+    Examples
+    --------
+    >>> sorted(object_from_json(["graph", "search"], "sets"))
+    ['graph', 'search']
+    """
+    if isinstance(value, str) and kind in ("strings", "graphs", "fingerprints"):
+        return parse_object(value, kind)
+    if kind == "graphs" and isinstance(value, dict) and set(value) == {"nodes", "edges"}:
+        try:
+            edges = [(first, second) for first, second, _ in value["edges"]]
+            return Graph(value["nodes"], edges, [label for *_, label in value["edges"]])
+        except (TypeError, ValueError) as error:
+            raise DataError(f"the graph is invalid: {error}") from None
+    if isinstance(value, list) and kind == "sets" and all(type(e) in (str, int) for e in value):
+        return frozenset(value)
+    is_numbers = isinstance(value, list) and all(type(e) in (int, float) for e in value)
+    if is_numbers and kind in ("vectors", "places"):
+        return np.array(value, np.float64)
+    expected = {
+        "vectors": "a list of numbers",
+        "places": "[longitude, latitude]",
+        "strings": "a string",
+        "sets": "a list of strings and integers",
+        "graphs": "SMILES, or a mapping with nodes and edges",
+        "fingerprints": "SMILES",
+    }
+    raise DataError(f"expected {expected[kind]} as query")
 
 
 def _parse_point(text: str, n_columns: int) -> npt.NDArray[np.float64]:

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 R = TypeVar("R")
 N = TypeVar("N", int, float)
-
 Reduce = Literal["gather", "sum"]
 
 
@@ -210,8 +209,7 @@ def run_rounds(
     PartyRefused
         If a party refuses a request.
     WireError
-        If a party answers with a frame that is not a reply to the request; the error names the
-        party.
+        If a party's frame is not a reply to the request; the error names the party.
     ProtocolError
         If the coordinator asks no party or an unknown one, replies cannot be added up, or the
         runtime reports wrong parties.
@@ -246,7 +244,7 @@ class _RecordedExchanges:
         """Perform the exchanges that an ask needs; return its replies."""
         requests = ask.for_parties(self._transport.names)
         if ask.reduce == "sum" and sums is not None:
-            during = f"{_request_name(requests)}: "
+            during = f"{request_name(requests)}: "
             return sums.total(requests, partial(self._deliver, label="masked", during=during))
         return self._deliver(requests, reduce=ask.reduce)
 
@@ -260,15 +258,12 @@ class _RecordedExchanges:
     ) -> Replies:
         started = time.perf_counter()
         delivery = self._transport.deliver(requests, reduce=reduce)
-        record = Round(
-            index=len(self.rounds),
-            request=during + _request_name(requests),
-            reduce=label or reduce,
-            upload_bytes=_sort_by_name(delivery.upload_bytes),
-            download_bytes=_sort_by_name(delivery.download_bytes),
-            seconds=time.perf_counter() - started,
-            missing=dict(delivery.replies.missing),
-            busy_s=_sort_by_name(delivery.busy_s),
+        record = make_round(
+            len(self.rounds),
+            during + request_name(requests),
+            label or reduce,
+            delivery,
+            time.perf_counter() - started,
         )
         self.rounds.append(record)
         _log_round(record, self._log_level)
@@ -277,7 +272,22 @@ class _RecordedExchanges:
         return delivery.replies
 
 
-def _request_name(requests: Mapping[str, Message]) -> str:
+def make_round(index: int, request: str, reduce: str, delivery: Delivery, seconds: float) -> Round:
+    """Return the record of an exchange."""
+    return Round(
+        index=index,
+        request=request,
+        reduce=reduce,
+        upload_bytes=_sort_by_name(delivery.upload_bytes),
+        download_bytes=_sort_by_name(delivery.download_bytes),
+        seconds=seconds,
+        missing=dict(delivery.replies.missing),
+        busy_s=_sort_by_name(delivery.busy_s),
+    )
+
+
+def request_name(requests: Mapping[str, Message]) -> str:
+    """Return the name of the requests' class."""
     return type(next(iter(requests.values()))).__name__
 
 
@@ -327,24 +337,52 @@ class FrameTransport:
 
     def deliver(self, requests: Mapping[str, Message], *, reduce: Reduce) -> Delivery:
         """Deliver the requests and return the replies or their sum."""
-        frames = _encode_once(requests)
-        answers, missing, busy_s = ExchangeResult(*self._exchange(frames))
-        if sorted([*answers, *missing]) != sorted(requests):
-            raise ProtocolError("the runtime must report each party as either answering or missing")
-        upload = {name: len(frame) for name, frame in answers.items()}
-        each, unread = {}, dict(answers)
-        del answers
-        for name in sorted(unread):  # memory of a read frame is used by the next reply
-            each[name] = read_reply(name, requests[name], unread.pop(name))
-        if reduce == "sum":
-            replies = Replies({}, sum_replies(each) if each else None, dict(missing))
-        else:
-            replies = Replies(each, None, dict(missing))
-        download = {name: len(frame) for name, frame in frames.items()}
-        return Delivery(replies, upload, download, busy_s)
+        frames = encode_once(requests)
+        return read_delivery(
+            requests, frames, ExchangeResult(*self._exchange(frames)), reduce=reduce
+        )
 
 
-def _encode_once(requests: Mapping[str, Message]) -> dict[str, bytes]:
+def read_delivery(
+    requests: Mapping[str, Message],
+    frames: Mapping[str, bytes],
+    result: "ExchangeResult",
+    *,
+    reduce: Reduce,
+) -> Delivery:
+    """Decode and check the replies of an exchange.
+
+    Parameters
+    ----------
+    requests, frames : mapping
+        Request of each party, and its frame.
+    result, reduce : ExchangeResult, {"gather", "sum"}
+        Frames of the replies, and kind of the :class:`Ask`.
+
+    Raises
+    ------
+    PartyRefused, WireError, ProtocolError
+        As for :func:`read_reply`; also if a party is neither answering nor missing.
+    """
+    answers, missing, busy_s = result
+    del result
+    if sorted([*answers, *missing]) != sorted(requests):
+        raise ProtocolError("the runtime must report each party as either answering or missing")
+    upload = {name: len(frame) for name, frame in answers.items()}
+    each, unread = {}, dict(answers)
+    del answers
+    for name in sorted(unread):  # memory of a read frame is used by the next reply
+        each[name] = read_reply(name, requests[name], unread.pop(name))
+    if reduce == "sum":
+        replies = Replies({}, sum_replies(each) if each else None, dict(missing))
+    else:
+        replies = Replies(each, None, dict(missing))
+    download = {name: len(frame) for name, frame in frames.items()}
+    return Delivery(replies, upload, download, busy_s)
+
+
+def encode_once(requests: Mapping[str, Message]) -> dict[str, bytes]:
+    """Return the frame of each request; a request of several parties is encoded once."""
     frames: dict[int, bytes] = {}
     for request in requests.values():
         if id(request) not in frames:
@@ -362,8 +400,7 @@ def read_reply(party: str, request: Message, frame: bytes) -> Message:
     WireError
         If the reply is not of the request's reply class; the error names the party.
     ProtocolError
-        If the request has a method ``check(party, reply)`` and it raises ``ValueError``; the error
-        names the party.
+        If the request's ``check(party, reply)`` raises ``ValueError``; the error names the party.
     """
     try:
         reply = decode(frame, (type(request).reply, Refusal))

@@ -126,16 +126,23 @@ class Planner:
         self, run: Run, settings: SearchSettings, query: bytes, k: int, *, ledger: Ledger | None
     ) -> tuple[Outcome[Answer], str]:
         """Run and measure a query; return the reason for its algorithm."""
+        coordinator_of, why = self.plan(settings, query, k, ledger=ledger)
+        outcome = run(coordinator_of)
+        self.observe(settings, outcome, k)
+        return outcome, why
+
+    def plan(
+        self, settings: SearchSettings, query: bytes, k: int, *, ledger: Ledger | None
+    ) -> tuple[Callable[[str], Coordinator[Answer]], str]:
+        """Return the coordinator of a query by its name, and the algorithm's reason."""
         algorithm, why = self.choose(settings, k)
         pace, n_parties = self.pace(k), len(self._sizes)
-        outcome = run(
+        return (
             lambda name: settings.make_coordinator(
                 algorithm, query, k, name=name, n_parties=n_parties, ledger=ledger, pace=pace
-            )
+            ),
+            why,
         )
-        if settings.privacy is None and settings.algorithm in ("auto", "eager"):
-            self._observe(outcome, k)
-        return outcome, why
 
     def choose(self, settings: SearchSettings, k: int) -> tuple[str, str]:
         """Return the algorithm of the next query, and the reason."""
@@ -166,8 +173,10 @@ class Planner:
             self._round_trip_s, None if is_clustered else count_enough(self._sizes, k)
         )
 
-    def _observe(self, outcome: Outcome[Answer], k: int) -> None:
-        """Measure a finished query."""
+    def observe(self, settings: SearchSettings, outcome: Outcome[Answer], k: int) -> None:
+        """Measure a finished query, if the measurement has a use."""
+        if settings.privacy is not None or settings.algorithm not in ("auto", "eager"):
+            return
         rounds = [record for record in outcome.rounds if record.busy_s]
         if not rounds:
             return

@@ -177,13 +177,17 @@ class SearchSettings:
         if not self.may_use_dann_star or given is not None:
             return given
         ledger = Ledger(":memory:", party="broker")
+        self.set_budgets(ledger, parties)
+        return ledger
+
+    def set_budgets(self, ledger: Ledger, parties: Sequence[str]) -> None:
+        """Set the budget of each party for ``max_queries`` private queries."""
         for party in parties:
             ledger.set_budget(
                 party,
                 _compose(self.make_noise(n_parties=1, k=1).cost, self.max_queries),
                 note="information about other parties",
             )
-        return ledger
 
     def make_coordinator(
         self,

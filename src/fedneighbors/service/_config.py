@@ -1,0 +1,178 @@
+"""Configuration files of the broker and of providers (TOML).
+
+Unknown keys are errors. Paths are relative to the folder of the file.
+"""
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from fedneighbors.datasets._objects import METRIC_KINDS
+from fedneighbors.errors import DataError
+
+Name = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.-]+$")]
+Metric = Annotated[str, Field(description="Distance metric")]
+Algorithm = Literal["auto", "baseline", "dann", "dann*", "eager", "hufu", "hufu+"]
+C = TypeVar("C", bound="Config")
+
+
+class Section(BaseModel):
+    """Table of a configuration file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Config(Section):
+    """Configuration file.
+
+    Parameters
+    ----------
+    format : 1
+        Version of the format.
+    folder : path
+        Folder of the file, to which paths are relative.
+    """
+
+    format: Literal[1]
+    folder: Path = Field(default=Path(), exclude=True)
+
+    @classmethod
+    def read(cls: type[C], path: Path) -> C:
+        """Read a file.
+
+        Raises
+        ------
+        DataError
+            If the file is no TOML, or a key is missing, unknown or invalid; the error names it.
+        OSError
+            If the file cannot be read.
+        """
+        try:
+            content = tomllib.loads(path.read_text("utf-8"))
+            return cls.model_validate({**content, "folder": path.parent})
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(map(str, first["loc"]))
+            raise DataError(f"{path}: {place}: {_describe(first)}") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise DataError(f"{path}: {error}") from None
+
+    def path(self, name: str | Path) -> Path:
+        """Return a path of the file relative to its folder."""
+        return self.folder / name
+
+
+def _describe(error: Any) -> str:
+    if error["type"] == "extra_forbidden":
+        return "unknown key"
+    if error["type"] == "missing":
+        return "this key is required"
+    return f"{error['msg'][:1].lower()}{error['msg'][1:]}, got {error['input']!r}"
+
+
+def _check_metric(name: str) -> str:
+    if name not in METRIC_KINDS:
+        raise ValueError(f"expected one of {', '.join(METRIC_KINDS)}")
+    return name
+
+
+class PrivacySection(Section):
+    """Privacy cost of a query, for ``dann*``."""
+
+    epsilon: float = Field(gt=0)
+    delta: float = Field(default=0.0, ge=0, lt=1)
+    guarantee: Literal["exact", "certified"] = "exact"
+    max_queries: int = Field(default=100, ge=1)
+    grid_s: float = Field(default=0.05, ge=0)
+    ledger: str = "state/ledger.sqlite"
+
+
+class CollectionSection(Section):
+    """A collection of the broker, searched over its providers."""
+
+    metric: str
+    providers: tuple[Name, ...] = Field(min_length=1)
+    algorithm: Algorithm = "auto"
+    tie_key: str = ""
+    allow_partial: bool = False
+    privacy: PrivacySection | None = None
+
+    _metric = field_validator("metric")(_check_metric)
+
+
+class ServerSection(Section):
+    """The one port: REST and links of providers.
+
+    Without ``key``, the broker speaks HTTP; ``certificate`` is then that of the proxy before it.
+    """
+
+    listen: str = Field(default="127.0.0.1:8443", pattern=r"^[^:]*:[0-9]{1,5}$")
+    certificate: str | None = "state/server.crt"
+    key: str | None = "state/server.key"
+    heartbeat_s: float = Field(default=5.0, gt=0)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Return host and port."""
+        host, _, port = self.listen.rpartition(":")
+        return host, int(port)
+
+
+class QueriesSection(Section):
+    """Limits of queries."""
+
+    deadline_s: float = Field(default=30.0, gt=0)
+    max_deadline_s: float = Field(default=600.0, gt=0)
+    max_concurrent: int = Field(default=64, ge=1)
+    max_k: int = Field(default=10_000, ge=1)
+    retries: int = Field(default=1, ge=0, le=5)
+
+
+class BrokerConfig(Config):
+    """Configuration of a broker."""
+
+    state: str = "state/broker.sqlite"
+    server: ServerSection = ServerSection()
+    queries: QueriesSection = QueriesSection()
+    collections: dict[Name, CollectionSection] = Field(min_length=1)
+
+
+class SourceSection(Section):
+    """File of a provider's objects.
+
+    ``id`` is the column with the name of each object, which must be unique; by default objects are
+    numbered. ``filters`` are columns for the filters of queries.
+    """
+
+    file: str
+    columns: tuple[str, ...] = ()
+    id: str | None = None
+    filters: tuple[str, ...] = ()
+
+
+class OfferSection(Section):
+    """A collection that a provider offers."""
+
+    metric: str
+    tie_key: str = ""
+    source: SourceSection
+
+    _metric = field_validator("metric")(_check_metric)
+
+
+class ProviderSection(Section):
+    """The provider, and its broker."""
+
+    name: Name
+    broker: str = Field(pattern=r"^https?://[^/]+/?$")
+    key: str = "state/provider.pem"
+    fingerprint: str = "state/broker.fingerprint"
+
+
+class ProviderConfig(Config):
+    """Configuration of a provider."""
+
+    provider: ProviderSection
+    collections: dict[Name, OfferSection] = Field(min_length=1)

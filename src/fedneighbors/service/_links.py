@@ -1,0 +1,297 @@
+"""The broker's side of the links to providers."""
+
+import asyncio
+import contextlib
+import itertools
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Mapping
+
+from fedneighbors.errors import FederationError, WireError
+from fedneighbors.federation._loop import ExchangeResult
+from fedneighbors.federation._messages import decode, encode
+from fedneighbors.federation._roles import MAX_DETAIL_LENGTH
+from fedneighbors.service._messages import (
+    NONCE_BYTES,
+    VERSION,
+    Challenge,
+    Hello,
+    LinkReply,
+    LinkRequest,
+    OfferedCollection,
+    Rejection,
+    Welcome,
+)
+from fedneighbors.service._state import BrokerState
+
+_MAX_CLOSED = 64  # names of ended queries in one request
+_MAX_WAITING_TO_CLOSE = 4096  # older names are dropped; the provider closes queries by itself, too
+
+
+class QueryLost(FederationError):  # noqa: N818 - the name states the error
+    """A provider lost the state of a query; the whole query can be run again."""
+
+
+class LinkLost(FederationError):  # noqa: N818 - the name states the error
+    """A link was closed before the reply arrived."""
+
+
+class LinkRejected(FederationError):  # noqa: N818 - the name states the error
+    """The broker refuses a provider's link.
+
+    Parameters
+    ----------
+    code : str
+        Fixed phrase.
+    detail : str
+        Expected and found values.
+    """
+
+    def __init__(self, code: str, detail: str = "") -> None:
+        super().__init__(f"{code}: {detail}" if detail else code)
+        self.code = code
+        self.detail = detail
+
+
+class ProviderLink:
+    """An open link to a provider.
+
+    Parameters
+    ----------
+    hello : Hello
+        Checked first message of the provider.
+    send : async callable
+        Sends a frame.
+
+    Attributes
+    ----------
+    collections : dict of str to OfferedCollection
+        Collections that the provider offers.
+    since : float
+        Unix time at which the link was opened.
+    """
+
+    def __init__(self, hello: Hello, send: Callable[[bytes], Awaitable[None]]) -> None:
+        self.name = hello.provider
+        self.collections = {one.name: one for one in hello.collections}
+        self.since = time.time()
+        self._send = send
+        self._numbers = itertools.count()
+        self._pending: dict[int, asyncio.Future[LinkReply]] = {}
+        self._ended: list[str] = []
+        self._is_open = True
+
+    async def request(
+        self, collection: str, query: str, step: int, frame: bytes, *, remaining_s: float
+    ) -> "asyncio.Future[LinkReply]":
+        """Send a request; return the future reply, which may be cancelled.
+
+        Raises
+        ------
+        LinkLost
+            If the link is closed.
+        """
+        number = next(self._numbers)
+        closed, self._ended = self._ended[:_MAX_CLOSED], self._ended[_MAX_CLOSED:]
+        message = LinkRequest(
+            number, collection, query, step, int(1000 * remaining_s), tuple(closed), frame
+        )
+        future: asyncio.Future[LinkReply] = asyncio.get_running_loop().create_future()
+        self._pending[number] = future
+        future.add_done_callback(lambda _: self._pending.pop(number, None))
+        try:
+            if not self._is_open:
+                raise LinkLost("the link is closed")
+            await self._send(encode(message))
+        except Exception:
+            future.cancel()
+            raise LinkLost(f"the link to {self.name!r} is closed") from None
+        return future
+
+    def receive(self, frame: bytes) -> None:
+        """Deliver a reply; ignore one that nobody awaits any more.
+
+        Raises
+        ------
+        WireError
+            If the frame is not a reply.
+        """
+        reply = decode(frame, (LinkReply,))
+        future = self._pending.get(reply.number)
+        if future is not None and not future.done():
+            future.set_result(reply)
+
+    def end_query(self, query: str) -> None:
+        """Tell the provider, with a later request, that a query has ended."""
+        if len(self._ended) < _MAX_WAITING_TO_CLOSE:
+            self._ended.append(query)
+
+    def close(self) -> None:
+        """Fail all pending requests."""
+        self._is_open = False
+        for future in list(self._pending.values()):
+            if not future.done():
+                future.set_exception(LinkLost(f"the link to {self.name!r} was lost"))
+                future.exception()  # marks it as seen: the query may have ended
+
+
+class LinkRegistry:
+    """The open links, one for each provider.
+
+    Parameters
+    ----------
+    state : BrokerState
+        Keys of the providers.
+    fingerprint : bytes
+        SHA-256 digest of the server's certificate; empty without TLS.
+    check : callable
+        Raises LinkRejected if a provider's collections do not suit the broker's.
+    """
+
+    def __init__(
+        self,
+        state: BrokerState,
+        fingerprint: bytes,
+        check: Callable[[str, Mapping[str, OfferedCollection]], None],
+    ) -> None:
+        self.links: dict[str, ProviderLink] = {}
+        self._state, self._fingerprint, self._check = state, fingerprint, check
+        self._changed = asyncio.Event()
+
+    def accept(
+        self, frame: bytes, nonce: bytes, send: Callable[[bytes], Awaitable[None]]
+    ) -> ProviderLink:
+        """Check a provider's first frame and register its link.
+
+        An older link of the provider is closed: it was lost, or its process was replaced.
+
+        Raises
+        ------
+        LinkRejected
+            If the provider is unknown, its signature is wrong, or its collections do not suit.
+        """
+        try:
+            hello = decode(frame, (Hello,))
+        except WireError:
+            raise LinkRejected("the first message is not a hello of this version") from None
+        content = hello.content(nonce, self._fingerprint)
+        if not self._state.has_signed(hello.provider, content, hello.signature):
+            raise LinkRejected(
+                "the provider is not enrolled, its key is revoked, or it was connected to another "
+                "server certificate"
+            )
+        offered = {one.name: one for one in hello.collections}
+        self._check(hello.provider, offered)
+        link = ProviderLink(hello, send)
+        if (old := self.links.get(link.name)) is not None:
+            old.close()
+        self.links[link.name] = link
+        self._notify()
+        return link
+
+    def remove(self, link: ProviderLink) -> None:
+        """Close a link and forget it, unless a newer one has replaced it."""
+        link.close()
+        if self.links.get(link.name) is link:
+            del self.links[link.name]
+            self._notify()
+
+    async def wait_for(self, names: tuple[str, ...], seconds: float) -> None:
+        """Wait until all named providers are connected, or the time is over."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while not set(names) <= set(self.links):
+                    await self._changed.wait()
+
+    def _notify(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+
+def new_challenge() -> Challenge:
+    """Return a challenge with random bytes."""
+    return Challenge(VERSION, secrets.token_bytes(NONCE_BYTES))
+
+
+def welcome() -> bytes:
+    """Return the frame that confirms a link."""
+    return encode(Welcome())
+
+
+def rejection(error: LinkRejected) -> bytes:
+    """Return the frame that refuses a link."""
+    return encode(Rejection(error.code, error.detail[:MAX_DETAIL_LENGTH]))
+
+
+class QueryExchange:
+    """Delivers the frames of one query over links.
+
+    Parameters
+    ----------
+    registry : LinkRegistry
+        The open links.
+    collection, query : str
+        Names of the collection and of the query.
+    deadline : float
+        Monotonic time after which providers without a reply are missing.
+    """
+
+    def __init__(
+        self, registry: LinkRegistry, collection: str, query: str, deadline: float
+    ) -> None:
+        self._links = registry.links
+        self._collection, self._query, self._deadline = collection, query, deadline
+        self._used: dict[str, ProviderLink] = {}
+        self._steps: dict[str, int] = {}
+
+    async def __call__(self, frames: Mapping[str, bytes]) -> ExchangeResult:
+        """Deliver one frame to each provider, and return the replies.
+
+        Raises
+        ------
+        QueryLost
+            If a provider that took part was restarted, or its link is lost.
+        """
+        futures: dict[str, asyncio.Future[LinkReply]] = {}
+        missing: dict[str, str] = {}
+        remaining_s = max(self._deadline - time.monotonic(), 0.0)
+        for name, frame in frames.items():
+            link = self._links.get(name)
+            used = self._used.get(name)
+            if used is not None and link is not used:
+                raise QueryLost(f"provider {name!r} was connected again during the query")
+            if link is None or self._collection not in link.collections:
+                missing[name] = (
+                    "it is not connected" if link is None else "it does not offer the collection"
+                )
+                continue
+            self._used[name] = link
+            step = self._steps.get(name, 0)
+            try:
+                futures[name] = await link.request(
+                    self._collection, self._query, step, frame, remaining_s=remaining_s
+                )
+            except LinkLost as error:
+                raise QueryLost(str(error)) from None
+        if futures:
+            await asyncio.wait(
+                futures.values(), timeout=max(self._deadline - time.monotonic(), 0.0)
+            )
+        answers, busy_s = {}, {}
+        for name, future in futures.items():
+            if not future.done():
+                future.cancel()
+                missing[name] = "no answer before the deadline"
+                continue
+            try:
+                reply = future.result()
+            except LinkLost as error:
+                raise QueryLost(str(error)) from None
+            self._steps[name] = self._steps.get(name, 0) + 1
+            answers[name], busy_s[name] = reply.body, reply.busy_us / 1e6
+        return ExchangeResult(answers, missing, busy_s)
+
+    def end(self) -> None:
+        """Let the providers close the query."""
+        for link in self._used.values():
+            link.end_query(self._query)

@@ -1,0 +1,130 @@
+"""Messages of a link between a provider and the broker.
+
+A link is a WebSocket that the provider opens. The broker sends a :class:`Challenge`, the provider
+a signed :class:`Hello`, and the broker a :class:`Welcome` or a :class:`Rejection`. Then the broker
+sends any number of :class:`LinkRequest`, and the provider a :class:`LinkReply` to each.
+
+The signature contains the digest of the server certificate that the provider received (channel
+binding, RFC 5929), so that a link over somebody else's server is rejected.
+"""
+
+from typing import Any, ClassVar
+
+from fedneighbors.federation._messages import encode, message
+from fedneighbors.secure_sum._keys import digest
+
+VERSION = 1
+"""Version of this protocol."""
+
+MAX_LINK_FRAME_BYTES = 16 << 20
+"""Maximum size of a message on a link."""
+
+NONCE_BYTES = 32
+
+UNKNOWN_QUERY = "unknown query"
+"""Code of a refusal to continue a query whose state a provider does not have."""
+
+LATE = "the deadline has passed"
+"""Code of a refusal to start a search after its deadline."""
+
+UNKNOWN_COLLECTION = "unknown collection"
+"""Code of a refusal of a collection that the provider does not offer."""
+
+
+@message
+class Challenge:
+    """Random bytes for the provider's signature."""
+
+    version: int
+    nonce: bytes
+
+
+@message
+class OfferedCollection:
+    """A collection that a provider offers, with the settings that all providers must share."""
+
+    name: str
+    metric: str
+    tie_key: str
+    n_objects: int
+    columns: tuple[str, ...]
+
+
+@message
+class Hello:
+    """A provider's name, collections and signature.
+
+    ``incarnation`` is random for each start of the provider's process.
+    """
+
+    reply: ClassVar[type[Any]] = object
+    provider: str
+    incarnation: bytes
+    collections: tuple[OfferedCollection, ...]
+    signature: bytes
+
+    def content(self, nonce: bytes, fingerprint: bytes) -> bytes:
+        """Return the bytes that the signature is of.
+
+        Parameters
+        ----------
+        nonce : bytes
+            Of the challenge.
+        fingerprint : bytes
+            SHA-256 digest of the server's certificate; empty without TLS.
+        """
+        offered = tuple(encode(collection) for collection in self.collections)
+        return digest("link", nonce, fingerprint, self.provider, self.incarnation, offered)
+
+
+@message
+class Welcome:
+    """Confirmation that the link is open."""
+
+
+@message
+class Rejection:
+    """Reason for which the broker refuses a link."""
+
+    code: str
+    detail: str
+
+
+@message
+class LinkRequest:
+    """A request of a coordinator for one collection.
+
+    Attributes
+    ----------
+    number : int
+        Number of the request on this link.
+    collection : str
+        Name of the collection.
+    query : str
+        Name of the query.
+    step : int
+        Number of requests of this query that the provider has answered.
+    remaining_ms : int
+        Milliseconds before the deadline.
+    closed : tuple of str
+        Names of queries that have ended.
+    body : bytes
+        Frame of the request.
+    """
+
+    number: int
+    collection: str
+    query: str
+    step: int
+    remaining_ms: int
+    closed: tuple[str, ...]
+    body: bytes
+
+
+@message
+class LinkReply:
+    """Frame of the reply to a request, and the microseconds of work for it."""
+
+    number: int
+    busy_us: int
+    body: bytes

@@ -1,0 +1,294 @@
+"""A provider's process: its collections, and the link to the broker."""
+
+import asyncio
+import logging
+import secrets
+import ssl
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from fedneighbors.datasets._objects import METRIC_KINDS, read_objects
+from fedneighbors.datasets._reading import read_columns
+from fedneighbors.errors import DataError, FederationError, WireError
+from fedneighbors.federation._messages import decode, encode
+from fedneighbors.federation._roles import Refusal, serve_safely
+from fedneighbors.methods.fedknn._filters import FilterColumns
+from fedneighbors.methods.fedknn._provider import MAX_OPEN_QUERIES, Provider
+from fedneighbors.methods.fedknn._queries import decode_query
+from fedneighbors.methods.fedknn.metrics import metric_of
+from fedneighbors.methods.fedknn.protocol import FinishRequest
+from fedneighbors.secure_sum._keys import Identity
+from fedneighbors.service._config import OfferSection, ProviderConfig
+from fedneighbors.service._messages import (
+    LATE,
+    MAX_LINK_FRAME_BYTES,
+    UNKNOWN_COLLECTION,
+    UNKNOWN_QUERY,
+    Challenge,
+    Hello,
+    LinkReply,
+    LinkRequest,
+    OfferedCollection,
+    Rejection,
+    Welcome,
+)
+from fedneighbors.service._tls import peer_fingerprint, pinned_context
+
+log = logging.getLogger(__name__)
+
+IDLE_S = 60.0
+"""Seconds after which a query without requests is closed."""
+
+MIN_WAIT_S, MAX_WAIT_S = 0.2, 5.0
+"""Shortest and longest wait between attempts to connect."""
+
+HEARTBEAT_S = 5.0
+_PATH = "/v1/link"
+
+
+class ConnectionRejected(FederationError):  # noqa: N818 - the name states the error
+    """The broker refuses the link, or is not the one that the provider enrolled at."""
+
+
+class OfferedObjects:
+    """A collection of a provider, and the queries that are open in it.
+
+    Parameters
+    ----------
+    party : Provider
+        The objects.
+    offer : OfferedCollection
+        Its description for the broker.
+    """
+
+    def __init__(self, party: Provider, offer: OfferedCollection) -> None:
+        self.party, self.offer = party, offer
+        self._steps: OrderedDict[str, tuple[int, float]] = OrderedDict()  # and time of the last
+
+    @classmethod
+    def read(
+        cls, provider: str, name: str, section: OfferSection, folder: Path
+    ) -> "OfferedObjects":
+        """Read the objects of a collection, and build their index.
+
+        Parameters
+        ----------
+        provider, name : str
+            Names of the provider and of the collection.
+        section : OfferSection
+            Configuration.
+        folder : path
+            Folder to which files are relative.
+
+        Raises
+        ------
+        DataError
+            If the source is invalid.
+        """
+        source = section.source
+        file = folder / source.file
+        objects = read_objects(
+            file, METRIC_KINDS[section.metric], columns=source.columns, label=source.id
+        )
+        ids = list(objects.labels) if source.id else None
+        if ids is not None and len(set(ids)) < len(ids):
+            raise DataError(f"{file}: column {source.id!r} has equal names; ids must be unique")
+        columns = None
+        if source.filters:
+            table = read_columns(file).columns
+            unknown = sorted(set(source.filters) - set(table))
+            if unknown:
+                raise DataError(f"{file} has no column {unknown[0]!r} for filters")
+            columns = FilterColumns.of({c: table[c] for c in source.filters}, len(objects))
+        party = Provider(
+            provider,
+            objects.items,
+            metric_of(section.metric),
+            decode=decode_query,
+            ids=ids,
+            key=section.tie_key.encode(),
+            columns=columns,
+        )
+        offer = OfferedCollection(
+            name, section.metric, section.tie_key, len(objects), source.filters
+        )
+        return cls(party, offer)
+
+    def answer(self, request: LinkRequest, deadline: float) -> bytes:
+        """Return the frame of the reply to a request.
+
+        Parameters
+        ----------
+        request : LinkRequest
+            The request.
+        deadline : float
+            Monotonic time after which the search is not started.
+        """
+        self._close(request.closed)
+        if time.monotonic() > deadline:
+            return encode(Refusal(LATE, ""))
+        step, _ = self._steps.get(request.query, (0, 0.0))
+        if step != request.step:
+            return encode(Refusal(UNKNOWN_QUERY, ""))
+        frame = serve_safely(self.party, request.body)
+        self._steps[request.query] = step + 1, time.monotonic()
+        self._steps.move_to_end(request.query)
+        self._drop_old()
+        return frame
+
+    def _drop_old(self) -> None:
+        """Close queries that are idle, or the oldest of too many."""
+        oldest = time.monotonic() - IDLE_S
+        idle: list[str] = []
+        for query, (_, used) in self._steps.items():
+            if used >= oldest and len(self._steps) - len(idle) < MAX_OPEN_QUERIES:
+                break
+            idle.append(query)
+        self._close(tuple(idle))
+
+    def _close(self, queries: tuple[str, ...]) -> None:
+        known = tuple(query for query in queries if self._steps.pop(query, None))
+        if known:
+            self.party.answer(FinishRequest(known))
+
+
+class ProviderService:
+    """Connects a provider to its broker, and answers requests.
+
+    Parameters
+    ----------
+    name : str
+        Name of the provider.
+    identity : Identity
+        Key with which it enrolled.
+    collections : mapping of str to OfferedObjects
+        Collections by name.
+    """
+
+    def __init__(
+        self, name: str, identity: Identity, collections: Mapping[str, OfferedObjects]
+    ) -> None:
+        self.name = name
+        self._identity = identity
+        self._collections = dict(collections)
+        self._incarnation = secrets.token_bytes(16)
+        # one thread: sessions of a party are not made for several
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="search")
+
+    @classmethod
+    def of(cls, config: ProviderConfig) -> "ProviderService":
+        """Read the key and the collections of a configuration.
+
+        Raises
+        ------
+        DataError, ValueError, OSError
+            If the key or a source is invalid.
+        """
+        section = config.provider
+        identity = Identity.read(config.path(section.key))
+        collections = {
+            name: OfferedObjects.read(section.name, name, one, config.folder)
+            for name, one in config.collections.items()
+        }
+        return cls(section.name, identity, collections)
+
+    async def run(
+        self,
+        broker: str,
+        fingerprint: bytes,
+        *,
+        on_connected: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Keep a link to the broker open until cancelled.
+
+        Parameters
+        ----------
+        broker : str
+            Address, such as ``"https://broker.example"``.
+        fingerprint : bytes
+            SHA-256 digest of the broker's certificate; empty without TLS.
+        on_connected : callable
+            Called when a link is open.
+
+        Raises
+        ------
+        ConnectionRejected
+            If the broker refuses the link, or has another certificate.
+        """
+        wait_s = MIN_WAIT_S
+        while True:
+            try:
+                await self._serve(broker, fingerprint, on_connected)
+                wait_s = MIN_WAIT_S
+            except OSError as error:
+                log.warning("cannot reach %s: %s; trying again in %.1f s", broker, error, wait_s)
+            await asyncio.sleep(wait_s)
+            wait_s = min(2 * wait_s, MAX_WAIT_S)
+
+    async def _serve(
+        self, broker: str, fingerprint: bytes, on_connected: Callable[[], None]
+    ) -> None:
+        """Open a link and answer requests until it is closed."""
+        from websockets.asyncio.client import connect
+        from websockets.exceptions import ConnectionClosed, InvalidHandshake
+
+        address = urlsplit(broker)
+        url = f"{'wss' if address.scheme == 'https' else 'ws'}://{address.netloc}{_PATH}"
+        context: ssl.SSLContext | None = pinned_context() if address.scheme == "https" else None
+        try:
+            async with connect(
+                url,
+                ssl=context,
+                max_size=MAX_LINK_FRAME_BYTES,
+                compression=None,
+                ping_interval=HEARTBEAT_S,
+                ping_timeout=2 * HEARTBEAT_S,
+            ) as connection:
+                tls = connection.transport.get_extra_info("ssl_object")
+                seen = peer_fingerprint(tls) if tls else b""
+                if seen != fingerprint:
+                    raise ConnectionRejected(
+                        f"{broker} has another certificate than at the enrolment: expected the "
+                        f"fingerprint {fingerprint.hex()}, found {seen.hex()}; a proxy may inspect "
+                        "TLS, or the certificate was renewed: enrol again"
+                    )
+                await connection.send(await self._say_hello(connection, seen))
+                reply = decode(_binary(await connection.recv()), (Welcome, Rejection))
+                if isinstance(reply, Rejection):
+                    detail = f": {reply.detail}" if reply.detail else ""
+                    raise ConnectionRejected(f"{broker} refuses the link: {reply.code}{detail}")
+                on_connected()
+                loop = asyncio.get_running_loop()
+                async for frame in connection:
+                    received = time.monotonic()
+                    request = decode(_binary(frame), (LinkRequest,))
+                    answer = await loop.run_in_executor(self._pool, self._answer, request, received)
+                    await connection.send(answer)
+        except (ConnectionClosed, InvalidHandshake, WireError) as error:
+            raise ConnectionError(f"the link was closed: {error}") from error
+
+    async def _say_hello(self, connection: object, fingerprint: bytes) -> bytes:
+        """Return the signed hello to the challenge of a connection."""
+        challenge = decode(_binary(await connection.recv()), (Challenge,))  # type: ignore[attr-defined]
+        offers = tuple(one.offer for one in self._collections.values())
+        unsigned = Hello(self.name, self._incarnation, offers, b"")
+        signature = self._identity.sign(unsigned.content(challenge.nonce, fingerprint))
+        return encode(Hello(self.name, self._incarnation, offers, signature))
+
+    def _answer(self, request: LinkRequest, received: float) -> bytes:
+        started = time.perf_counter()
+        found = self._collections.get(request.collection)
+        if found is None:
+            body = encode(Refusal(UNKNOWN_COLLECTION, request.collection[:64]))
+        else:
+            body = found.answer(request, received + request.remaining_ms / 1000)
+        busy_us = int(1e6 * (time.perf_counter() - started))
+        return encode(LinkReply(request.number, busy_us, body))
+
+
+def _binary(frame: str | bytes) -> bytes:
+    return frame if isinstance(frame, bytes) else b""

@@ -1,0 +1,200 @@
+"""Servers: the broker on its port, and a demonstration with three providers."""
+
+import asyncio
+import contextlib
+import csv
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import uvicorn
+
+from fedneighbors.errors import DataError, PortInUse
+from fedneighbors.secure_sum._keys import Identity
+from fedneighbors.service._app import make_app
+from fedneighbors.service._broker import Broker
+from fedneighbors.service._config import BrokerConfig, OfferSection
+from fedneighbors.service._messages import MAX_LINK_FRAME_BYTES
+from fedneighbors.service._provider import OfferedObjects, ProviderService
+from fedneighbors.service._state import BrokerState
+from fedneighbors.service._tls import make_certificate, read_fingerprint
+
+_DRAIN_S = 10  # time for running queries after the signal to stop
+
+
+def prepare_state(config: BrokerConfig) -> tuple[BrokerState, bytes]:
+    """Open the broker's state, and make its certificate if it has none.
+
+    Returns
+    -------
+    BrokerState
+        The opened state.
+    bytes
+        SHA-256 digest of the certificate; empty without TLS.
+
+    Raises
+    ------
+    DataError
+        If the configuration names a key without a certificate.
+    """
+    path = config.path(config.state)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    server, fingerprint = config.server, b""
+    if server.key is not None and server.certificate is None:
+        raise DataError("server.key needs server.certificate")
+    if server.certificate is not None:
+        certificate = config.path(server.certificate)
+        if not certificate.exists() and server.key is not None:
+            certificate.parent.mkdir(parents=True, exist_ok=True)
+            make_certificate(certificate, config.path(server.key), server.address[0])
+        fingerprint = read_fingerprint(certificate)
+    return BrokerState(path), fingerprint
+
+
+@asynccontextmanager
+async def running_broker(config: BrokerConfig) -> AsyncIterator[tuple[Broker, str]]:
+    """Run the broker's server during the block.
+
+    At the end it answers the running queries, and then stops.
+
+    Parameters
+    ----------
+    config : BrokerConfig
+        Configuration; port 0 for any free port.
+
+    Yields
+    ------
+    broker : Broker
+        The broker.
+    url : str
+        Its address on this machine.
+
+    Raises
+    ------
+    PortInUse
+        If another program uses the port.
+    """
+    state, fingerprint = prepare_state(config)
+    host, port = config.server.address
+    broker = Broker(config, state, fingerprint)
+    server = uvicorn.Server(
+        uvicorn.Config(
+            make_app(broker),
+            log_level="warning",
+            ssl_certfile=config.server.certificate and config.path(config.server.certificate),
+            ssl_keyfile=config.server.key and config.path(config.server.key),
+            ws="websockets-sansio",
+            ws_max_size=MAX_LINK_FRAME_BYTES,
+            ws_ping_interval=config.server.heartbeat_s,
+            ws_ping_timeout=2 * config.server.heartbeat_s,
+            ws_per_message_deflate=False,
+            timeout_graceful_shutdown=_DRAIN_S,
+        )
+    )
+    server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign,assignment]
+    with _listen(host, port) as listener:
+        task = asyncio.create_task(server.serve([listener]))
+        try:
+            while not server.started:
+                if task.done():
+                    task.result()
+                await asyncio.sleep(0.01)
+            scheme = "https" if config.server.key else "http"
+            yield broker, f"{scheme}://{host or '127.0.0.1'}:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            await task
+            state.close()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        return socket.create_server((host, port), backlog=512)
+    except OSError as error:
+        if port and error.errno == 98:
+            raise PortInUse(host, port) from None
+        raise
+
+
+async def run_broker(config: BrokerConfig, on_ready: Callable[[str], None]) -> None:
+    """Run the broker until cancelled; call ``on_ready`` with its address."""
+    async with running_broker(config) as (_, url):
+        on_ready(url)
+        await asyncio.Event().wait()
+
+
+HOSPITALS = ("north", "east", "south")
+_DEMO_COLUMNS = ("age", "bmi", "bp", "s6")
+
+
+def write_demo(folder: Path) -> dict[str, OfferSection]:
+    """Write 442 diabetes patients as the files of three hospitals.
+
+    Returns
+    -------
+    dict of str to OfferSection
+        The collection of each hospital.
+    """
+    from sklearn.datasets import load_diabetes
+
+    bunch = load_diabetes(scaled=False)
+    names = list(bunch.feature_names)
+    sections = {}
+    for position, hospital in enumerate(HOSPITALS):
+        with (folder / f"{hospital}.csv").open("w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(["id", *names])
+            for row, cells in enumerate(bunch.data.tolist()):
+                if row % len(HOSPITALS) == position:
+                    writer.writerow([f"patient-{row}", *cells])
+        sections[hospital] = OfferSection.model_validate(
+            {
+                "metric": "euclidean",
+                "source": {
+                    "file": f"{hospital}.csv",
+                    "columns": _DEMO_COLUMNS,
+                    "id": "id",
+                    "filters": ["age", "sex"],
+                },
+            }
+        )
+    return sections
+
+
+async def run_demo(folder: Path, listen: str, on_ready: Callable[[str, str], None]) -> None:
+    """Run a broker and three hospitals in this process until cancelled.
+
+    Parameters
+    ----------
+    folder : path
+        Empty folder for files and state.
+    listen : str
+        Host and port.
+    on_ready : callable
+        Called with the broker's address and a token of a user.
+    """
+    sections = write_demo(folder)
+    config = BrokerConfig.model_validate(
+        {
+            "format": 1,
+            "folder": folder,
+            "server": {"listen": listen, "certificate": None, "key": None},
+            "collections": {"patients": {"metric": "euclidean", "providers": HOSPITALS}},
+        }
+    )
+    async with running_broker(config) as (broker, url), asyncio.TaskGroup() as tasks:
+        for hospital, section in sections.items():
+            identity = Identity.new()
+            enrol_directly(broker.state, hospital, identity)
+            offered = OfferedObjects.read(hospital, "patients", section, folder)
+            service = ProviderService(hospital, identity, {"patients": offered})
+            tasks.create_task(service.run(url, b""))
+        await broker.registry.wait_for(HOSPITALS, 30.0)
+        on_ready(url, broker.state.new_token("demo", 1.0))
+
+
+def enrol_directly(state: BrokerState, provider: str, identity: Identity) -> None:
+    """Enrol a provider whose key is on the same machine."""
+    code, key = state.new_code(provider, b""), identity.public
+    state.enrol(provider, code.secret, key, identity.sign(code.content(provider, key)))

@@ -1,0 +1,208 @@
+"""The broker's durable state: enrolled providers, enrolment codes and tokens of users.
+
+Codes and tokens are stored as digests only.
+"""
+
+import base64
+import hashlib
+import secrets
+import sqlite3
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedneighbors.errors import DataError, PartyRefused
+from fedneighbors.secure_sum._keys import Roster, digest
+
+CODE_LIFETIME_S = 900.0
+SECRET_BYTES = 16
+_TABLES = """
+CREATE TABLE IF NOT EXISTS codes (digest BLOB PRIMARY KEY, provider TEXT, expires REAL);
+CREATE TABLE IF NOT EXISTS providers
+    (name TEXT PRIMARY KEY, key BLOB UNIQUE, enrolled REAL, revoked REAL);
+CREATE TABLE IF NOT EXISTS tokens (digest BLOB PRIMARY KEY, user TEXT, expires REAL);
+"""
+_NO_CODE = "the enrolment code is wrong, was used, or has expired"
+
+
+@dataclass(frozen=True)
+class EnrolmentCode:
+    """A one-time code for one provider.
+
+    Parameters
+    ----------
+    secret : bytes
+        Random bytes.
+    fingerprint : bytes
+        SHA-256 digest of the broker's certificate; empty without TLS.
+    """
+
+    secret: bytes
+    fingerprint: bytes
+
+    def __str__(self) -> str:
+        return base64.urlsafe_b64encode(self.secret + self.fingerprint).decode().rstrip("=")
+
+    @classmethod
+    def parse(cls, text: str) -> "EnrolmentCode":
+        """Return the code of a text.
+
+        Raises
+        ------
+        DataError
+            If the text is no code.
+        """
+        try:
+            content = base64.b64decode(text.strip() + "==", altchars=b"-_", validate=True)
+        except ValueError:
+            content = b""
+        if len(content) not in (SECRET_BYTES, SECRET_BYTES + 32):
+            raise DataError("expected an enrolment code, as printed by `fedneighbors broker enrol`")
+        return cls(content[:SECRET_BYTES], content[SECRET_BYTES:])
+
+    def content(self, provider: str, key: bytes) -> bytes:
+        """Return the bytes that a provider signs to enrol with its key."""
+        return digest("enrolment", self.secret, provider, key)
+
+
+@dataclass(frozen=True)
+class EnrolledProvider:
+    """A provider with a key.
+
+    Parameters
+    ----------
+    name : str
+        Name of the provider.
+    key : bytes
+        Ed25519 public key.
+    is_revoked : bool
+        The key is no longer accepted.
+    """
+
+    name: str
+    key: bytes
+    is_revoked: bool
+
+
+class BrokerState:
+    """Enrolled providers, codes and tokens in an SQLite file.
+
+    Parameters
+    ----------
+    path : path
+        The file; created if it does not exist.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._lock = threading.Lock()
+        self._connection = sqlite3.connect(path, check_same_thread=False)
+        path.chmod(0o600)
+        self._connection.executescript("PRAGMA journal_mode=WAL;" + _TABLES)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()
+
+    def _run(self, statement: str, *values: object) -> list[tuple[object, ...]]:
+        with self._lock, self._connection:
+            return self._connection.execute(statement, values).fetchall()
+
+    def new_code(self, provider: str, fingerprint: bytes) -> EnrolmentCode:
+        """Store and return a new code; it replaces an earlier one of the provider."""
+        code = EnrolmentCode(secrets.token_bytes(SECRET_BYTES), fingerprint)
+        self._run("DELETE FROM codes WHERE provider = ? OR expires < ?", provider, time.time())
+        expires = time.time() + CODE_LIFETIME_S
+        self._run("INSERT INTO codes VALUES (?, ?, ?)", _hash(code.secret), provider, expires)
+        return code
+
+    def enrol(self, provider: str, secret: bytes, key: bytes, signature: bytes) -> None:
+        """Store a provider's key and delete its code.
+
+        An earlier key of the provider is replaced.
+
+        Parameters
+        ----------
+        provider : str
+            Name for which the code was made.
+        secret : bytes
+            Of the code.
+        key : bytes
+            Ed25519 public key.
+        signature : bytes
+            Of :meth:`EnrolmentCode.content` with this key.
+
+        Raises
+        ------
+        PartyRefused
+            If the code or the signature is wrong; nothing was changed.
+        """
+        content = EnrolmentCode(secret, b"").content(provider, key)
+        try:
+            is_signed = Roster({provider: key}).has_signed(provider, content, signature)
+        except ValueError:
+            is_signed = False
+        if not is_signed:
+            raise PartyRefused(provider, "the signature does not match the key")
+        with self._lock, self._connection:
+            deleted = self._connection.execute(
+                "DELETE FROM codes WHERE digest = ? AND provider = ? AND expires > ?",
+                (_hash(secret), provider, time.time()),
+            ).rowcount
+            if not deleted:
+                raise PartyRefused(provider, _NO_CODE)
+            other = self._connection.execute(
+                "SELECT 1 FROM providers WHERE key = ? AND name != ?", (key, provider)
+            )
+            if other.fetchone():
+                raise PartyRefused(provider, "another provider has this key")
+            self._connection.execute(
+                "INSERT OR REPLACE INTO providers VALUES (?, ?, ?, NULL)",
+                (provider, key, time.time()),
+            )
+
+    def providers(self) -> list[EnrolledProvider]:
+        """Return all enrolled providers, in the order of their names."""
+        rows = self._run("SELECT name, key, revoked FROM providers ORDER BY name")
+        return [EnrolledProvider(str(n), bytes(k), r is not None) for n, k, r in rows]  # type: ignore[call-overload]
+
+    def revoke(self, provider: str) -> None:
+        """Refuse a provider's key from now on.
+
+        Raises
+        ------
+        DataError
+            If the provider is not enrolled.
+        """
+        if provider not in [one.name for one in self.providers()]:
+            raise DataError(f"there is no enrolled provider {provider!r}")
+        self._run("UPDATE providers SET revoked = ? WHERE name = ?", time.time(), provider)
+
+    def has_signed(self, provider: str, content: bytes, signature: bytes) -> bool:
+        """Return whether an enrolled provider has signed ``content``."""
+        keys = {one.name: one.key for one in self.providers() if not one.is_revoked}
+        return Roster(keys).has_signed(provider, content, signature)
+
+    def new_token(self, user: str, days: float) -> str:
+        """Store the digest of a new token, and return the token."""
+        token = "fn_" + secrets.token_urlsafe(32)
+        expires = time.time() + 86400 * days
+        self._run("INSERT INTO tokens VALUES (?, ?, ?)", _hash(token.encode()), user, expires)
+        return token
+
+    def user_of(self, token: str) -> str | None:
+        """Return the user of a token that has not expired, or None."""
+        rows = self._run(
+            "SELECT user FROM tokens WHERE digest = ? AND expires > ?",
+            _hash(token.encode()),
+            time.time(),
+        )
+        return str(rows[0][0]) if rows else None
+
+    def delete_tokens(self, user: str) -> int:
+        """Delete all tokens of a user; return their number."""
+        return len(self._run("DELETE FROM tokens WHERE user = ? RETURNING user", user))
+
+
+def _hash(secret: bytes) -> bytes:
+    return hashlib.sha256(secret).digest()
