@@ -29,14 +29,13 @@ from fedneighbors.methods.fedknn._provider import INVALID_QUERY
 from fedneighbors.methods.fedknn._queries import encode_queries
 from fedneighbors.service._broker import Broker, BrokerCollection, Overloaded, SearchResult
 from fedneighbors.service._config import Algorithm
-from fedneighbors.service._links import (
-    LinkRejected,
-    QueryLost,
-    new_challenge,
-    rejection,
-    welcome,
+from fedneighbors.service._links import LinkRejected, QueryLost
+from fedneighbors.service._messages import (
+    MAX_LINK_FRAME_BYTES,
+    Challenge,
+    Rejection,
+    Welcome,
 )
-from fedneighbors.service._messages import MAX_LINK_FRAME_BYTES
 
 MAX_BODY_BYTES = 256 << 10
 _HELLO_S = 10.0  # time for a provider's first message
@@ -317,25 +316,27 @@ async def _read_body(request: Request, model: type[Any]) -> Any:
 async def _serve_link(broker: Broker, websocket: WebSocket) -> None:
     """Serve the link of one provider."""
     await websocket.accept()
-    challenge = new_challenge()
+    challenge = Challenge.new()
     await websocket.send_bytes(encode(challenge))
     try:
         async with asyncio.timeout(_HELLO_S):
             hello = await websocket.receive_bytes()
         link = broker.registry.accept(hello, challenge.nonce, websocket.send_bytes)
     except LinkRejected as error:
-        await websocket.send_bytes(rejection(error))
+        await websocket.send_bytes(encode(Rejection(error.code, error.detail)))
         await websocket.close(_POLICY_VIOLATION)
         return
     except (WebSocketDisconnect, TimeoutError, KeyError):  # KeyError: a text message
         return
     try:
-        await websocket.send_bytes(welcome())
-        while True:
+        await websocket.send_bytes(encode(Welcome()))
+        await broker.registry.add(link)
+        while link.is_open:
             frame = await websocket.receive_bytes()
             if len(frame) > MAX_LINK_FRAME_BYTES:
                 break
             link.receive(frame)
+        await websocket.close(_POLICY_VIOLATION)
     except (WebSocketDisconnect, WireError, KeyError, RuntimeError):
         pass  # RuntimeError: Starlette's error of a connection that is closed
     finally:

@@ -1,5 +1,6 @@
 """The broker: collections, and the queries that it runs over the links of providers."""
 
+import asyncio
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -156,6 +157,14 @@ class Broker:
         }
         self.registry = LinkRegistry(state, fingerprint, self._check)
         self._n_running = 0
+        self._is_draining = False
+
+    async def drain(self, seconds: float) -> None:
+        """Refuse new queries, and wait until the running ones have ended."""
+        self._is_draining = True
+        deadline = time.monotonic() + seconds
+        while self._n_running and time.monotonic() < deadline:
+            await asyncio.sleep(0.02)
 
     def _check(self, provider: str, offered: Mapping[str, OfferedCollection]) -> None:
         for name, one in offered.items():
@@ -206,6 +215,8 @@ class Broker:
             raise DataError(f"there is no collection {collection!r}")
         if not 1 <= k <= limits.max_k:
             raise ValueError(f"expected k from 1 to {limits.max_k}, got {k}")
+        if self._is_draining:
+            raise Overloaded("the broker is being stopped; try again later")
         if self._n_running >= limits.max_concurrent:
             raise Overloaded(f"{self._n_running} queries run; try again later")
         deadline = started + min(deadline_s or limits.deadline_s, limits.max_deadline_s)

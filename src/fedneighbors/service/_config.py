@@ -163,12 +163,12 @@ class OfferSection(Section):
 
 
 class ProviderSection(Section):
-    """The provider, and its broker."""
+    """The provider, and its broker, whose certificate is stored at the enrolment."""
 
     name: Name
     broker: str = Field(pattern=r"^https?://[^/]+/?$")
     key: str = "state/provider.pem"
-    fingerprint: str = "state/broker.fingerprint"
+    certificate: str = "state/broker.crt"
 
 
 class ProviderConfig(Config):

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import itertools
-import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
 
@@ -12,15 +11,11 @@ from fedneighbors.federation._loop import ExchangeResult
 from fedneighbors.federation._messages import decode, encode
 from fedneighbors.federation._roles import MAX_DETAIL_LENGTH
 from fedneighbors.service._messages import (
-    NONCE_BYTES,
-    VERSION,
-    Challenge,
     Hello,
     LinkReply,
     LinkRequest,
     OfferedCollection,
     Rejection,
-    Welcome,
 )
 from fedneighbors.service._state import BrokerState
 
@@ -65,6 +60,8 @@ class ProviderLink:
 
     Attributes
     ----------
+    name : str
+        Name of the provider.
     collections : dict of str to OfferedCollection
         Collections that the provider offers.
     since : float
@@ -79,7 +76,7 @@ class ProviderLink:
         self._numbers = itertools.count()
         self._pending: dict[int, asyncio.Future[LinkReply]] = {}
         self._ended: list[str] = []
-        self._is_open = True
+        self.is_open = True
 
     async def request(
         self, collection: str, query: str, step: int, frame: bytes, *, remaining_s: float
@@ -100,7 +97,7 @@ class ProviderLink:
         self._pending[number] = future
         future.add_done_callback(lambda _: self._pending.pop(number, None))
         try:
-            if not self._is_open:
+            if not self.is_open:
                 raise LinkLost("the link is closed")
             await self._send(encode(message))
         except Exception:
@@ -126,9 +123,15 @@ class ProviderLink:
         if len(self._ended) < _MAX_WAITING_TO_CLOSE:
             self._ended.append(query)
 
+    async def reject(self, error: LinkRejected) -> None:
+        """Tell the provider why the link ends, and close it."""
+        self.close()
+        with contextlib.suppress(Exception):  # the link may be lost already
+            await self._send(encode(Rejection(error.code, error.detail[:MAX_DETAIL_LENGTH])))
+
     def close(self) -> None:
         """Fail all pending requests."""
-        self._is_open = False
+        self.is_open = False
         for future in list(self._pending.values()):
             if not future.done():
                 future.set_exception(LinkLost(f"the link to {self.name!r} was lost"))
@@ -161,9 +164,9 @@ class LinkRegistry:
     def accept(
         self, frame: bytes, nonce: bytes, send: Callable[[bytes], Awaitable[None]]
     ) -> ProviderLink:
-        """Check a provider's first frame and register its link.
+        """Check a provider's first frame.
 
-        An older link of the provider is closed: it was lost, or its process was replaced.
+        The link takes part in queries after :meth:`add`.
 
         Raises
         ------
@@ -182,12 +185,26 @@ class LinkRegistry:
             )
         offered = {one.name: one for one in hello.collections}
         self._check(hello.provider, offered)
-        link = ProviderLink(hello, send)
-        if (old := self.links.get(link.name)) is not None:
-            old.close()
+        return ProviderLink(hello, send)
+
+    async def add(self, link: ProviderLink) -> None:
+        """Register a link in place of an older one of the provider.
+
+        The older one was lost, or its process is told to end.
+        """
+        old = self.links.get(link.name)
         self.links[link.name] = link
         self._notify()
-        return link
+        if old is not None:
+            await old.reject(LinkRejected("another process has connected as this provider"))
+
+    async def reject_revoked(self) -> None:
+        """Close the links of providers whose keys are revoked."""
+        for one in self._state.providers():
+            link = self.links.get(one.name)
+            if one.is_revoked and link is not None:
+                self.remove(link)
+                await link.reject(LinkRejected("the key of the provider is revoked"))
 
     def remove(self, link: ProviderLink) -> None:
         """Close a link and forget it, unless a newer one has replaced it."""
@@ -206,21 +223,6 @@ class LinkRegistry:
     def _notify(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
-
-
-def new_challenge() -> Challenge:
-    """Return a challenge with random bytes."""
-    return Challenge(VERSION, secrets.token_bytes(NONCE_BYTES))
-
-
-def welcome() -> bytes:
-    """Return the frame that confirms a link."""
-    return encode(Welcome())
-
-
-def rejection(error: LinkRejected) -> bytes:
-    """Return the frame that refuses a link."""
-    return encode(Rejection(error.code, error.detail[:MAX_DETAIL_LENGTH]))
 
 
 class QueryExchange:

@@ -8,7 +8,7 @@ The signature contains the digest of the server certificate that the provider re
 binding, RFC 5929), so that a link over somebody else's server is rejected.
 """
 
-from typing import Any, ClassVar
+import secrets
 
 from fedneighbors.federation._messages import encode, message
 from fedneighbors.secure_sum._keys import digest
@@ -38,6 +38,11 @@ class Challenge:
     version: int
     nonce: bytes
 
+    @classmethod
+    def new(cls) -> "Challenge":
+        """Return a challenge with random bytes."""
+        return cls(VERSION, secrets.token_bytes(NONCE_BYTES))
+
 
 @message
 class OfferedCollection:
@@ -57,7 +62,6 @@ class Hello:
     ``incarnation`` is random for each start of the provider's process.
     """
 
-    reply: ClassVar[type[Any]] = object
     provider: str
     incarnation: bytes
     collections: tuple[OfferedCollection, ...]

@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from fedneighbors.datasets._objects import METRIC_KINDS, read_objects
@@ -18,9 +19,9 @@ from fedneighbors.federation._messages import decode, encode
 from fedneighbors.federation._roles import Refusal, serve_safely
 from fedneighbors.methods.fedknn._filters import FilterColumns
 from fedneighbors.methods.fedknn._provider import MAX_OPEN_QUERIES, Provider
-from fedneighbors.methods.fedknn._queries import decode_query
+from fedneighbors.methods.fedknn._queries import decode_query, encode_query
 from fedneighbors.methods.fedknn.metrics import metric_of
-from fedneighbors.methods.fedknn.protocol import FinishRequest
+from fedneighbors.methods.fedknn.protocol import BoundRequest, FinishRequest, NearestRequest
 from fedneighbors.secure_sum._keys import Identity
 from fedneighbors.service._config import OfferSection, ProviderConfig
 from fedneighbors.service._messages import (
@@ -51,7 +52,7 @@ _PATH = "/v1/link"
 
 
 class ConnectionRejected(FederationError):  # noqa: N818 - the name states the error
-    """The broker refuses the link, or is not the one that the provider enrolled at."""
+    """The broker refuses the link."""
 
 
 class OfferedObjects:
@@ -113,6 +114,8 @@ class OfferedObjects:
             key=section.tie_key.encode(),
             columns=columns,
         )
+        if len(objects):
+            _search_once(party, objects.items[0])
         offer = OfferedCollection(
             name, section.metric, section.tie_key, len(objects), source.filters
         )
@@ -154,6 +157,17 @@ class OfferedObjects:
         known = tuple(query for query in queries if self._steps.pop(query, None))
         if known:
             self.party.answer(FinishRequest(known))
+
+
+def _search_once(party: Provider, item: Any) -> None:
+    """Run a query, so that the first one of a user does not wait for compilers."""
+    name, query = "warm-up", encode_query(item)
+    for request in (
+        BoundRequest(name, query, 1),
+        NearestRequest(name, query, 1, None),
+        FinishRequest((name,)),
+    ):
+        party.answer(request)
 
 
 class ProviderService:
@@ -199,7 +213,7 @@ class ProviderService:
     async def run(
         self,
         broker: str,
-        fingerprint: bytes,
+        certificate: str,
         *,
         on_connected: Callable[[], None] = lambda: None,
     ) -> None:
@@ -209,36 +223,39 @@ class ProviderService:
         ----------
         broker : str
             Address, such as ``"https://broker.example"``.
-        fingerprint : bytes
-            SHA-256 digest of the broker's certificate; empty without TLS.
+        certificate : str
+            The broker's certificate (PEM); empty without TLS.
         on_connected : callable
             Called when a link is open.
 
         Raises
         ------
         ConnectionRejected
-            If the broker refuses the link, or has another certificate.
+            If the broker refuses the link.
         """
         wait_s = MIN_WAIT_S
         while True:
             try:
-                await self._serve(broker, fingerprint, on_connected)
+                await self._serve(broker, certificate, on_connected)
                 wait_s = MIN_WAIT_S
+            except ssl.SSLCertVerificationError:
+                raise ConnectionRejected(
+                    f"{broker} has another certificate than at the enrolment: a proxy may inspect "
+                    "TLS, or the certificate was renewed; enrol again"
+                ) from None
             except OSError as error:
                 log.warning("cannot reach %s: %s; trying again in %.1f s", broker, error, wait_s)
             await asyncio.sleep(wait_s)
             wait_s = min(2 * wait_s, MAX_WAIT_S)
 
-    async def _serve(
-        self, broker: str, fingerprint: bytes, on_connected: Callable[[], None]
-    ) -> None:
+    async def _serve(self, broker: str, certificate: str, on_connected: Callable[[], None]) -> None:
         """Open a link and answer requests until it is closed."""
         from websockets.asyncio.client import connect
         from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
         address = urlsplit(broker)
         url = f"{'wss' if address.scheme == 'https' else 'ws'}://{address.netloc}{_PATH}"
-        context: ssl.SSLContext | None = pinned_context() if address.scheme == "https" else None
+        context = pinned_context(certificate) if address.scheme == "https" else None
         try:
             async with connect(
                 url,
@@ -249,14 +266,8 @@ class ProviderService:
                 ping_timeout=2 * HEARTBEAT_S,
             ) as connection:
                 tls = connection.transport.get_extra_info("ssl_object")
-                seen = peer_fingerprint(tls) if tls else b""
-                if seen != fingerprint:
-                    raise ConnectionRejected(
-                        f"{broker} has another certificate than at the enrolment: expected the "
-                        f"fingerprint {fingerprint.hex()}, found {seen.hex()}; a proxy may inspect "
-                        "TLS, or the certificate was renewed: enrol again"
-                    )
-                await connection.send(await self._say_hello(connection, seen))
+                fingerprint = peer_fingerprint(tls) if tls else b""
+                await connection.send(await self._say_hello(connection, fingerprint))
                 reply = decode(_binary(await connection.recv()), (Welcome, Rejection))
                 if isinstance(reply, Rejection):
                     detail = f": {reply.detail}" if reply.detail else ""
@@ -265,7 +276,9 @@ class ProviderService:
                 loop = asyncio.get_running_loop()
                 async for frame in connection:
                     received = time.monotonic()
-                    request = decode(_binary(frame), (LinkRequest,))
+                    request = decode(_binary(frame), (LinkRequest, Rejection))
+                    if isinstance(request, Rejection):
+                        raise ConnectionRejected(f"{broker} ends the link: {request.code}")
                     answer = await loop.run_in_executor(self._pool, self._answer, request, received)
                     await connection.send(answer)
         except (ConnectionClosed, InvalidHandshake, WireError) as error:

@@ -95,23 +95,40 @@ async def running_broker(config: BrokerConfig) -> AsyncIterator[tuple[Broker, st
     server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign,assignment]
     with _listen(host, port) as listener:
         task = asyncio.create_task(server.serve([listener]))
+        while not server.started:
+            if task.done():
+                task.result()
+            await asyncio.sleep(0.01)
+        watch = asyncio.create_task(_reject_revoked(broker, config.server.heartbeat_s))
         try:
-            while not server.started:
-                if task.done():
-                    task.result()
-                await asyncio.sleep(0.01)
             scheme = "https" if config.server.key else "http"
             yield broker, f"{scheme}://{host or '127.0.0.1'}:{listener.getsockname()[1]}"
         finally:
+            watch.cancel()
+            await broker.drain(_DRAIN_S)
             server.should_exit = True
             await task
             state.close()
 
 
+async def _reject_revoked(broker: Broker, seconds: float) -> None:
+    """Close links of revoked providers at intervals."""
+    while True:
+        await asyncio.sleep(seconds)
+        await broker.registry.reject_revoked()
+
+
 def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # without the protocol, asyncio does not turn off Nagle's algorithm, which costs 40 ms an answer
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        return socket.create_server((host, port), backlog=512)
+        listener.bind((host, port))
+        listener.listen(512)
+        return listener
     except OSError as error:
+        listener.close()
         if port and error.errno == 98:
             raise PortInUse(host, port) from None
         raise
@@ -189,7 +206,7 @@ async def run_demo(folder: Path, listen: str, on_ready: Callable[[str, str], Non
             enrol_directly(broker.state, hospital, identity)
             offered = OfferedObjects.read(hospital, "patients", section, folder)
             service = ProviderService(hospital, identity, {"patients": offered})
-            tasks.create_task(service.run(url, b""))
+            tasks.create_task(service.run(url, ""))
         await broker.registry.wait_for(HOSPITALS, 30.0)
         on_ready(url, broker.state.new_token("demo", 1.0))
 

@@ -75,12 +75,16 @@ def peer_fingerprint(connection: ssl.SSLObject | ssl.SSLSocket) -> bytes:
     return hashlib.sha256(connection.getpeercert(binary_form=True) or b"").digest()
 
 
-def pinned_context() -> ssl.SSLContext:
-    """Return a context for servers that are identified by a fingerprint alone.
+def pinned_context(certificate: str) -> ssl.SSLContext:
+    """Return a context that trusts one server certificate alone.
 
-    The caller must compare :func:`peer_fingerprint` before it sends anything.
+    Parameters
+    ----------
+    certificate : str
+        The certificate (PEM), whatever its issuer and names.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.load_verify_locations(cadata=certificate)
     return context

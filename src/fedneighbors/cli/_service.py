@@ -1,0 +1,226 @@
+"""``fedneighbors broker``, ``provider`` and ``serve``: search over a network."""
+
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from fedneighbors.service._config import BrokerConfig
+    from fedneighbors.service._state import BrokerState
+
+broker = typer.Typer(
+    no_args_is_help=True, help="Run the broker of a search service; enrol providers and users."
+)
+provider = typer.Typer(
+    no_args_is_help=True, help="Offer collections to a broker, without an open port."
+)
+
+BrokerFile = Annotated[Path, typer.Option("--config", help="The broker's configuration (TOML).")]
+ProviderFile = Annotated[Path, typer.Option("--config", help="The provider's configuration.")]
+_BROKER, _PROVIDER = Path("broker.toml"), Path("provider.toml")
+
+
+@broker.command("serve", epilog="Example: [bold]fedneighbors broker serve --config broker.toml[/]")
+def serve_broker(config: BrokerFile = _BROKER) -> None:
+    """Answer users and providers on one port, until interrupted.
+
+    A certificate is made at the first start, unless the configuration names one.
+    """
+    from fedneighbors.cli._console import echo
+    from fedneighbors.service._server import run_broker
+
+    loaded = _read_broker(config)
+    _run(run_broker(loaded, lambda url: echo(f"the broker answers at {url}", "green")))
+
+
+@broker.command(epilog="Example: [bold]fedneighbors broker enrol north[/bold]")
+def enrol(
+    name: Annotated[str, typer.Argument(help="Name of the provider.")],
+    config: BrokerFile = _BROKER,
+) -> None:
+    """Print a code with which one provider can enrol, once, within 15 minutes.
+
+    Give it to the provider over a channel that you trust, such as by telephone.
+    """
+    from fedneighbors.cli._console import echo
+    from fedneighbors.service._server import prepare_state
+
+    loaded = _read_broker(config)
+    known = {p for section in loaded.collections.values() for p in section.providers}
+    if name not in known:
+        raise ValueError(
+            f"no collection of {config} has the provider {name!r}, only: {', '.join(sorted(known))}"
+        )
+    state, fingerprint = prepare_state(loaded)
+    with contextlib.closing(state):
+        echo(str(state.new_code(name, fingerprint)))
+
+
+@broker.command(epilog="Example: [bold]fedneighbors broker revoke north[/bold]")
+def revoke(
+    name: Annotated[str, typer.Argument(help="Name of the provider.")],
+    config: BrokerFile = _BROKER,
+) -> None:
+    """Refuse the links of a provider until it enrols again.
+
+    An open link ends when the broker is started again.
+    """
+    from fedneighbors.cli._console import echo
+
+    with _open_state(config) as state:
+        state.revoke(name)
+    echo(f"the key of {name} is revoked", "green")
+
+
+@broker.command(epilog="Example: [bold]fedneighbors broker token alice --days 90[/bold]")
+def token(
+    user: Annotated[str, typer.Argument(help="Name of the user.")],
+    days: Annotated[float, typer.Option(min=0.001, help="Days until the token expires.")] = 30.0,
+    delete: Annotated[
+        bool, typer.Option("--delete", help="Delete all tokens of the user.")
+    ] = False,
+    config: BrokerFile = _BROKER,
+) -> None:
+    """Print a new token of a user; it is not stored and cannot be shown again."""
+    from fedneighbors.cli._console import echo
+
+    with _open_state(config) as state:
+        if delete:
+            echo(f"{state.delete_tokens(user)} tokens of {user} deleted", "green")
+        else:
+            echo(state.new_token(user, days))
+
+
+@broker.command(epilog="Example: [bold]fedneighbors broker status[/bold]")
+def status(config: BrokerFile = _BROKER) -> None:
+    """List the collections, and which of their providers are enrolled."""
+    from fedneighbors.cli._console import echo
+
+    loaded = _read_broker(config)
+    with _open_state(config) as state:
+        keys = {one.name: one for one in state.providers()}
+    for name, section in loaded.collections.items():
+        echo(f"{name}: {section.metric}, {section.algorithm}")
+        for party in section.providers:
+            found = keys.get(party)
+            text = "not enrolled" if found is None else f"enrolled, key {found.key.hex()[:16]}"
+            echo(f"  {party}: {'revoked' if found and found.is_revoked else text}")
+
+
+@provider.command("enrol", epilog="Example: [bold]fedneighbors provider enrol CODE[/bold]")
+def enrol_provider(
+    code: Annotated[str, typer.Argument(help="The code from the operator of the broker.")],
+    config: ProviderFile = _PROVIDER,
+) -> None:
+    """Make a signing key and enrol it at the broker.
+
+    The key stays here. The code contains the fingerprint of the broker's certificate.
+    """
+    from fedneighbors.cli._console import echo
+    from fedneighbors.service._config import ProviderConfig
+    from fedneighbors.service._enrolment import enrol as enrol_key
+
+    loaded = ProviderConfig.read(config)
+    enrol_key(loaded, code)
+    echo(f"{loaded.provider.name} is enrolled at {loaded.provider.broker}", "green")
+
+
+@provider.command("serve", epilog="Example: [bold]fedneighbors provider serve[/bold]")
+def serve_provider(config: ProviderFile = _PROVIDER) -> None:
+    """Connect to the broker and answer requests, until interrupted.
+
+    A lost link is opened again.
+    """
+    from fedneighbors.cli._console import echo
+    from fedneighbors.service._config import ProviderConfig
+    from fedneighbors.service._enrolment import read_pin
+    from fedneighbors.service._provider import ProviderService
+
+    loaded = ProviderConfig.read(config)
+    pin, address = read_pin(loaded.path(loaded.provider.certificate)), loaded.provider.broker
+    service = ProviderService.of(loaded)
+    _run(service.run(address, pin, on_connected=lambda: echo(f"connected to {address}", "green")))
+
+
+@provider.command(epilog="Example: [bold]fedneighbors provider check[/bold]")
+def check(config: ProviderFile = _PROVIDER) -> None:
+    """Read the configuration and all collections, without a broker."""
+    from fedneighbors.cli._console import echo
+    from fedneighbors.service._config import ProviderConfig
+    from fedneighbors.service._provider import OfferedObjects
+
+    loaded = ProviderConfig.read(config)
+    for name, section in loaded.collections.items():
+        offer = OfferedObjects.read(loaded.provider.name, name, section, loaded.folder).offer
+        filters = f", filters {', '.join(offer.columns)}" if offer.columns else ""
+        echo(f"{name}: {offer.n_objects} objects, {offer.metric}{filters}")
+
+
+def serve(
+    demo: Annotated[
+        bool, typer.Option("--demo", help="Required: `broker serve` runs a configured broker.")
+    ] = False,
+    listen: Annotated[str, typer.Option(help="Host and port.")] = "127.0.0.1:8080",
+) -> None:
+    """Run a broker and three hospitals with real patients on this machine.
+
+    442 diabetes patients are split over three hospitals. Nothing is kept.
+    """
+    import tempfile
+
+    from fedneighbors.service._server import run_demo
+
+    if not demo:
+        raise typer.BadParameter("pass --demo, or use `fedneighbors broker serve`")
+    with tempfile.TemporaryDirectory() as folder:
+        _run(run_demo(Path(folder), listen, _print_demo))
+
+
+def _print_demo(url: str, token: str) -> None:
+    from fedneighbors.cli._console import echo
+
+    echo(f"a broker and the hospitals north, east and south run at {url}", "green")
+    echo("three commands to try in another terminal:\n")
+    body = '{"query": [52, 27.5, 95, 90], "k": 3, "where": {"age": {">=": 50}, "sex": 1}}'
+    echo(f"curl -H 'Authorization: Bearer {token}' {url}/v1/collections\n")
+    echo(
+        f"curl -H 'Authorization: Bearer {token}' {url}/v1/collections/patients/search "
+        f"-d '{body}'\n"
+    )
+    search = f"RemoteNeighbors('{url}', collection='patients', token='{token}')"
+    echo(
+        'python -c "from fedneighbors.service import RemoteNeighbors; '
+        f'print({search}.kneighbors([[52, 27.5, 95, 90]], 3))"\n'
+    )
+    echo("columns of a query: age, body mass index, blood pressure, blood sugar. Ctrl-C ends.")
+
+
+def _read_broker(path: Path) -> "BrokerConfig":
+    from fedneighbors.service._config import BrokerConfig
+
+    return BrokerConfig.read(path)
+
+
+def _open_state(path: Path) -> "contextlib.closing[BrokerState]":
+    from fedneighbors.service._server import prepare_state
+
+    return contextlib.closing(prepare_state(_read_broker(path))[0])
+
+
+def _run(service: "Coroutine[Any, Any, None]") -> None:
+    """Run a service until an interrupt or a signal to end."""
+    import asyncio
+    import signal
+
+    async def run() -> None:
+        task = asyncio.ensure_future(service)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+    asyncio.run(run())
