@@ -156,7 +156,7 @@ def check(config: ProviderFile = _PROVIDER) -> None:
     loaded = ProviderConfig.read(config)
     for name, section in loaded.collections.items():
         offer = OfferedObjects.read(loaded.provider.name, name, section, loaded.folder).offer
-        filters = f", filters {', '.join(offer.columns)}" if offer.columns else ""
+        filters = f", filters {', '.join(offer.filters)}" if offer.filters else ""
         echo(f"{name}: {offer.n_objects} objects, {offer.metric}{filters}")
 
 

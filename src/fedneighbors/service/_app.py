@@ -208,7 +208,6 @@ def _describe_collection(broker: Broker, collection: BrokerCollection) -> dict[s
         for name in collection.providers
         if name in links and collection.name in links[name].collections
     ]
-    filters = set.intersection(*(set(offer.columns) for offer in offers)) if offers else set()
     return {
         "name": collection.name,
         "metric": collection.metric,
@@ -218,7 +217,7 @@ def _describe_collection(broker: Broker, collection: BrokerCollection) -> dict[s
         "private": collection.settings.privacy is not None,
         "providers": list(collection.providers),
         "connected": sorted(name for name in collection.providers if name in links),
-        "filters": sorted(filters),
+        "filters": collection.filters,
     }
 
 

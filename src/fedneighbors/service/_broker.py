@@ -74,7 +74,7 @@ class BrokerCollection:
 
     def __init__(self, name: str, section: CollectionSection, ledger: Ledger | None) -> None:
         self.name, self.metric, self.providers = name, section.metric, section.providers
-        self.tie_key = section.tie_key
+        self.tie_key, self.filters = section.tie_key, dict(section.filters)
         privacy = section.privacy
         private: dict[str, Any] = {"guarantee": "exact", "max_queries": 100, "grid_s": 0.05}
         if privacy is not None:
@@ -127,7 +127,7 @@ class BrokerCollection:
         """Raise LinkRejected if a provider's settings differ from the broker's."""
         if provider not in self.providers:
             raise LinkRejected("the provider may not offer this collection", self.name)
-        for setting in ("metric", "tie_key"):
+        for setting in ("metric", "tie_key", "filters"):
             expected, found = getattr(self, setting), getattr(offered, setting)
             if found != expected:
                 raise LinkRejected(

@@ -13,7 +13,9 @@ from fedneighbors.datasets._objects import METRIC_KINDS
 from fedneighbors.errors import DataError
 
 Name = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.-]+$")]
-Metric = Annotated[str, Field(description="Distance metric")]
+Filters = dict[str, Literal["number", "text", "boolean"]]
+"""Columns for the filters of queries, and the kind of their cells."""
+
 Algorithm = Literal["auto", "baseline", "dann", "dann*", "eager", "hufu", "hufu+"]
 C = TypeVar("C", bound="Config")
 
@@ -90,12 +92,16 @@ class PrivacySection(Section):
 
 
 class CollectionSection(Section):
-    """A collection of the broker, searched over its providers."""
+    """A collection of the broker, searched over its providers.
+
+    The order of tied objects depends on ``tie_key``, a public text.
+    """
 
     metric: str
     providers: tuple[Name, ...] = Field(min_length=1)
     algorithm: Algorithm = "auto"
     tie_key: str = ""
+    filters: Filters = {}
     allow_partial: bool = False
     privacy: PrivacySection | None = None
 
@@ -143,20 +149,20 @@ class SourceSection(Section):
     """File of a provider's objects.
 
     ``id`` is the column with the name of each object, which must be unique; by default objects are
-    numbered. ``filters`` are columns for the filters of queries.
+    numbered.
     """
 
     file: str
     columns: tuple[str, ...] = ()
     id: str | None = None
-    filters: tuple[str, ...] = ()
 
 
 class OfferSection(Section):
-    """A collection that a provider offers."""
+    """A collection that a provider offers; all but the source as at the broker."""
 
     metric: str
     tie_key: str = ""
+    filters: Filters = {}
     source: SourceSection
 
     _metric = field_validator("metric")(_check_metric)

@@ -52,7 +52,7 @@ class OfferedCollection:
     metric: str
     tie_key: str
     n_objects: int
-    columns: tuple[str, ...]
+    filters: dict[str, str]
 
 
 @message

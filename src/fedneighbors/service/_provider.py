@@ -49,6 +49,7 @@ MIN_WAIT_S, MAX_WAIT_S = 0.2, 5.0
 
 HEARTBEAT_S = 5.0
 _PATH = "/v1/link"
+_BOOLEANS = {"true": True, "false": False}
 
 
 class ConnectionRejected(FederationError):  # noqa: N818 - the name states the error
@@ -99,12 +100,8 @@ class OfferedObjects:
         if ids is not None and len(set(ids)) < len(ids):
             raise DataError(f"{file}: column {source.id!r} has equal names; ids must be unique")
         columns = None
-        if source.filters:
-            table = read_columns(file).columns
-            unknown = sorted(set(source.filters) - set(table))
-            if unknown:
-                raise DataError(f"{file} has no column {unknown[0]!r} for filters")
-            columns = FilterColumns.of({c: table[c] for c in source.filters}, len(objects))
+        if section.filters:
+            columns = _read_filters(file, section.filters, len(objects))
         party = Provider(
             provider,
             objects.items,
@@ -117,7 +114,7 @@ class OfferedObjects:
         if len(objects):
             _search_once(party, objects.items[0])
         offer = OfferedCollection(
-            name, section.metric, section.tie_key, len(objects), source.filters
+            name, section.metric, section.tie_key, len(objects), dict(section.filters)
         )
         return cls(party, offer)
 
@@ -157,6 +154,23 @@ class OfferedObjects:
         known = tuple(query for query in queries if self._steps.pop(query, None))
         if known:
             self.party.answer(FinishRequest(known))
+
+
+def _read_filters(file: Path, kinds: Mapping[str, str], n_objects: int) -> FilterColumns:
+    """Read the columns of a table for filters."""
+    nominal = [name for name, kind in kinds.items() if kind != "number"]
+    table = read_columns(file, nominal=nominal).columns
+    unknown = sorted(set(kinds) - set(table))
+    if unknown:
+        raise DataError(f"{file} has no column {unknown[0]!r} for filters")
+    cells: dict[str, Any] = {name: table[name] for name in kinds}
+    for name, kind in kinds.items():
+        if kind == "boolean":
+            cells[name] = [_BOOLEANS.get(str(cell).lower(), cell) for cell in cells[name]]
+    try:
+        return FilterColumns.of(cells, n_objects, kinds=kinds)
+    except ValueError as error:
+        raise DataError(f"{file}: {error}") from None
 
 
 def _search_once(party: Provider, item: Any) -> None:

@@ -21,6 +21,7 @@ from fedneighbors.service._state import BrokerState
 from fedneighbors.service._tls import make_certificate, read_fingerprint
 
 _DRAIN_S = 10  # time for running queries after the signal to stop
+_CLOSE_S = 0.5  # time for idle connections to close
 
 
 def prepare_state(config: BrokerConfig) -> tuple[BrokerState, bytes]:
@@ -89,7 +90,7 @@ async def running_broker(config: BrokerConfig) -> AsyncIterator[tuple[Broker, st
             ws_ping_interval=config.server.heartbeat_s,
             ws_ping_timeout=2 * config.server.heartbeat_s,
             ws_per_message_deflate=False,
-            timeout_graceful_shutdown=_DRAIN_S,
+            timeout_graceful_shutdown=_DRAIN_S,  # of connections, after the queries
         )
     )
     server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign,assignment]
@@ -107,6 +108,9 @@ async def running_broker(config: BrokerConfig) -> AsyncIterator[tuple[Broker, st
             watch.cancel()
             await broker.drain(_DRAIN_S)
             server.should_exit = True
+            await asyncio.wait([task], timeout=_CLOSE_S)
+            for connection in list(server.server_state.connections):  # of clients that are idle
+                connection.transport.abort()
             await task
             state.close()
 
@@ -143,6 +147,7 @@ async def run_broker(config: BrokerConfig, on_ready: Callable[[str], None]) -> N
 
 HOSPITALS = ("north", "east", "south")
 _DEMO_COLUMNS = ("age", "bmi", "bp", "s6")
+_DEMO_FILTERS = {"age": "number", "sex": "number"}
 
 
 def write_demo(folder: Path) -> dict[str, OfferSection]:
@@ -168,12 +173,8 @@ def write_demo(folder: Path) -> dict[str, OfferSection]:
         sections[hospital] = OfferSection.model_validate(
             {
                 "metric": "euclidean",
-                "source": {
-                    "file": f"{hospital}.csv",
-                    "columns": _DEMO_COLUMNS,
-                    "id": "id",
-                    "filters": ["age", "sex"],
-                },
+                "filters": _DEMO_FILTERS,
+                "source": {"file": f"{hospital}.csv", "columns": _DEMO_COLUMNS, "id": "id"},
             }
         )
     return sections
@@ -197,7 +198,13 @@ async def run_demo(folder: Path, listen: str, on_ready: Callable[[str, str], Non
             "format": 1,
             "folder": folder,
             "server": {"listen": listen, "certificate": None, "key": None},
-            "collections": {"patients": {"metric": "euclidean", "providers": HOSPITALS}},
+            "collections": {
+                "patients": {
+                    "metric": "euclidean",
+                    "providers": HOSPITALS,
+                    "filters": _DEMO_FILTERS,
+                }
+            },
         }
     )
     async with running_broker(config) as (broker, url), asyncio.TaskGroup() as tasks:

@@ -59,7 +59,7 @@ class FilterColumns:
     n_objects: int
 
     @classmethod
-    def of(cls, columns: Any, n_objects: int) -> Self:
+    def of(cls, columns: Any, n_objects: int, *, kinds: Mapping[str, str] | None = None) -> Self:
         """Return the typed columns of a mapping or data frame.
 
         Parameters
@@ -68,13 +68,15 @@ class FilterColumns:
             Numbers, text or booleans; None, NaN and ``pandas.NA`` are missing cells.
         n_objects : int
             Number of objects.
+        kinds : mapping of str to {"number", "text", "boolean"}, optional
+            Kind of each column; by default that of its cells.
 
         Raises
         ------
         ValueError
-            If a column has another length, cells of several kinds, or a reserved name.
+            If a column has another length, cells of several or other kinds, or a reserved name.
         """
-        kinds, cells = dict[str, str](), dict[str, Array]()
+        found, cells = dict[str, str](), dict[str, Array]()
         for name in columns:
             values = list(columns[name])
             if not isinstance(name, str) or name in (*_LISTS, "not"):
@@ -84,8 +86,8 @@ class FilterColumns:
                     f"expected {n_objects} cells in column {name!r}, one for each object, got "
                     f"{len(values)}"
                 )
-            kinds[name], cells[name] = _type_cells(name, values)
-        return cls(kinds, cells, n_objects)
+            found[name], cells[name] = _type_cells(name, values, (kinds or {}).get(name))
+        return cls(found, cells, n_objects)
 
     def select(self, rows: Integers) -> Self:
         """Return the columns of some objects."""
@@ -159,12 +161,14 @@ def _check_list(name: str, value: Any) -> list[Any]:
     return list(value)
 
 
-def _type_cells(name: str, values: list[Any]) -> tuple[str, Array]:
+def _type_cells(name: str, values: list[Any], expected: str | None) -> tuple[str, Array]:
     """Return the kind of a column and its cells."""
     plain = [value.item() if isinstance(value, np.generic) else value for value in values]
     cells = [None if _is_missing(value) else value for value in plain]
     found = {_KINDS.get(type(value), type(value).__name__) for value in cells if value is not None}
-    kind = min(found, default="text")
+    kind = min(found, default=expected or "text")
+    if expected is not None and found - {expected}:
+        raise ValueError(f"expected {expected} cells in column {name!r}, got {', '.join(found)}")
     if len(found) > 1 or kind not in _KINDS.values():
         raise ValueError(
             f"expected numbers, text or booleans in column {name!r}, one of them, got "
