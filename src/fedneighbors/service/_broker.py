@@ -131,7 +131,7 @@ class BrokerCollection:
             expected, found = getattr(self, setting), getattr(offered, setting)
             if found != expected:
                 raise LinkRejected(
-                    f"another {setting.replace('_', ' ')}",
+                    f"the setting {setting!r} differs",
                     f"collection {self.name!r} has {expected!r} at the broker, {found!r} here",
                 )
 
@@ -250,7 +250,9 @@ class Broker:
         planner = collection.planner(self.registry)
         coordinator_of, why = planner.plan(settings, query, k, ledger=collection.ledger)
         name = secrets.token_hex(8)
-        exchange = QueryExchange(self.registry, collection.name, name, deadline)
+        exchange = QueryExchange(
+            self.registry, collection.name, name, deadline, is_patient=not settings.allow_partial
+        )
         try:
             outcome = await run_rounds_async(coordinator_of(name), exchange, collection.providers)
         finally:

@@ -236,13 +236,23 @@ class QueryExchange:
         Names of the collection and of the query.
     deadline : float
         Monotonic time after which providers without a reply are missing.
+    is_patient : bool
+        Wait until the deadline in each exchange. Otherwise wait for half of the remaining time, so
+        that the query can go on without a missing provider.
     """
 
     def __init__(
-        self, registry: LinkRegistry, collection: str, query: str, deadline: float
+        self,
+        registry: LinkRegistry,
+        collection: str,
+        query: str,
+        deadline: float,
+        *,
+        is_patient: bool,
     ) -> None:
         self._links = registry.links
         self._collection, self._query, self._deadline = collection, query, deadline
+        self._share = 1.0 if is_patient else 0.5
         self._used: dict[str, ProviderLink] = {}
         self._steps: dict[str, int] = {}
 
@@ -256,7 +266,7 @@ class QueryExchange:
         """
         futures: dict[str, asyncio.Future[LinkReply]] = {}
         missing: dict[str, str] = {}
-        remaining_s = max(self._deadline - time.monotonic(), 0.0)
+        remaining_s = max(self._deadline - time.monotonic(), 0.0) * self._share
         for name, frame in frames.items():
             link = self._links.get(name)
             used = self._used.get(name)
@@ -276,9 +286,7 @@ class QueryExchange:
             except LinkLost as error:
                 raise QueryLost(str(error)) from None
         if futures:
-            await asyncio.wait(
-                futures.values(), timeout=max(self._deadline - time.monotonic(), 0.0)
-            )
+            await asyncio.wait(futures.values(), timeout=remaining_s)
         answers, busy_s = {}, {}
         for name, future in futures.items():
             if not future.done():

@@ -134,14 +134,15 @@ class OfferedObjects:
         step, _ = self._steps.get(request.query, (0, 0.0))
         if step != request.step:
             return encode(Refusal(UNKNOWN_QUERY, ""))
+        if step == 0:
+            self._drop_old()
         frame = serve_safely(self.party, request.body)
         self._steps[request.query] = step + 1, time.monotonic()
         self._steps.move_to_end(request.query)
-        self._drop_old()
         return frame
 
     def _drop_old(self) -> None:
-        """Close queries that are idle, or the oldest of too many."""
+        """Close queries that are idle, and the oldest of too many for another one."""
         oldest = time.monotonic() - IDLE_S
         idle: list[str] = []
         for query, (_, used) in self._steps.items():

@@ -21,7 +21,7 @@ from fedneighbors.service._state import BrokerState
 from fedneighbors.service._tls import make_certificate, read_fingerprint
 
 _DRAIN_S = 10  # time for running queries after the signal to stop
-_CLOSE_S = 0.5  # time for idle connections to close
+_CLOSE_S = 0.1  # time to send the last answers
 
 
 def prepare_state(config: BrokerConfig) -> tuple[BrokerState, bytes]:
@@ -107,12 +107,24 @@ async def running_broker(config: BrokerConfig) -> AsyncIterator[tuple[Broker, st
         finally:
             watch.cancel()
             await broker.drain(_DRAIN_S)
+            await _close_connections(server)
             server.should_exit = True
-            await asyncio.wait([task], timeout=_CLOSE_S)
-            for connection in list(server.server_state.connections):  # of clients that are idle
-                connection.transport.abort()
             await task
             state.close()
+
+
+async def _close_connections(server: uvicorn.Server) -> None:
+    """Accept no more connections, and close the open ones.
+
+    Uvicorn would wait for clients that are idle, and fails for a WebSocket that is being closed.
+    """
+    for listener in server.servers:
+        listener.close()
+    await asyncio.sleep(_CLOSE_S)  # for the last answers
+    for connection in list(server.server_state.connections):
+        connection.transport.abort()
+    while server.server_state.connections:
+        await asyncio.sleep(0.01)
 
 
 async def _reject_revoked(broker: Broker, seconds: float) -> None:

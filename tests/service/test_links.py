@@ -1,0 +1,260 @@
+"""Links between providers and the broker: identity, lost queries, deadlines, faults."""
+
+import asyncio
+import contextlib
+import ssl
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from fedneighbors.errors import FederationError
+from fedneighbors.federation._messages import encode
+from fedneighbors.secure_sum._keys import Identity
+from fedneighbors.service import _provider
+from fedneighbors.service._client import ServiceError
+from fedneighbors.service._messages import LinkReply, LinkRequest
+from fedneighbors.service._provider import ConnectionRejected, ProviderService
+from fedneighbors.service._tls import make_certificate
+from tests.service.deployment import deployed, offered
+
+POINTS = np.arange(40.0).reshape(20, 2)
+COLLECTION = {"points": {"metric": "euclidean", "providers": ["north", "south"]}}
+
+
+def points(provider, **options):
+    rows = POINTS[::2] if provider == "north" else POINTS[1::2]
+    ids = [f"{provider}-{i}" for i in range(len(rows))]
+    return {"points": offered(provider, "points", "euclidean", rows, ids=ids, **options)}
+
+
+@pytest.fixture
+def deployment(tmp_path):
+    with deployed(tmp_path, COLLECTION) as running:
+        for provider in ("north", "south"):
+            running.start(provider, points(provider))
+        running.wait("north", "south")
+        yield running
+
+
+def reason(task):
+    """Return why a provider's process ended."""
+    with pytest.raises(ConnectionRejected) as info:
+        task.result(20)
+    return str(info.value)
+
+
+def test_a_provider_with_another_key_is_rejected(deployment):
+    deployment.stop("north")
+    task = deployment.start("north", points("north"), identity=Identity.new())
+    assert "not enrolled, its key is revoked" in reason(task)
+
+
+def test_a_provider_that_is_not_enrolled_is_rejected(deployment):
+    deployment.identities["stranger"] = Identity.new()
+    assert "not enrolled" in reason(deployment.start("stranger", points("stranger")))
+
+
+def test_a_provider_may_offer_only_collections_that_list_it(deployment):
+    task = deployment.start("east", points("east"))
+    assert "may not offer this collection: points" in reason(task)
+
+
+@pytest.mark.parametrize(
+    ("offer", "message"),
+    [
+        (
+            lambda: {"points": offered("north", "points", "manhattan", POINTS)},
+            "'metric' differs: collection 'points' has 'euclidean' at the broker, 'manhattan' here",
+        ),
+        (lambda: points("north", tie_key="x"), "'tie_key' differs"),
+        (
+            lambda: points("north", columns={"age": [1] * 10}, filters={"age": "number"}),
+            "'filters' differs",
+        ),
+        (
+            lambda: {"words": offered("north", "words", "edit", ["a"])},
+            "the broker has no such collection: words",
+        ),
+    ],
+)
+def test_settings_that_differ_from_the_brokers_are_rejected(deployment, offer, message):
+    deployment.stop("north")
+    assert message in reason(deployment.start("north", offer()))
+
+
+def test_a_second_process_replaces_the_first_which_ends(deployment):
+    first = deployment.tasks["north"]
+    deployment.start("north", points("north"))
+    assert "another process has connected as this provider" in reason(first)
+    deployment.wait("north")
+    assert deployment.client("points").kneighbors([[0.0, 1.0]], 1)[1][0][0] == ("north", "north-0")
+
+
+def test_the_link_of_a_revoked_provider_ends(deployment):
+    task = deployment.tasks["north"]
+    deployment.broker.state.revoke("north")
+    assert "revoked" in reason(task)
+    with pytest.raises(ServiceError, match="it is not connected") as info:
+        deployment.client("points").kneighbors([[0.0, 1.0]], 1)
+    assert (info.value.code, info.value.retryable) == ("provider-missing", True)
+
+
+class Relay:
+    """Passes bytes on to the broker, and ends TLS with a certificate of its own."""
+
+    def __init__(self, url, folder):
+        self.port = int(url.rpartition(":")[2])
+        self.certificate, key = folder / "relay.crt", folder / "relay.key"
+        make_certificate(self.certificate, key, "127.0.0.1")
+        self.context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        self.context.load_cert_chain(self.certificate, key)
+
+    async def start(self):
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self.context)
+        return f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+    async def _serve(self, reader, writer):
+        trusting = ssl.create_default_context()
+        trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
+        up, down = await asyncio.open_connection("127.0.0.1", self.port, ssl=trusting)
+        await asyncio.gather(self._pass(reader, down), self._pass(up, writer))
+
+    async def _pass(self, reader, writer):
+        with contextlib.suppress(OSError):
+            while data := await reader.read(1 << 16):
+                writer.write(data)
+        writer.close()
+
+
+def test_a_relay_with_another_certificate_is_noticed_by_the_provider(deployment, tmp_path):
+    url = deployment.run(Relay(deployment.url, tmp_path).start())
+    deployment.stop("north")
+    task = deployment.start("north", points("north"), url=url)
+    assert "another certificate than at the enrolment" in reason(task)
+
+
+def test_a_relay_that_the_provider_trusts_is_noticed_by_the_broker(deployment, tmp_path):
+    relay = Relay(deployment.url, tmp_path)
+    url = deployment.run(relay.start())
+    deployment.stop("north")
+    service = ProviderService("north", deployment.identities["north"], points("north"))
+    with pytest.raises(ConnectionRejected, match="another server certificate"):
+        deployment.run(service.run(url, relay.certificate.read_text()))
+
+
+def slow_down(collections, *, calls, before):
+    """Call ``before`` before the answers with these numbers."""
+    one, count = collections["points"], iter(range(1000))
+    answer = one.answer
+
+    def slow(request, deadline):
+        if next(count) in calls:
+            before()
+        return answer(request, deadline)
+
+    one.answer = slow
+    return collections
+
+
+@pytest.mark.parametrize("algorithm", ["dann", "hufu", "hufu+"])
+def test_a_query_is_run_again_if_a_provider_is_restarted_during_it(deployment, algorithm):
+    deployment.stop("north")
+    restarted = threading.Event()
+
+    def restart():
+        deployment.tasks["north"].cancel()
+        deployment.start("north", points("north"))
+        restarted.set()
+
+    offers = slow_down(points("north"), calls={1}, before=restart)
+    deployment.start("north", offers)
+    deployment.wait("north")
+    client = deployment.client("points", algorithm=algorithm)
+    distances, _ = client.kneighbors([[0.0, 1.0]], 4)
+    assert restarted.is_set()
+    steps = np.arange(4) * 8**0.5
+    np.testing.assert_array_equal(distances[0], np.sqrt((np.arange(4) * 2) ** 2 * 2))
+    assert np.allclose(distances[0], steps)
+
+
+def test_a_query_that_a_provider_dropped_is_run_again(deployment, monkeypatch):
+    deployment.stop("north")
+    offers = points("north")
+    forget = slow_down(offers, calls={1}, before=offers["points"]._steps.clear)
+    deployment.start("north", forget)
+    deployment.wait("north")
+    distances, _ = deployment.client("points", algorithm="dann").kneighbors([[0.0, 1.0]], 2)
+    assert np.allclose(distances[0], [0, 8**0.5])
+
+
+def test_a_provider_without_an_answer_before_the_deadline_is_missing(deployment):
+    deployment.stop("north")
+    deployment.start("north", slow_down(points("north"), calls={0}, before=lambda: time.sleep(1)))
+    deployment.wait("north")
+    with pytest.raises(ServiceError, match="no answer before the deadline"):
+        deployment.client("points", deadline_s=0.3).kneighbors([[0.0, 1.0]], 1)
+    partial = deployment.client("points", deadline_s=0.6, allow_partial=True, algorithm="dann")
+    _, objects = partial.kneighbors([[0.0, 1.0]], 1)  # north still answers the first request
+    assert partial.results_[0]["exact"] is False
+    assert list(partial.results_[0]["missing"]) == ["north"]
+    assert objects[0][0].provider == "south"
+    time.sleep(1)
+    assert deployment.client("points").kneighbors([[0.0, 1.0]], 1)[1][0][0].provider == "north"
+
+
+def test_a_malformed_frame_ends_the_link_and_the_provider_connects_again(deployment):
+    link = deployment.broker.registry.links["north"]
+    deployment.run(link._send(b"not a frame"))
+
+    async def wait():
+        while deployment.broker.registry.links.get("north") in (link, None):
+            await asyncio.sleep(0.01)
+
+    deployment.run(asyncio.wait_for(wait(), 20))
+    assert deployment.client("points").kneighbors([[0.0, 1.0]], 1)[1][0][0].provider == "north"
+
+
+def test_a_late_reply_is_ignored(deployment):
+    link = deployment.broker.registry.links["north"]
+    link.receive(encode(LinkReply(10**9, 0, b"")))
+    with pytest.raises(FederationError):
+        link.receive(b"")
+
+
+def request(query, step, *, closed=(), body=None):
+    from fedneighbors.methods.fedknn._queries import encode_query
+    from fedneighbors.methods.fedknn.protocol import NearestRequest
+
+    frame = encode(NearestRequest(query, encode_query([0.0, 1.0]), 1, None))
+    return LinkRequest(0, "points", query, step, 1000, closed, body or frame)
+
+
+def test_a_repeated_request_is_refused(deployment):
+    one = points("north")["points"]
+    later = time.monotonic() + 10
+    first = one.answer(request("q", 0), later)
+    assert b"unknown query" in one.answer(request("q", 0), later)  # it was answered
+    assert b"unknown query" not in one.answer(request("q", 1), later)
+    assert b"unknown query" in one.answer(request("q", 3), later)
+    assert first == one.answer(request("q", 0, closed=("q",)), later)  # ended, and opened again
+
+
+def test_queries_that_are_idle_or_too_many_are_closed(monkeypatch):
+    monkeypatch.setattr(_provider, "MAX_OPEN_QUERIES", 3)
+    one = points("north")["points"]
+    later = time.monotonic() + 1000
+    for number in range(5):
+        one.answer(request(f"q{number}", 0), later)
+    assert len(one.party._open) == 3
+    assert b"unknown query" in one.answer(request("q0", 1), later)
+    monkeypatch.setattr(_provider, "IDLE_S", 0.0)
+    one.answer(request("last", 0), later)
+    assert list(one.party._open) == ["last"]
+
+
+def test_a_request_after_its_deadline_is_not_searched():
+    one = points("north")["points"]
+    assert b"deadline" in one.answer(request("q", 0), time.monotonic() - 1)
+    assert not one.party._open

@@ -1,0 +1,227 @@
+"""The REST API: authorization, bodies, errors, limits."""
+
+import asyncio
+import json
+
+import httpx
+import numpy as np
+import pytest
+
+from fedneighbors.errors import FederationError
+from fedneighbors.service import RemoteNeighbors
+from fedneighbors.service._app import MAX_BODY_BYTES
+from tests.service.deployment import deployed, offered
+
+KINDS = {"age": "number"}
+SECTIONS = {
+    "points": {"metric": "euclidean", "providers": ["north"], "filters": KINDS},
+    "words": {"metric": "edit", "providers": ["north"]},
+    "molecules": {"metric": "tanimoto", "providers": ["north"]},
+    "places": {"metric": "haversine", "providers": ["north"]},
+    "nobody": {"metric": "edit", "providers": ["ghost"]},
+}
+
+
+@pytest.fixture(scope="module")
+def deployment(tmp_path_factory):
+    limits = {"max_k": 50, "max_concurrent": 2}
+    with deployed(tmp_path_factory.mktemp("broker"), SECTIONS, queries=limits) as running:
+        rows = np.arange(12.0).reshape(6, 2)
+        columns = {"age": [1, 2, 3, 4, 5, None]}
+        fingerprints = [np.zeros(256, np.uint8)]
+        offers = {
+            "points": offered("north", "points", "euclidean", rows, columns=columns, filters=KINDS),
+            "words": offered("north", "words", "edit", ["a", "b"]),
+            "molecules": offered("north", "molecules", "tanimoto", fingerprints),
+            "places": offered("north", "places", "haversine", np.array([[2.0, 48.0]])),
+        }
+        running.start("north", offers)
+        running.wait("north")
+        yield running
+
+
+@pytest.fixture(scope="module")
+def http(deployment):
+    import ssl
+
+    context = ssl.create_default_context(cafile=str(deployment.certificate))
+    headers = {"Authorization": f"Bearer {deployment.token}"}
+    with httpx.Client(base_url=deployment.url, headers=headers, verify=context) as client:
+        yield client
+
+
+def search(http, collection, body, **options):
+    return http.post(f"/v1/collections/{collection}/search", json=body, **options)
+
+
+def test_a_result_states_how_it_was_found(http):
+    content = search(http, "points", {"query": [0, 1], "k": 2, "algorithm": "dann"}).json()
+    assert content["neighbors"] == [
+        {"provider": "north", "id": "0", "distance": 0.0},
+        {"provider": "north", "id": "1", "distance": 8**0.5},
+    ]
+    stated = {name: content[name] for name in ("exact", "trust", "algorithm", "rounds", "missing")}
+    assert stated == {
+        "exact": True, "trust": "trusted", "algorithm": "dann", "rounds": 2, "missing": {},
+    }  # fmt: skip
+    assert content["answered"] == ["north"]
+
+
+@pytest.mark.parametrize(
+    ("collection", "body", "status", "code", "detail"),
+    [
+        ("cities", {"query": "a"}, 404, "unknown-collection", "no collection 'cities', only:"),
+        ("points", {}, 422, "invalid-body", "query: field required"),
+        ("points", {"query": [0, 1], "k": 0}, 422, "invalid-body", "k: input should be greater"),
+        ("points", {"query": [0, 1], "k": 51}, 422, "invalid-query", "expected k from 1 to 50"),
+        ("points", {"query": [0, 1], "kk": 1}, 422, "invalid-body", "kk: extra inputs"),
+        ("points", {"query": [0]}, 422, "invalid-query", "not an object of this metric"),
+        ("points", {"query": ["a", 1]}, 422, "invalid-query", "expected a list of numbers"),
+        ("points", {"query": [1e400, 1]}, 422, "invalid-query", "not an object of this metric"),
+        ("points", {"query": [0, 1], "algorithm": "fast"}, 422, "invalid-body", "algorithm: "),
+        ("points", {"query": [0, 1], "algorithm": "dann*"}, 422, "invalid-query", "privacy cost"),
+        ("points", {"query": [0, 1], "where": {"x": 1}}, 422, "invalid-query", "filter"),
+        ("points", {"query": [0, 1], "where": {"age": "old"}}, 422, "invalid-query", "filter"),
+        ("points", {"query": [0, 1], "deadline_s": -1}, 422, "invalid-body", "deadline_s: "),
+        ("words", {"query": 3}, 422, "invalid-query", "expected a string"),
+        ("molecules", {"query": "not SMILES"}, 422, "invalid-query", "SMILES"),
+        ("places", {"query": [2, 95]}, 422, "invalid-query", "not an object of this metric"),
+        ("nobody", {"query": "a"}, 503, "provider-missing", "it is not connected"),
+    ],
+)
+def test_an_error_says_what_is_wrong(http, collection, body, status, code, detail):
+    content = json.dumps(body).replace("Infinity", "1e400")
+    response = http.post(f"/v1/collections/{collection}/search", content=content)
+    assert response.status_code == status
+    assert response.headers["content-type"] == "application/problem+json"
+    problem = response.json()
+    assert problem["code"] == code
+    assert detail.lower() in problem["detail"].lower()
+    assert problem["retryable"] is (status == 503)
+    assert ("retry-after" in response.headers) is (status == 503)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"[" * 100_000, b"null", b"[]"])
+def test_a_body_that_is_no_json_object_is_refused(http, content):
+    response = http.post("/v1/collections/points/search", content=content)
+    assert response.status_code in (400, 422)
+    assert response.json()["code"] in ("invalid-json", "invalid-body")
+
+
+def test_a_large_body_is_refused(http):
+    response = search(http, "words", {"query": "a" * MAX_BODY_BYTES})
+    assert (response.status_code, response.json()["code"]) == (413, "too-large")
+
+
+@pytest.mark.parametrize("header", ["", "Bearer", "Bearer fn_wrong", "Basic abc"])
+def test_a_request_without_a_valid_token_is_refused(http, header):
+    for response in (
+        search(http, "points", {"query": [0, 1]}, headers={"Authorization": header}),
+        http.get("/v1/collections", headers={"Authorization": header}),
+        http.get("/v1/providers", headers={"Authorization": header}),
+    ):
+        assert (response.status_code, response.json()["code"]) == (401, "unauthorized")
+        assert response.headers["www-authenticate"] == "Bearer"
+
+
+def test_an_expired_or_deleted_token_is_refused(deployment):
+    state = deployment.broker.state
+    for token in (state.new_token("bob", -1), state.new_token("bob", 1)):
+        state.delete_tokens("bob") if state.user_of(token) else None
+        with pytest.raises(FederationError, match="unauthorized"):
+            deployment.client("points", token=token).kneighbors([[0.0, 1.0]], 1)
+
+
+def test_collections_and_providers_are_listed(http):
+    collections = {one["name"]: one for one in http.get("/v1/collections").json()["collections"]}
+    assert set(collections) == set(SECTIONS)
+    assert collections["points"]["n_objects"] == 6
+    assert collections["points"]["filters"] == KINDS
+    assert collections["nobody"]["connected"] == []
+    (provider,) = http.get("/v1/providers").json()["providers"]
+    assert provider["name"] == "north"
+    assert provider["connected_since"] > 0
+
+
+def test_health_readiness_and_the_description_need_no_token(http):
+    headers = {"Authorization": ""}
+    assert http.get("/healthz", headers=headers).json()["status"] == "ok"
+    response = http.get("/readyz", headers=headers)
+    assert (response.status_code, response.json()["missing"]) == (503, {"nobody": ["ghost"]})
+    described = http.get("/openapi.json", headers=headers).json()
+    assert described["openapi"] == "3.1.0"
+    for path, operations in described["paths"].items():
+        for method in operations:
+            request = http.request(method, path.replace("{name}", "points"), headers=headers)
+            assert request.status_code != 404, path
+
+
+@pytest.mark.parametrize("path", ["/", "/v1/collections/points", "/v2/collections"])
+def test_an_unknown_path_is_a_problem(http, path):
+    response = http.get(path)
+    assert (response.status_code, response.json()["code"]) == (404, "not-found")
+
+
+def test_too_many_queries_at_once_are_refused(deployment, http):
+    broker = deployment.broker
+    broker._n_running += 2
+    try:
+        response = search(http, "points", {"query": [0, 1]})
+    finally:
+        broker._n_running -= 2
+    assert (response.status_code, response.json()["code"]) == (429, "overloaded")
+    assert response.headers["retry-after"] == "1"
+
+
+def test_running_queries_end_before_the_broker_stops(tmp_path):
+    import threading
+    import time
+
+    with deployed(tmp_path, {"words": SECTIONS["words"]}) as running:
+        one = offered("north", "words", "edit", ["a", "b"])
+        started, answer = threading.Event(), one.answer
+
+        def slow(request, deadline):
+            started.set()
+            time.sleep(0.5)
+            return answer(request, deadline)
+
+        one.answer = slow
+        running.start("north", {"words": one})
+        running.wait("north")
+        found = []
+        client = running.client("words", algorithm="baseline")
+        thread = threading.Thread(target=lambda: found.append(client.kneighbors("a", 1)))
+        thread.start()
+        started.wait(10)
+        drained = asyncio.run_coroutine_threadsafe(running.broker.drain(10), running.loop)
+        drained.result(20)
+        thread.join(10)
+        assert found[0][1] == [[("north", "0")]]
+        with pytest.raises(FederationError, match="being stopped"):
+            running.client("words").kneighbors("a", 1)
+
+
+def test_the_client_says_that_a_broker_cannot_be_reached():
+    with pytest.raises(FederationError, match="cannot reach the broker"):
+        RemoteNeighbors("http://127.0.0.1:9", collection="a", token="b").kneighbors("a", 1)
+
+
+def test_the_client_describes_its_collection(deployment):
+    assert deployment.client("words").describe()["metric"] == "edit"
+    with pytest.raises(FederationError, match="unknown-collection"):
+        deployment.client("cities").describe()
+
+
+def test_the_client_imports_no_server():
+    import subprocess
+    import sys
+
+    program = (
+        "import sys; from fedneighbors.service import RemoteNeighbors; "
+        "print([m for m in ('starlette', 'uvicorn', 'numba', 'sklearn') if m in sys.modules])"
+    )
+    output = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert output.stdout.strip() == "[]"
