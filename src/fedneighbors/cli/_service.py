@@ -47,7 +47,7 @@ def enrol(
     Give it to the provider over a channel that you trust, such as by telephone.
     """
     from fedneighbors.cli._console import echo
-    from fedneighbors.service._server import prepare_state
+    from fedneighbors.service._state import open_state
 
     loaded = _read_broker(config)
     known = {p for section in loaded.collections.values() for p in section.providers}
@@ -55,7 +55,7 @@ def enrol(
         raise ValueError(
             f"no collection of {config} has the provider {name!r}, only: {', '.join(sorted(known))}"
         )
-    state, fingerprint = prepare_state(loaded)
+    state, fingerprint = open_state(loaded)
     with contextlib.closing(state):
         echo(str(state.new_code(name, fingerprint)))
 
@@ -206,9 +206,9 @@ def _read_broker(path: Path) -> "BrokerConfig":
 
 
 def _open_state(path: Path) -> "contextlib.closing[BrokerState]":
-    from fedneighbors.service._server import prepare_state
+    from fedneighbors.service._state import open_state
 
-    return contextlib.closing(prepare_state(_read_broker(path))[0])
+    return contextlib.closing(open_state(_read_broker(path))[0])
 
 
 def _run(service: "Coroutine[Any, Any, None]") -> None:

@@ -10,47 +10,17 @@ from pathlib import Path
 
 import uvicorn
 
-from fedneighbors.errors import DataError, PortInUse
+from fedneighbors.errors import PortInUse
 from fedneighbors.secure_sum._keys import Identity
 from fedneighbors.service._app import make_app
 from fedneighbors.service._broker import Broker
 from fedneighbors.service._config import BrokerConfig, OfferSection
 from fedneighbors.service._messages import MAX_LINK_FRAME_BYTES
 from fedneighbors.service._provider import OfferedObjects, ProviderService
-from fedneighbors.service._state import BrokerState
-from fedneighbors.service._tls import make_certificate, read_fingerprint
+from fedneighbors.service._state import BrokerState, open_state
 
 _DRAIN_S = 10  # time for running queries after the signal to stop
 _CLOSE_S = 0.1  # time to send the last answers
-
-
-def prepare_state(config: BrokerConfig) -> tuple[BrokerState, bytes]:
-    """Open the broker's state, and make its certificate if it has none.
-
-    Returns
-    -------
-    BrokerState
-        The opened state.
-    bytes
-        SHA-256 digest of the certificate; empty without TLS.
-
-    Raises
-    ------
-    DataError
-        If the configuration names a key without a certificate.
-    """
-    path = config.path(config.state)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    server, fingerprint = config.server, b""
-    if server.key is not None and server.certificate is None:
-        raise DataError("server.key needs server.certificate")
-    if server.certificate is not None:
-        certificate = config.path(server.certificate)
-        if not certificate.exists() and server.key is not None:
-            certificate.parent.mkdir(parents=True, exist_ok=True)
-            make_certificate(certificate, config.path(server.key), server.address[0])
-        fingerprint = read_fingerprint(certificate)
-    return BrokerState(path), fingerprint
 
 
 @asynccontextmanager
@@ -76,7 +46,7 @@ async def running_broker(config: BrokerConfig) -> AsyncIterator[tuple[Broker, st
     PortInUse
         If another program uses the port.
     """
-    state, fingerprint = prepare_state(config)
+    state, fingerprint = open_state(config)
     host, port = config.server.address
     broker = Broker(config, state, fingerprint)
     server = uvicorn.Server(

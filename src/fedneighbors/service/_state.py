@@ -14,6 +14,8 @@ from pathlib import Path
 
 from fedneighbors.errors import DataError, PartyRefused
 from fedneighbors.secure_sum._keys import Roster, digest
+from fedneighbors.service._config import BrokerConfig
+from fedneighbors.service._tls import make_certificate, read_fingerprint
 
 CODE_LIFETIME_S = 900.0
 SECRET_BYTES = 16
@@ -202,6 +204,35 @@ class BrokerState:
     def delete_tokens(self, user: str) -> int:
         """Delete all tokens of a user; return their number."""
         return len(self._run("DELETE FROM tokens WHERE user = ? RETURNING user", user))
+
+
+def open_state(config: BrokerConfig) -> tuple[BrokerState, bytes]:
+    """Open the broker's state, and make its certificate if it has none.
+
+    Returns
+    -------
+    BrokerState
+        The opened state.
+    bytes
+        SHA-256 digest of the certificate; empty without TLS.
+
+    Raises
+    ------
+    DataError
+        If the configuration names a key without a certificate.
+    """
+    path = config.path(config.state)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    server, fingerprint = config.server, b""
+    if server.key is not None and server.certificate is None:
+        raise DataError("server.key needs server.certificate")
+    if server.certificate is not None:
+        certificate = config.path(server.certificate)
+        if not certificate.exists() and server.key is not None:
+            certificate.parent.mkdir(parents=True, exist_ok=True)
+            make_certificate(certificate, config.path(server.key), server.address[0])
+        fingerprint = read_fingerprint(certificate)
+    return BrokerState(path), fingerprint
 
 
 def _hash(secret: bytes) -> bytes:

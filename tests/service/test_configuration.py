@@ -1,0 +1,232 @@
+"""Configuration files, enrolment and durable state."""
+
+import stat
+
+import numpy as np
+import pytest
+
+from fedneighbors.errors import DataError, FederationError, PartyRefused
+from fedneighbors.secure_sum._keys import Identity
+from fedneighbors.service import _state
+from fedneighbors.service._config import BrokerConfig, OfferSection, ProviderConfig
+from fedneighbors.service._enrolment import enrol, read_pin
+from fedneighbors.service._provider import OfferedObjects
+from fedneighbors.service._state import BrokerState, EnrolmentCode, open_state
+from tests.service.deployment import deployed, offered
+
+BROKER = """
+format = 1
+[collections.words]
+metric = "edit"
+providers = ["north", "south"]
+"""
+PROVIDER = """
+format = 1
+[provider]
+name = "north"
+broker = "URL"
+[collections.words]
+metric = "edit"
+source = { file = "words.txt" }
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("format = 1", "format = 2"), "format: input should be 1, got 2"),
+        (("format = 1", ""), "format: this key is required"),
+        (("format = 1", "format = 1\nspeed = 3"), "speed: unknown key"),
+        (('metric = "edit"', 'metric = "fast"'), "words.metric: value error, expected one of"),
+        (('["north", "south"]', "[]"), "collections.words.providers: tuple should have at least"),
+        (('["north", "south"]', '["a b"]'), "words.providers.0: string should match pattern"),
+        (('metric = "edit"', 'metric = "edit"\nfilters = { a = "date" }'), "words.filters.a: "),
+        (("format = 1", "format = "), "Invalid value"),
+        (("format = 1", 'format = 1\nserver = { listen = "here" }'), "server.listen: "),
+    ],
+)
+def test_an_error_in_a_file_names_its_key(tmp_path, change, message):
+    path = tmp_path / "broker.toml"
+    path.write_text(BROKER.replace(*change), encoding="utf-8")
+    with pytest.raises(DataError) as info:
+        BrokerConfig.read(path)
+    assert str(path) in str(info.value)
+    assert message in str(info.value)
+
+
+def test_paths_are_relative_to_the_file(tmp_path):
+    path = tmp_path / "broker.toml"
+    path.write_text(BROKER, encoding="utf-8")
+    config = BrokerConfig.read(path)
+    state, fingerprint = open_state(config)
+    state.close()
+    assert len(fingerprint) == 32
+    assert sorted(file.name for file in (tmp_path / "state").iterdir()) == [
+        "broker.sqlite", "server.crt", "server.key",
+    ]  # fmt: skip
+    for name in ("broker.sqlite", "server.key"):
+        assert stat.S_IMODE((tmp_path / "state" / name).stat().st_mode) == 0o600
+    again, same = open_state(config)
+    again.close()
+    assert same == fingerprint
+
+
+@pytest.fixture
+def state(tmp_path):
+    opened = BrokerState(tmp_path / "state.sqlite")
+    yield opened
+    opened.close()
+
+
+def try_code(state, provider, code, identity):
+    signature = identity.sign(code.content(provider, identity.public))
+    state.enrol(provider, code.secret, identity.public, signature)
+
+
+def test_a_code_enrols_one_provider_once(state):
+    code, identity = state.new_code("north", b""), Identity.new()
+    with pytest.raises(PartyRefused, match="wrong, was used, or has expired"):
+        try_code(state, "south", code, identity)
+    try_code(state, "north", code, identity)
+    with pytest.raises(PartyRefused, match="wrong, was used, or has expired"):
+        try_code(state, "north", code, Identity.new())
+    assert [(one.name, one.key) for one in state.providers()] == [("north", identity.public)]
+
+
+def test_a_new_code_replaces_the_earlier_one(state):
+    first, second = (state.new_code("north", b"") for _ in range(2))
+    with pytest.raises(PartyRefused, match="wrong"):
+        try_code(state, "north", first, Identity.new())
+    try_code(state, "north", second, Identity.new())
+
+
+def test_a_code_expires(state, monkeypatch):
+    code = state.new_code("north", b"")
+    now = _state.time.time()
+    monkeypatch.setattr(_state.time, "time", lambda: now + _state.CODE_LIFETIME_S + 1)
+    with pytest.raises(PartyRefused, match="expired"):
+        try_code(state, "north", code, Identity.new())
+
+
+def test_a_key_that_the_provider_does_not_have_is_refused(state):
+    code, identity = state.new_code("north", b""), Identity.new()
+    signature = Identity.new().sign(code.content("north", identity.public))
+    with pytest.raises(PartyRefused, match="signature"):
+        state.enrol("north", code.secret, identity.public, signature)
+    try_code(state, "north", code, identity)  # the code is still valid
+
+
+def test_two_providers_cannot_have_one_key(state):
+    identity = Identity.new()
+    try_code(state, "north", state.new_code("north", b""), identity)
+    with pytest.raises(PartyRefused, match="another provider has this key"):
+        try_code(state, "south", state.new_code("south", b""), identity)
+
+
+def test_secrets_are_not_in_the_file(state, tmp_path):
+    code, token = state.new_code("north", b""), state.new_token("alice", 1)
+    content = b"".join(file.read_bytes() for file in tmp_path.iterdir())
+    assert b"alice" in content
+    assert code.secret not in content
+    assert token.encode() not in content
+
+
+@pytest.mark.parametrize("text", ["", "abc", "!" * 22, "A" * 21, "A" * 100])
+def test_a_text_that_is_no_code_is_refused(text):
+    with pytest.raises(DataError, match="expected an enrolment code"):
+        EnrolmentCode.parse(text)
+
+
+def write_provider(folder, url):
+    (folder / "words.txt").write_text("alpha\nbeta\n", encoding="utf-8")
+    path = folder / "provider.toml"
+    path.write_text(PROVIDER.replace("URL", url), encoding="utf-8")
+    return ProviderConfig.read(path)
+
+
+def test_enrolment_over_tls_checks_the_certificate(tmp_path):
+    (tmp_path / "north").mkdir()
+    words = {"words": {"metric": "edit", "providers": ["north"]}}
+    with deployed(tmp_path, words) as deployment:
+        config = write_provider(tmp_path / "north", deployment.url)
+        with pytest.raises(DataError, match="enrol first"):
+            read_pin(config.path(config.provider.certificate))
+        fingerprint = deployment.broker.registry._fingerprint
+        other = EnrolmentCode(b"s" * 16, bytes(32))
+        with pytest.raises(FederationError, match="another certificate than the broker that made"):
+            enrol(config, str(other))
+        wrong = EnrolmentCode(b"s" * 16, fingerprint)
+        with pytest.raises(FederationError, match="wrong, was used, or has expired"):
+            enrol(config, str(wrong))
+        assert not (tmp_path / "north/state").exists()
+        enrol(config, str(deployment.broker.state.new_code("north", fingerprint)))
+        assert read_pin(config.path(config.provider.certificate)) == (
+            deployment.certificate.read_text()
+        )
+        key = Identity.read(tmp_path / "north/state/provider.pem").public
+        assert [one.key for one in deployment.broker.state.providers()] == [key]
+        enrol(config, str(deployment.broker.state.new_code("north", fingerprint)))
+        assert Identity.read(tmp_path / "north/state/provider.pem").public == key
+
+
+def test_enrolment_at_a_broker_that_does_not_answer(tmp_path):
+    config = write_provider(tmp_path, "https://127.0.0.1:9")
+    with pytest.raises(FederationError, match=r"cannot reach https://127.0.0.1:9"):
+        enrol(config, str(EnrolmentCode(b"s" * 16, bytes(32))))
+
+
+def read(tmp_path, text, **changes):
+    (tmp_path / "table.csv").write_text(text, encoding="utf-8")
+    section = {
+        "metric": "euclidean",
+        "filters": {"age": "number", "sex": "text", "alive": "boolean"},
+        "source": {"file": "table.csv", "columns": ["x", "y"], "id": "name"},
+    }
+    return OfferedObjects.read(
+        "north", "points", OfferSection.model_validate(section | changes), tmp_path
+    )
+
+
+TABLE = "name,x,y,age,sex,alive\na,0,1,40,f,true\nb,2,3,,m,false\nc,4,5,60,f,true\n"
+
+
+def test_objects_and_filters_are_read_from_a_table(tmp_path):
+    offered_ = read(tmp_path, TABLE)
+    assert offered_.offer.n_objects == 3
+    assert offered_.party.ids == ["a", "b", "c"]
+    match = offered_.party._columns.match
+    for where, rows in (
+        ({"age": {">=": 50}}, [2]),
+        ({"age": None}, [1]),
+        ({"sex": "f", "alive": True}, [0, 2]),
+        ({"alive": False}, [1]),
+    ):
+        assert np.flatnonzero(match(where)).tolist() == rows
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (TABLE.replace("b,2", "a,2"), "column 'name' has equal names; ids must be unique"),
+        (TABLE.replace("age", "years"), "no column 'age' for filters"),
+        (TABLE.replace("true", "yes"), "expected boolean cells in column 'alive', got text"),
+        (TABLE.replace("x", "z"), "x"),
+    ],
+)
+def test_a_table_that_does_not_suit_is_refused(tmp_path, text, message):
+    with pytest.raises(DataError, match=message):
+        read(tmp_path, text)
+
+
+def test_an_offer_of_a_table_is_accepted_by_a_broker(tmp_path):
+    filters = {"age": "number", "sex": "text", "alive": "boolean"}
+    section = {"metric": "euclidean", "providers": ["north"], "filters": filters}
+    empty = offered("south", "points", "euclidean", np.empty((0, 2)))
+    assert empty.offer.n_objects == 0
+    with deployed(tmp_path, {"points": section}) as deployment:
+        deployment.start("north", {"points": read(tmp_path, TABLE)})
+        deployment.wait("north")
+        client = deployment.client("points")
+        assert client.kneighbors([[0, 0]], 5, where={"sex": "f"})[1] == [
+            [("north", "a"), ("north", "c")]
+        ]

@@ -1,0 +1,161 @@
+"""The service as an operator, a provider and a user run it: processes of the command line."""
+
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from fedneighbors.service import RemoteNeighbors
+from fedneighbors.service._client import ServiceError
+
+pytestmark = pytest.mark.e2e
+COMMAND = [str(Path(sys.executable).parent / "fedneighbors")]
+FILES = {"north": "federated search\nfederated learning\n", "south": "graph search\nfederated s\n"}
+TIMEOUT_S = 60
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
+
+
+class Commands:
+    """Starts commands of fedneighbors, and ends those that still run."""
+
+    def __init__(self):
+        self.running = []
+
+    def start(self, folder, *arguments):
+        process = subprocess.Popen(
+            [*COMMAND, *arguments],
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )
+        self.running.append(process)
+        return process
+
+    def wait_for(self, process, text):
+        """Read lines of a process until one contains a text; return all of them."""
+        lines = []
+        for line in process.stdout:
+            lines.append(line)
+            if text in line:
+                return "".join(lines)
+        raise AssertionError("".join(lines))
+
+    def call(self, folder, *arguments, status=0):
+        done = subprocess.run(
+            [*COMMAND, *arguments],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+        assert done.returncode == status, done.stdout + done.stderr
+        return (done.stdout + done.stderr).strip()
+
+    def close(self):
+        for process in self.running:
+            process.kill()
+            process.communicate()
+
+
+@pytest.fixture
+def commands():
+    started = Commands()
+    yield started
+    started.close()
+
+
+def test_two_organisations_are_searched_and_survive_restarts(commands, tmp_path):
+    port = free_port()
+    for name in ("broker", *FILES):
+        (tmp_path / name).mkdir()
+    broker = tmp_path / "broker"
+    (broker / "broker.toml").write_text(
+        f'format = 1\n[server]\nlisten = "127.0.0.1:{port}"\n[collections.titles]\n'
+        'metric = "edit"\nproviders = ["north", "south"]\n'
+    )
+    for name, text in FILES.items():
+        (tmp_path / name / "titles.txt").write_text(text)
+        (tmp_path / name / "provider.toml").write_text(
+            f'format = 1\n[provider]\nname = "{name}"\nbroker = "https://127.0.0.1:{port}"\n'
+            '[collections.titles]\nmetric = "edit"\nsource = { file = "titles.txt" }\n'
+        )
+    server = commands.start(broker, "broker", "serve")
+    commands.wait_for(server, "the broker answers at")
+    assert "no collection of broker.toml has the provider 'east'" in commands.call(
+        broker, "broker", "enrol", "east", status=1
+    )
+    providers = {}
+    for name in FILES:
+        assert "titles: 2 objects, edit" in commands.call(tmp_path / name, "provider", "check")
+        assert "enrol first" in commands.call(tmp_path / name, "provider", "serve", status=1)
+        code = commands.call(broker, "broker", "enrol", name)
+        commands.call(tmp_path / name, "provider", "enrol", "--", code)
+        providers[name] = commands.start(tmp_path / name, "provider", "serve")
+        commands.wait_for(providers[name], "connected to")
+    token = commands.call(broker, "broker", "token", "alice")
+    assert "north: enrolled" in commands.call(broker, "broker", "status")
+
+    def search():
+        options = {"collection": "titles", "token": token, "deadline_s": 20.0}
+        certificate = broker / "state/server.crt"
+        url = f"https://127.0.0.1:{port}"
+        with RemoteNeighbors(url, certificate=certificate, **options) as client:
+            return client.kneighbors("federated search", 3)[1][0]
+
+    def search_until(deadline):
+        while time.monotonic() < deadline:
+            search()
+
+    first = search()
+    assert first[0] == ("north", "0")
+    assert {owner for owner, _ in first} == {"north", "south"}
+    providers["north"].kill()  # is noticed at once
+    deadline = time.monotonic() + TIMEOUT_S
+    with pytest.raises(ServiceError, match="provider-missing"):
+        search_until(deadline)
+    providers["north"] = commands.start(tmp_path / "north", "provider", "serve")
+    commands.wait_for(providers["north"], "connected to")
+    assert search() == first
+    server.send_signal(signal.SIGTERM)
+    assert server.wait(TIMEOUT_S) == 0
+    server = commands.start(broker, "broker", "serve")
+    commands.wait_for(server, "the broker answers at")
+    while time.monotonic() < deadline:  # providers connect again by themselves
+        if httpx.get(f"https://127.0.0.1:{port}/readyz", verify=False).is_success:
+            break
+        time.sleep(0.1)
+    assert search() == first
+    for name in FILES:
+        providers[name].send_signal(signal.SIGINT)
+        assert providers[name].wait(TIMEOUT_S) == 0
+
+
+def test_each_command_that_the_demonstration_prints_works(commands, tmp_path):
+    demo = commands.start(tmp_path, "serve", "--demo", "--listen", f"127.0.0.1:{free_port()}")
+    text = commands.wait_for(demo, "Ctrl-C ends")
+    printed = [line for line in text.splitlines() if re.match(r"curl|python", line)]
+    assert len(printed) == 3
+    for line in printed:
+        arguments = shlex.split(line)
+        if arguments[0] == "python":
+            arguments[0] = sys.executable
+        done = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=True)
+        assert "patient" in done.stdout
+    demo.send_signal(signal.SIGINT)
+    assert demo.wait(TIMEOUT_S) == 0
+    assert not list(tmp_path.iterdir())
