@@ -16,10 +16,11 @@ from tests.architecture.tree import ROOT, SOURCE, module_name, modules, sources
 
 # Raised by 5,600 lines and 16 files: federated boosting, comparison of methods, one file for each
 # party, frozen embeddings of kNN-Per, refusals of odd requests, filters of a search, vector
-# instructions, bytes of vectors, fingerprints, mixed columns.
-MAX_CODE_LINES = 41_300
+# instructions, bytes of vectors, fingerprints, mixed columns; and by 1,800 lines and 13 files:
+# broker, providers and client of the search service.
+MAX_CODE_LINES = 43_100
 MAX_KNNPER_LINES = 5_770  # frozen embeddings, schedules, plateaus, ablated pools: 680 more
-MAX_FILES = 306
+MAX_FILES = 319
 MAX_FILE_LINES = 500
 MAX_SMALL_SINGLE_USE = 20
 MAX_OWN_LEVELS = 3

@@ -14,7 +14,7 @@ from fedneighbors.service import RemoteNeighbors
 from fedneighbors.service._config import BrokerConfig
 from fedneighbors.service._messages import OfferedCollection
 from fedneighbors.service._provider import OfferedObjects, ProviderService
-from fedneighbors.service._server import enrol_directly, running_broker
+from fedneighbors.service._server import add_local_provider, running_broker
 
 __all__ = ["Deployment", "deployed", "encode", "offered"]
 
@@ -68,7 +68,7 @@ class Deployment:
     def enrol(self, provider):
         """Enrol a provider with a new key."""
         self.identities[provider] = Identity.new()
-        enrol_directly(self.broker.state, provider, self.identities[provider])
+        add_local_provider(self.broker.state, provider, self.identities[provider])
 
     def start(self, provider, collections, *, url=None, identity=None):
         """Start a provider; enrol it first if it is new."""

@@ -42,7 +42,7 @@ def enrol(
     name: Annotated[str, typer.Argument(help="Name of the provider.")],
     config: BrokerFile = _BROKER,
 ) -> None:
-    """Print a code with which one provider can enrol, once, within 15 minutes.
+    """Print a one-time code for a provider, valid for 15 minutes.
 
     Give it to the provider over a channel that you trust, such as by telephone.
     """
@@ -85,7 +85,10 @@ def token(
     ] = False,
     config: BrokerFile = _BROKER,
 ) -> None:
-    """Print a new token of a user; it is not stored and cannot be shown again."""
+    """Print a new token of a user.
+
+    It is not stored, and cannot be shown again.
+    """
     from fedneighbors.cli._console import echo
 
     with _open_state(config) as state:

@@ -108,10 +108,8 @@ class Replies:
 
         Raises
         ------
-        PartyMissing
-            If a party did not answer.
-        ProtocolError
-            If the replies were not requested as a sum.
+        PartyMissing, ProtocolError
+            If a party did not answer, or the replies were not requested as a sum.
         """
         if self.complete(during).total is None:
             raise ProtocolError(f"{during} were not requested as a sum")
@@ -206,27 +204,39 @@ def run_rounds(
     ------
     AggregationError
         If a masked sum cannot be formed.
-    PartyRefused
-        If a party refuses a request.
-    WireError
-        If a party's frame is not a reply to the request; the error names the party.
-    ProtocolError
-        If the coordinator asks no party or an unknown one, replies cannot be added up, or the
-        runtime reports wrong parties.
+    PartyRefused, WireError, ProtocolError
+        As for :func:`read_reply`; also ProtocolError if the coordinator asks no party or an unknown
+        one, replies cannot be added up, or the runtime reports wrong parties.
     """
     exchanges = _RecordedExchanges(transport, on_round, log_level)
+    steps, replies = Steps(coordinator), None
     watch = nullcontext() if watch is None else watch
-    replies: Replies | None = None
     try:
         while True:
-            try:
-                with watch:
-                    ask = next(coordinator) if replies is None else coordinator.send(replies)
-            except StopIteration as stop:
-                return Outcome(stop.value, tuple(exchanges.rounds))
+            with watch:
+                ask = steps.advance(replies)
+            if ask is None:
+                return Outcome(steps.result, tuple(exchanges.rounds))
             replies = exchanges.perform(ask, sums)
     finally:
         coordinator.close()
+
+
+class Steps(Generic[R]):
+    """Steps of a coordinator, and then its ``result``. The first step has no replies."""
+
+    result: R
+
+    def __init__(self, coordinator: Coordinator[R]) -> None:
+        self._coordinator: Generator[Ask, Any, R] = coordinator
+
+    def advance(self, replies: Replies | None) -> Ask | None:
+        """Return the next ask, or None at the end."""
+        try:
+            return self._coordinator.send(replies)
+        except StopIteration as stop:
+            self.result = stop.value
+            return None
 
 
 class _RecordedExchanges:
@@ -258,13 +268,8 @@ class _RecordedExchanges:
     ) -> Replies:
         started = time.perf_counter()
         delivery = self._transport.deliver(requests, reduce=reduce)
-        record = make_round(
-            len(self.rounds),
-            during + request_name(requests),
-            label or reduce,
-            delivery,
-            time.perf_counter() - started,
-        )
+        seconds, name = time.perf_counter() - started, during + request_name(requests)
+        record = make_round(len(self.rounds), name, label or reduce, delivery, seconds)
         self.rounds.append(record)
         _log_round(record, self._log_level)
         if self._on_round is not None:
@@ -305,8 +310,7 @@ class ExchangeResult(NamedTuple):
     missing : mapping of str to str
         Reason for each party that did not answer.
     busy_s : mapping of str to float
-        Wall seconds that each party worked on its answer, without transport; empty if the runtime
-        does not measure them.
+        Seconds of work of each party, without transport; empty if not measured.
     """
 
     answers: Mapping[str, bytes]
@@ -382,7 +386,7 @@ def read_delivery(
 
 
 def encode_once(requests: Mapping[str, Message]) -> dict[str, bytes]:
-    """Return the frame of each request; a request of several parties is encoded once."""
+    """Return each request's frame; encode the request of several parties once."""
     frames: dict[int, bytes] = {}
     for request in requests.values():
         if id(request) not in frames:
@@ -417,17 +421,10 @@ def read_reply(party: str, request: Message, frame: bytes) -> Message:
 
 
 def _log_round(record: Round, level: int) -> None:
-    log.log(
-        level,
-        "round %d, %s: %d replies, %d missing, %d bytes up, %d bytes down, %.2f s",
-        record.index,
-        record.request,
-        len(record.upload_bytes),
-        len(record.missing),
-        sum(record.upload_bytes.values()),
-        sum(record.download_bytes.values()),
-        record.seconds,
-    )
+    text = "round %d, %s: %d replies, %d missing, %d bytes up, %d bytes down, %.2f s"
+    counts = len(record.upload_bytes), len(record.missing)
+    n_bytes = sum(record.upload_bytes.values()), sum(record.download_bytes.values())
+    log.log(level, text, record.index, record.request, *counts, *n_bytes, record.seconds)
 
 
 def sum_replies(replies: Mapping[str, Message]) -> Message:
@@ -436,9 +433,8 @@ def sum_replies(replies: Mapping[str, Message]) -> Message:
     Raises
     ------
     ProtocolError
-        If there is no reply; if replies differ in type, or fields in shape or dtype; if a field is
-        not of integers; if the minima or maxima of the parts add up to more than the dtype holds;
-        or if the message class rejects the sum.
+        If there is no reply, replies differ in type, fields differ in shape or dtype or are not of
+        integers, extreme sums exceed the dtype, or the message class rejects the sum.
     """
     if not replies:
         raise ProtocolError("there is no reply to add up")

@@ -12,6 +12,7 @@ from fedneighbors.federation._loop import (
     Coordinator,
     ExchangeResult,
     Outcome,
+    Steps,
     encode_once,
     make_round,
     read_delivery,
@@ -294,13 +295,9 @@ async def run_rounds_async(
         As for ``run_rounds``.
     """
     rounds: list[Round] = []
-    replies: Any = None  # starts the generator
+    steps, replies = Steps(coordinator), None
     try:
-        while True:
-            try:
-                ask = coordinator.send(replies)
-            except StopIteration as stop:
-                return Outcome(stop.value, tuple(rounds))
+        while (ask := steps.advance(replies)) is not None:
             requests = ask.for_parties(names)
             frames, started = encode_once(requests), time.perf_counter()
             delivery = read_delivery(requests, frames, await exchange(frames), reduce=ask.reduce)
@@ -308,5 +305,6 @@ async def run_rounds_async(
             name = request_name(requests)
             rounds.append(make_round(len(rounds), name, ask.reduce, delivery, seconds))
             replies = delivery.replies
+        return Outcome(steps.result, tuple(rounds))
     finally:
         coordinator.close()

@@ -20,13 +20,13 @@ Algorithm = Literal["auto", "baseline", "dann", "dann*", "eager", "hufu", "hufu+
 C = TypeVar("C", bound="Config")
 
 
-class Section(BaseModel):
+class ConfigSection(BaseModel):
     """Table of a configuration file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Config(Section):
+class Config(ConfigSection):
     """Configuration file.
 
     Parameters
@@ -80,7 +80,7 @@ def _check_metric(name: str) -> str:
     return name
 
 
-class PrivacySection(Section):
+class PrivacySection(ConfigSection):
     """Privacy cost of a query, for ``dann*``."""
 
     epsilon: float = Field(gt=0)
@@ -91,7 +91,7 @@ class PrivacySection(Section):
     ledger: str = "state/ledger.sqlite"
 
 
-class CollectionSection(Section):
+class CollectionSection(ConfigSection):
     """A collection of the broker, searched over its providers.
 
     The order of tied objects depends on ``tie_key``, a public text.
@@ -108,7 +108,7 @@ class CollectionSection(Section):
     _metric = field_validator("metric")(_check_metric)
 
 
-class ServerSection(Section):
+class ServerSection(ConfigSection):
     """The one port: REST and links of providers.
 
     Without ``key``, the broker speaks HTTP; ``certificate`` is then that of the proxy before it.
@@ -126,7 +126,7 @@ class ServerSection(Section):
         return host, int(port)
 
 
-class QueriesSection(Section):
+class QueriesSection(ConfigSection):
     """Limits of queries."""
 
     deadline_s: float = Field(default=30.0, gt=0)
@@ -145,7 +145,7 @@ class BrokerConfig(Config):
     collections: dict[Name, CollectionSection] = Field(min_length=1)
 
 
-class SourceSection(Section):
+class SourceSection(ConfigSection):
     """File of a provider's objects.
 
     ``id`` is the column with the name of each object, which must be unique; by default objects are
@@ -157,7 +157,7 @@ class SourceSection(Section):
     id: str | None = None
 
 
-class OfferSection(Section):
+class OfferSection(ConfigSection):
     """A collection that a provider offers; all but the source as at the broker."""
 
     metric: str
@@ -168,7 +168,7 @@ class OfferSection(Section):
     _metric = field_validator("metric")(_check_metric)
 
 
-class ProviderSection(Section):
+class ProviderSection(ConfigSection):
     """The provider, and its broker, whose certificate is stored at the enrolment."""
 
     name: Name

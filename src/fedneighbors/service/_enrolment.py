@@ -17,9 +17,9 @@ _TIMEOUT_S = 10.0
 
 
 def enrol(config: ProviderConfig, text: str) -> None:
-    """Enrol a provider with a code; keep its key and the broker's certificate.
+    """Send a provider's key to its broker, with a one-time code.
 
-    A key from an earlier enrolment is used again.
+    The key and the broker's certificate are kept. A key from an earlier enrolment is used again.
 
     Raises
     ------

@@ -119,18 +119,18 @@ class ProviderLink:
             future.set_result(reply)
 
     def end_query(self, query: str) -> None:
-        """Tell the provider, with a later request, that a query has ended."""
+        """Name an ended query in a later request."""
         if len(self._ended) < _MAX_WAITING_TO_CLOSE:
             self._ended.append(query)
 
     async def reject(self, error: LinkRejected) -> None:
-        """Tell the provider why the link ends, and close it."""
+        """Close the link, and send the reason to the provider."""
         self.close()
         with contextlib.suppress(Exception):  # the link may be lost already
             await self._send(encode(Rejection(error.code, error.detail[:MAX_DETAIL_LENGTH])))
 
     def close(self) -> None:
-        """Fail all pending requests."""
+        """Close the link; pending requests fail."""
         self.is_open = False
         for future in list(self._pending.values()):
             if not future.done():
@@ -164,7 +164,7 @@ class LinkRegistry:
     def accept(
         self, frame: bytes, nonce: bytes, send: Callable[[bytes], Awaitable[None]]
     ) -> ProviderLink:
-        """Check a provider's first frame.
+        """Check a provider's first frame and return its link.
 
         The link takes part in queries after :meth:`add`.
 
@@ -188,9 +188,9 @@ class LinkRegistry:
         return ProviderLink(hello, send)
 
     async def add(self, link: ProviderLink) -> None:
-        """Register a link in place of an older one of the provider.
+        """Add a link in place of an older one of the provider.
 
-        The older one was lost, or its process is told to end.
+        The older one was lost, or its process ends with the reason.
         """
         old = self.links.get(link.name)
         self.links[link.name] = link
@@ -207,7 +207,7 @@ class LinkRegistry:
                 await link.reject(LinkRejected("the key of the provider is revoked"))
 
     def remove(self, link: ProviderLink) -> None:
-        """Close a link and forget it, unless a newer one has replaced it."""
+        """Close a link and remove it, unless it was replaced."""
         link.close()
         if self.links.get(link.name) is link:
             del self.links[link.name]

@@ -142,7 +142,7 @@ class OfferedObjects:
         return frame
 
     def _drop_old(self) -> None:
-        """Close queries that are idle, and the oldest of too many for another one."""
+        """Close idle queries, and the oldest of too many."""
         oldest = time.monotonic() - IDLE_S
         idle: list[str] = []
         for query, (_, used) in self._steps.items():
@@ -175,7 +175,7 @@ def _read_filters(file: Path, kinds: Mapping[str, str], n_objects: int) -> Filte
 
 
 def _search_once(party: Provider, item: Any) -> None:
-    """Run a query, so that the first one of a user does not wait for compilers."""
+    """Run a query, so that no user waits for compilers."""
     name, query = "warm-up", encode_query(item)
     for request in (
         BoundRequest(name, query, 1),

@@ -60,7 +60,7 @@ async def running_broker(config: BrokerConfig) -> AsyncIterator[tuple[Broker, st
             ws_ping_interval=config.server.heartbeat_s,
             ws_ping_timeout=2 * config.server.heartbeat_s,
             ws_per_message_deflate=False,
-            timeout_graceful_shutdown=_DRAIN_S,  # of connections, after the queries
+            timeout_graceful_shutdown=_DRAIN_S,
         )
     )
     server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign,assignment]
@@ -192,7 +192,7 @@ async def run_demo(folder: Path, listen: str, on_ready: Callable[[str, str], Non
     async with running_broker(config) as (broker, url), asyncio.TaskGroup() as tasks:
         for hospital, section in sections.items():
             identity = Identity.new()
-            enrol_directly(broker.state, hospital, identity)
+            add_local_provider(broker.state, hospital, identity)
             offered = OfferedObjects.read(hospital, "patients", section, folder)
             service = ProviderService(hospital, identity, {"patients": offered})
             tasks.create_task(service.run(url, ""))
@@ -200,7 +200,7 @@ async def run_demo(folder: Path, listen: str, on_ready: Callable[[str, str], Non
         on_ready(url, broker.state.new_token("demo", 1.0))
 
 
-def enrol_directly(state: BrokerState, provider: str, identity: Identity) -> None:
-    """Enrol a provider whose key is on the same machine."""
+def add_local_provider(state: BrokerState, provider: str, identity: Identity) -> None:
+    """Add a provider whose key is on this machine."""
     code, key = state.new_code(provider, b""), identity.public
     state.enrol(provider, code.secret, key, identity.sign(code.content(provider, key)))

@@ -111,7 +111,7 @@ class BrokerState:
             return self._connection.execute(statement, values).fetchall()
 
     def new_code(self, provider: str, fingerprint: bytes) -> EnrolmentCode:
-        """Store and return a new code; it replaces an earlier one of the provider."""
+        """Return a new code, which replaces an earlier one of the provider."""
         code = EnrolmentCode(secrets.token_bytes(SECRET_BYTES), fingerprint)
         self._run("DELETE FROM codes WHERE provider = ? OR expires < ?", provider, time.time())
         expires = time.time() + CODE_LIFETIME_S

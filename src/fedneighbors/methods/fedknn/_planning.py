@@ -134,7 +134,10 @@ class Planner:
     def plan(
         self, settings: SearchSettings, query: bytes, k: int, *, ledger: Ledger | None
     ) -> tuple[Callable[[str], Coordinator[Answer]], str]:
-        """Return the coordinator of a query by its name, and the algorithm's reason."""
+        """Return a function from a query's name to its coordinator.
+
+        The second value is the reason for the algorithm.
+        """
         algorithm, why = self.choose(settings, k)
         pace, n_parties = self.pace(k), len(self._sizes)
         return (
