@@ -3,7 +3,14 @@
 Names resolve on first use: the client loads no server.
 """
 
+from importlib.util import find_spec
+
 from fedneighbors._lazy import lazy_names
+from fedneighbors.errors import MissingExtraError
+
+for _package in ("cryptography", "httpx", "pydantic", "starlette", "uvicorn", "websockets"):
+    if find_spec(_package) is None:
+        raise MissingExtraError(_package, "service")
 
 _HOMES = {
     "RemoteNeighbors": "fedneighbors.service._client",
