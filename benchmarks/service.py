@@ -53,7 +53,7 @@ def serve_points(name, number, n_points, private, url, certificate):
 
 
 async def run_queries(broker, queries, k):
-    """Run queries, 16 at a time; return the seconds and the broker's CPU seconds."""
+    """Run queries, 16 at a time; return wall and CPU seconds."""
     waiting = iter(queries)
     started, cpu = time.perf_counter(), time.process_time()
 
@@ -101,7 +101,7 @@ async def measure(broker, n_queries, n_repeats):
 
 
 async def measure_latency(broker, n_points, n_queries):
-    """Print the time that the service adds to a search in one process."""
+    """Print the latency that the service adds to one process."""
     points = np.vstack([draw_points(number, n_points) for number in range(N_PROVIDERS)])
     search = FederatedNeighbors(algorithm="baseline")
     search.fit(points, parties=np.repeat(np.arange(N_PROVIDERS), n_points))
@@ -120,7 +120,7 @@ async def measure_latency(broker, n_points, n_queries):
 
 
 async def main():
-    """Start broker and providers; measure and print."""
+    """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer queries and points")
     is_quick = parser.parse_args().quick
