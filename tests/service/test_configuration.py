@@ -54,6 +54,17 @@ def test_an_error_in_a_file_names_its_key(tmp_path, change, message):
     assert message in str(info.value)
 
 
+def test_a_missing_file_is_an_error(tmp_path):
+    with pytest.raises(DataError, match="there is no file"):
+        BrokerConfig.read(tmp_path / "broker.toml")
+
+
+def test_a_code_is_a_text_and_back():
+    code = EnrolmentCode(b"s" * 16, bytes(range(32)))
+    assert EnrolmentCode.parse(f" {code}\n") == code
+    assert str(code).startswith("fn")
+
+
 def test_paths_are_relative_to_the_file(tmp_path):
     path = tmp_path / "broker.toml"
     path.write_text(BROKER, encoding="utf-8")

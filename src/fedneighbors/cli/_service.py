@@ -67,7 +67,7 @@ def revoke(
 ) -> None:
     """Refuse the links of a provider until it enrols again.
 
-    An open link ends when the broker is started again.
+    An open link ends within seconds.
     """
     from fedneighbors.cli._console import echo
 

@@ -47,7 +47,7 @@ class Config(ConfigSection):
         Raises
         ------
         DataError
-            If the file is no TOML, or a key is missing, unknown or invalid; the error names it.
+            If the file does not exist or is no TOML, or a key is missing, unknown or invalid; the error names it.
         OSError
             If the file cannot be read.
         """
@@ -58,6 +58,8 @@ class Config(ConfigSection):
             first = error.errors()[0]
             place = ".".join(map(str, first["loc"]))
             raise DataError(f"{path}: {place}: {_describe(first)}") from None
+        except FileNotFoundError:
+            raise DataError(f"there is no file {path}; name it with --config") from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise DataError(f"{path}: {error}") from None
 

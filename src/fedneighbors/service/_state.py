@@ -25,6 +25,7 @@ CREATE TABLE IF NOT EXISTS providers
     (name TEXT PRIMARY KEY, key BLOB UNIQUE, enrolled REAL, revoked REAL);
 CREATE TABLE IF NOT EXISTS tokens (digest BLOB PRIMARY KEY, user TEXT, expires REAL);
 """
+_PREFIX = "fn"  # so that a code does not begin like an option of a command
 _NO_CODE = "the enrolment code is wrong, was used, or has expired"
 
 
@@ -44,7 +45,8 @@ class EnrolmentCode:
     fingerprint: bytes
 
     def __str__(self) -> str:
-        return base64.urlsafe_b64encode(self.secret + self.fingerprint).decode().rstrip("=")
+        content = base64.urlsafe_b64encode(self.secret + self.fingerprint)
+        return _PREFIX + content.decode().rstrip("=")
 
     @classmethod
     def parse(cls, text: str) -> "EnrolmentCode":
@@ -56,7 +58,8 @@ class EnrolmentCode:
             If the text is no code.
         """
         try:
-            content = base64.b64decode(text.strip() + "==", altchars=b"-_", validate=True)
+            encoded = text.strip().removeprefix(_PREFIX)
+            content = base64.b64decode(encoded + "==", altchars=b"-_", validate=True)
         except ValueError:
             content = b""
         if len(content) not in (SECRET_BYTES, SECRET_BYTES + 32):
