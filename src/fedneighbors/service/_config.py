@@ -47,7 +47,8 @@ class Config(ConfigSection):
         Raises
         ------
         DataError
-            If the file does not exist or is no TOML, or a key is missing, unknown or invalid; the error names it.
+            If the file does not exist or is no TOML, or a key is missing, unknown or invalid; the
+            error names it.
         OSError
             If the file cannot be read.
         """

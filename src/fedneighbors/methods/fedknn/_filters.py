@@ -167,8 +167,8 @@ def _type_cells(name: str, values: list[Any], expected: str | None) -> tuple[str
     cells = [None if _is_missing(value) else value for value in plain]
     found = {_KINDS.get(type(value), type(value).__name__) for value in cells if value is not None}
     kind = min(found, default=expected or "text")
-    if expected is not None and found - {expected}:
-        raise ValueError(f"expected {expected} cells in column {name!r}, got {', '.join(found)}")
+    if expected is not None and (others := sorted(found - {expected})):
+        raise ValueError(f"expected {expected} cells in column {name!r}, got {', '.join(others)}")
     if len(found) > 1 or kind not in _KINDS.values():
         raise ValueError(
             f"expected numbers, text or booleans in column {name!r}, one of them, got "
