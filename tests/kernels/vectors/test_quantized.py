@@ -46,7 +46,10 @@ def bounds_of(rows, query, step, module=quantized):
     table = module.QuantizedRows(*rows.shape, step=step)
     table.put(rows[: len(rows) // 2], 0)
     table.put(rows[len(rows) // 2 :], len(rows) // 2)
-    return table.bound(query)
+    bounds = table.bound(query)
+    bounds.extend(len(rows) // 2)
+    bounds.extend(len(rows))
+    return bounds
 
 
 @pytest.mark.parametrize("step", STEPS)

@@ -25,7 +25,12 @@ from fedneighbors.kernels._fingerprints import (
     fold,
     rate,
 )
-from fedneighbors.methods.fedknn.metrics._sessions import BrowsingSession, check_radius, check_ranks
+from fedneighbors.methods.fedknn.metrics._sessions import (
+    BrowsingSession,
+    check_ranks,
+    check_time,
+    end_at,
+)
 
 _Bytes = npt.NDArray[np.uint8]
 
@@ -35,7 +40,7 @@ _PLACES_PER_BIT = 5
 _OWN_FRACTION = 4  # the most frequent bits have a place of their own: one fourth of the places
 _SAMPLE_SIZE = 4096  # rows that determine the frequencies
 
-_ROWS_AT_ONCE = 1 << 21  # rows scanned between two clock checks, less than 20 ms
+_ROWS_AT_ONCE = 1 << 20  # rows scanned between two clock checks, less than 20 ms
 _MIN_BATCH = 64  # objects verified at a time
 _PASS_ROWS = 512  # verifying one object takes as long as reading the levels of so many
 
@@ -145,7 +150,7 @@ class _FingerprintSession(BrowsingSession):
     """
 
     def __init__(self, index: _FingerprintIndex, query: Words) -> None:
-        super().__init__(index.ranks)
+        super().__init__(index.ranks, width=8 * index.bits.shape[1])
         self._index = index
         self._query = query
         self._n_query = int(np.bitwise_count(query).sum())
@@ -154,25 +159,23 @@ class _FingerprintSession(BrowsingSession):
         self._counts = np.zeros(TOP_LEVEL + 1, np.int64)  # objects of each level
         self._level = TOP_LEVEL + 1
 
-    def bounds(self) -> Floats:
+    def bounds(self, *, deadline_s: float | None = None) -> Floats:
         """Return the distances themselves, the tightest bounds."""
-        return self._measure(None)
+        end, parts = end_at(deadline_s), [np.empty(0)]
+        for first in range(0, self._n_objects, self._n_per_step):
+            check_time(end)
+            rows = np.arange(first, min(first + self._n_per_step, self._n_objects))
+            parts.append(self._measure(rows))
+        return np.concatenate(parts)
 
     def separate_bounds(self) -> Floats:
         """Return the distances, which do not depend on other objects."""
-        return self._measure(None)
+        return self.bounds()
 
-    def count(self, radius: float) -> int:
-        check_radius(radius)
-        while self._n_scanned < self._n_objects:
-            self._scan()
-        self._verify_down_to(_level_of(radius))
-        return self._count_verified_within(radius)
-
-    def _measure(self, positions: Integers | None) -> Floats:
+    def _measure(self, positions: Integers) -> Floats:
         index = self._index
         common = count_common(index.bits, self._query, positions).astype(np.int64)
-        sizes = index.sizes if positions is None else index.sizes[positions]
+        sizes = index.sizes[positions]
         union = self._n_query + sizes - common
         return np.where(union > 0, (union - common) / np.maximum(union, 1), 0.0)
 
@@ -181,9 +184,11 @@ class _FingerprintSession(BrowsingSession):
             self._scan()
             return
         front = self._pool.front(k)
-        farthest = min(cutoff, float(front[-1]) if len(front) == k else math.inf)
+        farthest = min(cutoff, float(front[-1]) if 0 < len(front) == k else math.inf)
         batch_size = max(_MIN_BATCH, self._n_objects // _PASS_ROWS, k - len(front), self.n_verified)
         n_from = np.cumsum(self._counts[::-1])[::-1]  # objects of each level and above it
+        if not k:
+            batch_size = self._n_objects
         level = np.flatnonzero(n_from >= min(self.n_verified + batch_size, self._n_objects))[-1]
         # Objects of lower levels are farther than the k-th known distance or the cutoff.
         self._verify_down_to(min(max(int(level), _level_of(farthest)), self._level - 1))
@@ -207,10 +212,9 @@ class _FingerprintSession(BrowsingSession):
         is_new = self._levels >= level
         if self._level <= TOP_LEVEL:
             is_new &= self._levels < self._level
-        positions = np.flatnonzero(is_new)
         self._level = level
         # the similarity of all other objects is below level / TOP_LEVEL
-        self._add_verified(positions, self._measure(positions), (TOP_LEVEL - level) / TOP_LEVEL)
+        self._verify_in_steps(np.flatnonzero(is_new), (TOP_LEVEL - level) / TOP_LEVEL)
 
 
 def _level_of(distance: float) -> int:

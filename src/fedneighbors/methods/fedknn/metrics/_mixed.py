@@ -122,7 +122,8 @@ class TabularMetric:
         is_category = np.array(
             [isinstance(column, CategoricalColumn) for column in self._require_schema().columns]
         )
-        return ScanSession(ranks, lambda _: gower_distances(columns, is_category, row))
+        compare = partial(gower_distances, columns, is_category, row)
+        return ScanSession(ranks, compare, width=len(columns))
 
     def _require_schema(self) -> Schema:
         if self.schema is None:

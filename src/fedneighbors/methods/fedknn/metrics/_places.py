@@ -16,6 +16,7 @@ from fedneighbors.methods.fedknn.metrics._sessions import Session, check_ranks
 from fedneighbors.methods.fedknn.metrics._vectors import as_row, as_rows
 
 _MIN_TREE_PLACES = 1024  # fewer are scanned
+_WIDTH = 64  # a distance takes as long as reading so many cells of a table
 _MAX_LONGITUDE = 360.0  # two conventions: -180 to 180, and 0 to 360
 
 
@@ -70,14 +71,15 @@ class _PlaceIndex:
         place = as_row(query, _find_invalid, n_columns=2)
         measure = partial(_measure, self._places, place)
         if self._tree is None:
-            return ScanSession(self._ranks, measure)
+            return ScanSession(self._ranks, measure, width=_WIDTH)
         point = _project_to_sphere(place[np.newaxis])[0]
         scale = ChordScale()
         return TreeSession(
             self._ranks,
             measure,
             # a quarter of the time of the haversine formula, and about a micrometre lower
-            lambda: scale.lower(np.sqrt(square_sums(self._points, point))),
+            lambda part: scale.lower(np.sqrt(square_sums(self._points[part], point))),
+            width=_WIDTH,
             tree=self._tree,
             point=point,
             scale=scale,
@@ -108,8 +110,9 @@ class ChordScale(Scale):
         return 2 * math.sin(min(half_angle, math.pi / 2)) + side * 4 * self._chord_margin
 
 
-def _measure(places: Floats, place: Floats, positions: Integers | None) -> Floats:
-    selected = np.arange(len(places)) if positions is None else positions
+def _measure(places: Floats, place: Floats, selected: Integers | slice) -> Floats:
+    if isinstance(selected, slice):
+        return great_circle_m(places[selected], place, np.arange(len(places[selected])))
     return great_circle_m(places, place, selected)
 
 

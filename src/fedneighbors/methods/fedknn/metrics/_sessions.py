@@ -59,8 +59,14 @@ class Session(Protocol):
     n_verified: int
     """Number of distances computed so far (bounds do not count)."""
 
-    def bounds(self) -> Floats:
-        """Return a lower bound of the distance of each object, shape (n_objects,)."""
+    def bounds(self, *, deadline_s: float | None = None) -> Floats:
+        """Return a lower bound of the distance of each object, shape (n_objects,).
+
+        Raises
+        ------
+        TimeoutError
+            If more than ``deadline_s`` seconds have passed.
+        """
         ...
 
     def next(
@@ -79,8 +85,14 @@ class Session(Protocol):
         """
         ...
 
-    def count(self, radius: float) -> int:
-        """Count the objects of the index within ``radius``."""
+    def count(self, radius: float, *, deadline_s: float | None = None) -> int:
+        """Count the objects of the index within ``radius``.
+
+        Raises
+        ------
+        TimeoutError
+            If more than ``deadline_s`` seconds have passed.
+        """
         ...
 
 
@@ -152,6 +164,7 @@ class Metric(Protocol):
 
 
 _MIN_SORTED = 256  # number of objects sorted first
+_MAX_SORTED = 1 << 17  # sorted at once, unless more are wanted: less than 20 ms
 _SAMPLE_SIZE = 1024
 _SAMPLE_MARGIN = 8  # positions beyond the quantile, so that it is rarely too low
 _MAX_SURPLUS = 4  # maximum ratio of the objects within a limit to the objects to sort
@@ -192,6 +205,25 @@ def check_radius(radius: float) -> None:
 def end_at(deadline_s: float | None) -> float:
     """Return the monotonic time at which a timeout passes; infinity for none."""
     return math.inf if deadline_s is None else time.monotonic() + deadline_s
+
+
+LATE = "the deadline has passed; allow more seconds"
+"""Text of the TimeoutError of a session."""
+
+
+def check_time(end: float) -> None:
+    """Raise if a monotonic time has passed."""
+    if time.monotonic() > end:
+        raise TimeoutError(LATE)
+
+
+STEP_CELLS = 1 << 22
+"""Maximum work between two clock checks, in cells of about a nanosecond."""
+
+
+def objects_per_step(width: int) -> int:
+    """Return the number of objects between two clock checks, of ``width`` cells each."""
+    return max(1, STEP_CELLS // max(width, 1))
 
 
 class Pool:
@@ -302,7 +334,7 @@ class Pool:
         self._first = 0
         self._limit, self._rank_limit = limit, rank_limit
         self._n_unsorted -= len(positions)
-        self._n_to_sort *= 2
+        self._n_to_sort = min(2 * self._n_to_sort, _MAX_SORTED)
 
     def _select_tied(
         self, positions: Integers, nearer: npt.NDArray[np.bool_]
@@ -342,13 +374,18 @@ class BrowsingSession(ABC):
     ----------
     ranks : int64 array of shape (n_objects,)
         Rank of each object: at equal distance, lower ranks come first.
+    width : int
+        Cells read to verify an object.
     """
 
     exact = True
 
-    def __init__(self, ranks: Integers) -> None:
+    def __init__(self, ranks: Integers, *, width: int = 1) -> None:
         self.n_verified = 0
         self._n_objects = len(ranks)
+        self._n_per_step = objects_per_step(width)
+        # objects to verify next, and the frontier after them
+        self._queue: tuple[Integers, float] = np.empty(0, np.int64), 0.0
         self._pool = Pool(ranks)
         self._emitted: list[Floats] = []
         self._n_emitted = 0
@@ -356,24 +393,45 @@ class BrowsingSession(ABC):
         self._frontier = 0.0 if len(ranks) else math.inf
 
     @abstractmethod
-    def bounds(self) -> Floats:
+    def bounds(self, *, deadline_s: float | None = None) -> Floats:
         """Return a lower bound of the distance of each object."""
 
     @abstractmethod
-    def count(self, radius: float) -> int:
-        """Return the number of objects within a distance of ``radius``."""
-
-    @abstractmethod
     def _widen(self, k: int, cutoff: float) -> None:
-        """Verify more objects and raise the frontier, to emit ``k`` more."""
+        """Verify more objects and raise the frontier, to emit ``k`` more.
+
+        One call works on ``STEP_CELLS`` cells at most, apart from reading one number of each
+        object. If ``k`` is 0, all objects within the cutoff are wanted.
+        """
+
+    def _measure(self, positions: Integers) -> Floats:
+        """Return the distances of objects in the queue."""
+        raise NotImplementedError
+
+    def count(self, radius: float, *, deadline_s: float | None = None) -> int:
+        """Return the number of objects within a distance of ``radius``.
+
+        Raises
+        ------
+        ValueError
+            If the radius is not a number.
+        TimeoutError
+            If the deadline has passed; another call continues.
+        """
+        check_radius(radius)
+        end = end_at(deadline_s)
+        while self._may_have_more(radius):
+            check_time(end)
+            self._step(0, radius)
+        return self._count_verified_within(radius)
 
     def next(
         self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None
     ) -> SessionBatch:
         """Emit the next ``k`` objects.
 
-        The deadline is checked between two calls of ``_widen``; at least one is made if it is
-        needed. Objects that are not certified at the deadline may be emitted again.
+        The deadline is checked between two steps; at least one is made if it is needed. Objects
+        that are not certified at the deadline may be emitted again.
 
         Raises
         ------
@@ -384,7 +442,7 @@ class BrowsingSession(ABC):
         end = end_at(deadline_s)
         n, timed_out = self._n_certified(k, cutoff), False
         while not timed_out and n < k and self._may_have_more(cutoff):
-            self._widen(k, cutoff)
+            self._step(k, cutoff)
             n, timed_out = self._n_certified(k, cutoff), time.monotonic() > end
         timed_out = timed_out and n < k and self._may_have_more(cutoff)
         positions, distances = self._pool.take(n)
@@ -398,6 +456,35 @@ class BrowsingSession(ABC):
             exhausted=len(positions) < k or self._is_exhausted(cutoff),
             n_certified=len(positions),
         )
+
+    def _step(self, k: int, cutoff: float) -> None:
+        """Verify the next objects of the queue, or widen the search."""
+        if len(self._queue[0]):
+            self._verify_queued()
+        else:
+            self._widen(k, cutoff)
+
+    def _verify_in_steps(self, positions: Integers, frontier: float) -> None:
+        """Verify objects: some now, the others in further steps.
+
+        ``frontier`` is a lower bound of the distances of all objects that remain unverified.
+        """
+        self._queue = positions, frontier
+        self._verify_queued()
+
+    def _finish_queue(self, end: float) -> None:
+        """Verify all objects of the queue before a monotonic time."""
+        while len(self._queue[0]):
+            check_time(end)
+            self._verify_queued()
+
+    def _verify_queued(self) -> None:
+        (positions, frontier), n = self._queue, self._n_per_step
+        self._queue = positions[n:], frontier
+        is_last = len(positions) <= n
+        positions = positions[:n]
+        distances = self._measure(positions)
+        self._add_verified(positions, distances, frontier if is_last else self._frontier)
 
     def _n_certified(self, k: int, cutoff: float) -> int:
         """Count the certified objects among the next ``k``.

@@ -120,7 +120,7 @@ class VectorMetric:
         query = as_row(first, self._find_invalid)
         other = as_row(second, self._find_invalid, n_columns=len(query))
         rows = self._normalize(np.stack([query, other]))
-        return float(self.distances(rows[1:], rows[0], None)[0])
+        return float(self.distances(rows[1:], rows[0], slice(None))[0])
 
     def index(self, objects: Sequence[Any], *, ranks: Integers) -> "_VectorIndex":
         """Return an index of vectors.
@@ -148,8 +148,13 @@ class VectorMetric:
         row = as_row(query, self._find_invalid, n_columns=rows.shape[1] if len(rows) else None)
         return np.asarray(self._normalize(row[np.newaxis])[0])
 
-    def distances(self, rows: Floats, point: Floats, positions: Integers | None) -> Floats:
-        """Return the distances of a point to scaled rows, optionally at ``positions``."""
+    def distances(self, rows: Floats, point: Floats, selected: Integers | slice) -> Floats:
+        """Return the distances of a point to the selected ones of scaled rows."""
+        positions = None
+        if isinstance(selected, slice):
+            rows = rows[selected]
+        else:
+            positions = selected
         if self.name == "manhattan":
             return absolute_sums(rows, point, positions)
         squares = square_sums(rows, point, positions)
@@ -210,19 +215,21 @@ class _VectorIndex:
         point = self._metric.scale_query(query, self._rows)
         if self.n_objects == 0:
             return ScanSession(self._ranks, lambda _: np.empty(0))
-        measure = partial(self._metric.distances, self._rows, point)
+        measure, width = partial(self._metric.distances, self._rows, point), len(point)
         if self._tree is not None:
             return TreeSession(
                 self._ranks,
                 measure,
-                lambda: measure(None),
+                measure,
+                width=width,
                 tree=self._tree,
                 point=point,
                 scale=self._scale,
             )
         if self._quantized is not None and self._quantized.can_bound(point):
-            return BoundedSession(self._ranks, measure, partial(self._quantized.bound, point))
-        return ScanSession(self._ranks, measure)
+            bound = partial(self._quantized.bound, point)
+            return BoundedSession(self._ranks, measure, bound, width=width)
+        return ScanSession(self._ranks, measure, width=width)
 
     def nearest(self, queries: Floats, k: int, *, peak: float) -> tuple[Floats, Integers]:
         """Return distances and positions of the k nearest objects of each query.
