@@ -41,7 +41,7 @@ def gower_distances(
     columns: Floats,
     is_category: npt.NDArray[np.bool_],
     query: Floats,
-    rows: slice = slice(None),  # noqa: B008 - slices are immutable
+    rows: slice = slice(None),
 ) -> Floats:
     """Return the mean difference of each row and a query.
 

@@ -5,7 +5,6 @@ rates every object by an upper bound of its similarity, in 256 levels. Objects a
 highest level down, whole levels at a time, until the next ones are certified.
 """
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,7 +17,6 @@ from fedneighbors.errors import DataError
 from fedneighbors.kernels._fingerprints import (
     BLOCK_ROWS,
     MAX_BITS,
-    TOP_LEVEL,
     Words,
     bound_common,
     count_common,
@@ -26,7 +24,7 @@ from fedneighbors.kernels._fingerprints import (
     rate,
 )
 from fedneighbors.methods.fedknn.metrics._sessions import (
-    BrowsingSession,
+    LevelSession,
     check_ranks,
     check_time,
     end_at,
@@ -41,8 +39,6 @@ _OWN_FRACTION = 4  # the most frequent bits have a place of their own: one fourt
 _SAMPLE_SIZE = 4096  # rows that determine the frequencies
 
 _ROWS_AT_ONCE = 1 << 20  # rows scanned between two clock checks, less than 20 ms
-_MIN_BATCH = 64  # objects verified at a time
-_PASS_ROWS = 512  # verifying one object takes as long as reading the levels of so many
 
 
 class TanimotoMetric:
@@ -143,21 +139,14 @@ class _Sketch:
         return bound_common(blocks, weights, end - first)
 
 
-class _FingerprintSession(BrowsingSession):
-    """A query session that verifies objects by level, the highest first.
-
-    All objects of at least ``_level`` are verified.
-    """
+class _FingerprintSession(LevelSession):
+    """A query session that rates objects by their sketches."""
 
     def __init__(self, index: _FingerprintIndex, query: Words) -> None:
         super().__init__(index.ranks, width=8 * index.bits.shape[1])
         self._index = index
         self._query = query
         self._n_query = int(np.bitwise_count(query).sum())
-        self._n_scanned = 0
-        self._levels = np.empty(index.n_objects, np.uint8)
-        self._counts = np.zeros(TOP_LEVEL + 1, np.int64)  # objects of each level
-        self._level = TOP_LEVEL + 1
 
     def bounds(self, *, deadline_s: float | None = None) -> Floats:
         """Return the distances themselves, the tightest bounds."""
@@ -175,23 +164,8 @@ class _FingerprintSession(BrowsingSession):
     def _measure(self, positions: Integers) -> Floats:
         index = self._index
         common = count_common(index.bits, self._query, positions).astype(np.int64)
-        sizes = index.sizes[positions]
-        union = self._n_query + sizes - common
+        union = self._n_query + index.sizes[positions] - common
         return np.where(union > 0, (union - common) / np.maximum(union, 1), 0.0)
-
-    def _widen(self, k: int, cutoff: float) -> None:
-        if self._n_scanned < self._n_objects:
-            self._scan()
-            return
-        front = self._pool.front(k)
-        farthest = min(cutoff, float(front[-1]) if 0 < len(front) == k else math.inf)
-        batch_size = max(_MIN_BATCH, self._n_objects // _PASS_ROWS, k - len(front), self.n_verified)
-        n_from = np.cumsum(self._counts[::-1])[::-1]  # objects of each level and above it
-        if not k:
-            batch_size = self._n_objects
-        level = np.flatnonzero(n_from >= min(self.n_verified + batch_size, self._n_objects))[-1]
-        # Objects of lower levels are farther than the k-th known distance or the cutoff.
-        self._verify_down_to(min(max(int(level), _level_of(farthest)), self._level - 1))
 
     def _scan(self) -> None:
         """Compute the levels of the next objects."""
@@ -204,23 +178,6 @@ class _FingerprintSession(BrowsingSession):
         levels, sizes = self._levels[first:end], index.sizes[first:end]
         rate(common, sizes, self._n_query, levels, self._counts)
         self._n_scanned = end
-
-    def _verify_down_to(self, level: int) -> None:
-        """Verify the remaining objects of a level and above it."""
-        if level >= self._level:
-            return
-        is_new = self._levels >= level
-        if self._level <= TOP_LEVEL:
-            is_new &= self._levels < self._level
-        self._level = level
-        # the similarity of all other objects is below level / TOP_LEVEL
-        self._verify_in_steps(np.flatnonzero(is_new), (TOP_LEVEL - level) / TOP_LEVEL)
-
-
-def _level_of(distance: float) -> int:
-    """Return a level that all objects within a distance reach."""
-    similarity = min(max(1 - distance, 0.0), 1.0) - 2.0**-40  # minus more than the rounding error
-    return max(math.floor(TOP_LEVEL * similarity), 0)
 
 
 def _choose_size(sizes: npt.NDArray[np.uint16]) -> int:
