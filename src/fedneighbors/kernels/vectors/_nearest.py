@@ -25,7 +25,7 @@ from fedneighbors.kernels.vectors._distances import (
 )
 
 # Digests of the kernel files used here; Numba's cache does not notice edits in other files.
-USES = {"vectors/distances": "b390cced48034be2"}
+USES = {"vectors/distances": "65cdbe47b717b0ed"}
 
 ROOT, PLAIN, HALF, SQUARE = 0, 1, 2, 3
 """Distance: root of the sum of squares, sum of absolute values, half or whole sum of squares."""

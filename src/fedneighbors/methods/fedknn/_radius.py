@@ -44,7 +44,13 @@ _MAX_SMALL_STEPS = 64  # number of radii after which the radius at least doubles
 
 
 def hufu(
-    query: bytes, k: int, *, name: str, step: float = 0.0, allow_partial: bool = False
+    query: bytes,
+    k: int,
+    *,
+    name: str,
+    step: float = 0.0,
+    allow_partial: bool = False,
+    budget_s: float | None = None,
 ) -> Coordinator[Answer]:
     """Find a radius with k objects by binary search, then fetch them.
 
@@ -58,8 +64,10 @@ def hufu(
         As for :func:`baseline`.
     step : float
         Unit of the distances, which are multiples of it; 0 for any number.
+    budget_s : float, optional
+        Seconds after which a provider stops a count.
     """
-    active = ActiveProviders(allow_partial=allow_partial)
+    active = ActiveProviders(allow_partial=allow_partial, budget_s=budget_s)
     counts = _RangeCounts(query, name, active)
     low, high = -1.0, math.inf
     if (yield from counts.count(math.inf)) > k:
@@ -72,7 +80,13 @@ def hufu(
 
 
 def hufu_plus(
-    query: bytes, k: int, *, name: str, step: float = 0.0, allow_partial: bool = False
+    query: bytes,
+    k: int,
+    *,
+    name: str,
+    step: float = 0.0,
+    allow_partial: bool = False,
+    budget_s: float | None = None,
 ) -> Coordinator[Answer]:
     """Count within ascending radii until there are k objects; then fetch them.
 
@@ -82,10 +96,10 @@ def hufu_plus(
 
     Parameters
     ----------
-    query, k, name, step, allow_partial
+    query, k, name, step, allow_partial, budget_s
         As for :func:`hufu`.
     """
-    active = ActiveProviders(allow_partial=allow_partial)
+    active = ActiveProviders(allow_partial=allow_partial, budget_s=budget_s)
     counts = _RangeCounts(query, name, active)
     bounds = yield from ask_bounds(query, k, name=name, active=active)
     lowest = np.sort(np.concatenate(list(bounds.values())))
@@ -108,7 +122,12 @@ def hufu_plus(
 
 
 def range_search(
-    query: bytes, radius: float, *, name: str, allow_partial: bool = False
+    query: bytes,
+    radius: float,
+    *,
+    name: str,
+    allow_partial: bool = False,
+    budget_s: float | None = None,
 ) -> Coordinator[Answer]:
     """Find all objects within a distance of the query.
 
@@ -125,6 +144,8 @@ def range_search(
         Unique name of the query at the providers.
     allow_partial : bool
         Leave out a missing provider, and report it in the answer.
+    budget_s : float, optional
+        Seconds after which a provider stops the count.
 
     Raises
     ------
@@ -134,7 +155,8 @@ def range_search(
         If a provider returns fewer objects than it counted, or violates the protocol in another
         way.
     """
-    counts = _RangeCounts(query, name, ActiveProviders(allow_partial=allow_partial))
+    active = ActiveProviders(allow_partial=allow_partial, budget_s=budget_s)
+    counts = _RangeCounts(query, name, active)
     yield from counts.count(radius)
     parts, verified = yield from _fetch_within(counts, radius)
     merged = merge(parts, sum(map(len, parts.values())))
@@ -151,7 +173,8 @@ class _RangeCounts:
     def count(self, radius: float) -> Coordinator[int]:
         """Count the objects of all active providers within a radius."""
         sent = radius if radius < math.inf else None
-        replies = yield self.active.ask(RangeCountRequest(self.name, self.query, sent))
+        budget_s = self.active.budget_s
+        replies = yield self.active.ask(RangeCountRequest(self.name, self.query, sent, budget_s))
         each = self.active.read(replies, "the counts")
         self._counts[radius] = {provider: reply.count for provider, reply in each.items()}
         for provider, count in self._counts[radius].items():

@@ -77,7 +77,7 @@ class SearchSettings:
     ----------
     algorithm, privacy, guarantee, variant, failure, max_queries, grid_s
         As in :class:`~fedneighbors.methods.fedknn.estimator.FederatedNeighbors`.
-    random_state, allow_partial
+    random_state, allow_partial, deadline_s
         As in :class:`~fedneighbors.methods.fedknn.estimator.FederatedNeighbors`.
     step : float
         Unit of the distances, which are multiples of it; 0 for any number.
@@ -97,6 +97,7 @@ class SearchSettings:
     max_queries: int
     grid_s: float
     allow_partial: bool
+    deadline_s: float | None
     step: float
 
     def __post_init__(self) -> None:
@@ -221,10 +222,11 @@ class SearchSettings:
         """
         if algorithm == "eager":
             return eager(query, k, name=name, pace=pace, allow_partial=self.allow_partial)
+        limits: dict[str, Any] = {"allow_partial": self.allow_partial, "budget_s": self.deadline_s}
         if algorithm in ("hufu", "hufu+"):
-            return ALGORITHMS[algorithm](
-                query, k, name=name, step=self.step, allow_partial=self.allow_partial
-            )
+            return ALGORITHMS[algorithm](query, k, name=name, step=self.step, **limits)
+        if algorithm == "dann":
+            return dann(query, k, name=name, **limits)
         if algorithm != "dann*":
             return ALGORITHMS[algorithm](query, k, name=name, allow_partial=self.allow_partial)
         if ledger is None:

@@ -111,9 +111,23 @@ Measure = Callable[[Any], Floats]
 # the nearest.
 _MAX_TREE_FRACTION = 1 / 16
 _MAX_FROM_TREE = 1 << 14  # neighbors that a tree finds at once, in less than 20 ms
-_N_EXTRA = 8  # additional neighbors requested from the tree
+_N_EXTRA = 4  # additional neighbors requested from the tree
 _GROWTH = 2  # largest ratio of new to verified objects
 _MAX_BOUND = 2.0**100  # above all finite bounds
+
+
+def count_candidates(k: int) -> int:
+    """Return the number of neighbors in the search space, of which the k nearest are verified.
+
+    There are a few more than k: the distances of the last one and the next may be equal, or differ
+    by less than the rounding error.
+    """
+    return k + k // 32 + _N_EXTRA
+
+
+def max_from_tree(n_objects: int) -> int:
+    """Return the number of neighbors above which all objects are scanned."""
+    return min(int(n_objects * _MAX_TREE_FRACTION), _MAX_FROM_TREE, n_objects - 1)
 
 
 class ScanSession(BrowsingSession):
@@ -134,7 +148,6 @@ class ScanSession(BrowsingSession):
     def __init__(self, ranks: Integers, measure: Measure, *, width: int = 1) -> None:
         super().__init__(ranks, width=width)
         self._compute = measure
-        self._is_verified = np.zeros(len(ranks), np.bool_)
         self._n_scanned = 0
 
     def bounds(self, *, deadline_s: float | None = None) -> Floats:
@@ -157,6 +170,11 @@ class ScanSession(BrowsingSession):
 
     def _measure(self, positions: Integers) -> Floats:
         return self._compute(positions)
+
+    @cached_property
+    def _is_verified(self) -> npt.NDArray[np.bool_]:
+        """Objects whose distances were computed, or will be by the queue."""
+        return np.zeros(self._n_objects, np.bool_)
 
     @cached_property
     def _all(self) -> Floats:
@@ -191,6 +209,8 @@ class ScanSession(BrowsingSession):
 class TreeSession(ScanSession):
     """A query session that extends a tree search on demand.
 
+    Subclasses search their tree.
+
     Parameters
     ----------
     ranks : int64 array of shape (n_objects,)
@@ -201,10 +221,6 @@ class TreeSession(ScanSession):
         Function that computes lower bounds of distances, given a slice of positions.
     width : int
         Cells read to compute one distance.
-    tree : cKDTree
-        Tree of the objects' points in the search space.
-    point : float64 array of shape (n_columns,)
-        The query in the search space.
     scale : Scale
         Conversion between distances in the search space and of the metric.
     """
@@ -216,14 +232,10 @@ class TreeSession(ScanSession):
         bound: Measure,
         *,
         width: int,
-        tree: cKDTree,
-        point: Floats,
         scale: Scale,
     ) -> None:
         super().__init__(ranks, measure, width=width)
         self._bound = bound
-        self._tree = tree
-        self._point = point
         self._scale = scale
         self._n_requested = 0
 
@@ -246,35 +258,73 @@ class TreeSession(ScanSession):
             check_time(end)
             if n_outer == self._count_ball(self._scale.inner_radius(radius)):
                 return n_outer
-            if n_outer <= self._max_from_tree:
-                inside = self._tree.query_ball_point(self._point, outer, p=self._scale.power)
-                self._verify(np.array(inside, np.int64), self._frontier)
+            if 0 < n_outer <= max_from_tree(self._n_objects):
+                self._verify(self._list_ball(outer, n_outer), self._frontier)
                 self._finish_queue(end)
                 return self._count_verified_within(radius)
         return super().count(radius, deadline_s=max(end - time.monotonic(), 0.0))
 
-    @property
-    def _max_from_tree(self) -> float:
-        """Number of neighbors above which all objects are scanned."""
-        return min(self._n_objects * _MAX_TREE_FRACTION, _MAX_FROM_TREE)
+    @abstractmethod
+    def _count_ball(self, radius: float) -> int:
+        """Count the objects within a radius of the search space; none if it is negative."""
+
+    @abstractmethod
+    def _list_ball(self, radius: float, n: int) -> Integers:
+        """Return the ``n`` objects within a radius of the search space."""
+
+    @abstractmethod
+    def _verify_nearest(self, n: int, cutoff: float) -> None:
+        """Verify the ``n`` nearest objects of the search space, some of them verified."""
+
+    def _widen(self, k: int, cutoff: float) -> None:
+        wanted = self._n_emitted + k if k else self._n_objects
+        n = max(count_candidates(wanted), 2 * self._n_requested)
+        self._n_requested = n
+        if n > max_from_tree(self._n_objects):
+            self._scan()
+        else:
+            self._verify_nearest(n, cutoff)
+
+
+class PointTreeSession(TreeSession):
+    """A query session with a k-d tree of points.
+
+    Parameters
+    ----------
+    ranks, measure, bound, width, scale
+        As for :class:`TreeSession`.
+    tree : cKDTree
+        Tree of the objects' points in the search space.
+    point : float64 array of shape (n_columns,)
+        The query in the search space.
+    """
+
+    def __init__(
+        self,
+        ranks: Integers,
+        measure: Measure,
+        bound: Measure,
+        *,
+        width: int,
+        scale: Scale,
+        tree: cKDTree,
+        point: Floats,
+    ) -> None:
+        super().__init__(ranks, measure, bound, width=width, scale=scale)
+        self._tree = tree
+        self._point = point
 
     def _count_ball(self, radius: float) -> int:
         if radius < 0:
             return 0
-        n = self._tree.query_ball_point(
-            self._point, radius, p=self._scale.power, return_length=True
-        )
-        return int(n)
+        power = self._scale.power
+        return int(self._tree.query_ball_point(self._point, radius, p=power, return_length=True))
 
-    def _widen(self, k: int, cutoff: float) -> None:
-        wanted = self._n_emitted + k if k else self._n_objects
-        # A few more than wanted: the distances of the last one and the next may be equal, or differ
-        # by less than the rounding error.
-        n = max(wanted + wanted // 8 + _N_EXTRA, 2 * self._n_requested)
-        self._n_requested = n
-        if n > self._max_from_tree or n >= self._n_objects:
-            self._scan()
-            return
+    def _list_ball(self, radius: float, n: int) -> Integers:  # noqa: ARG002 - the tree counts again
+        inside = self._tree.query_ball_point(self._point, radius, p=self._scale.power)
+        return np.array(inside, np.int64)
+
+    def _verify_nearest(self, n: int, cutoff: float) -> None:
         outer = self._scale.outer_radius(cutoff)
         search_distances, positions = map(
             np.asarray,

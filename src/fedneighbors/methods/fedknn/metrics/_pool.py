@@ -12,6 +12,7 @@ _MAX_SORTED = 1 << 17  # sorted at once, unless more are wanted: less than 20 ms
 _SAMPLE_SIZE = 1024
 _SAMPLE_MARGIN = 8  # positions beyond the quantile, so that it is rarely too low
 _MAX_SURPLUS = 4  # maximum ratio of the objects within a limit to the objects to sort
+_NONE = np.empty(0, np.int64), np.empty(0)
 _ANY_RANK = np.iinfo(np.int64).max
 
 
@@ -32,7 +33,7 @@ class Pool:
 
     def __init__(self, ranks: Integers) -> None:
         self._ranks = ranks
-        self._set_unsorted(np.empty(0, np.int64), np.empty(0))
+        self._set_unsorted(*_NONE)
         self._n_to_sort = _MIN_SORTED
 
     def _set_unsorted(self, positions: Integers, distances: Floats) -> None:
@@ -40,7 +41,7 @@ class Pool:
         self._positions, self._distances = positions, distances
         self._limit, self._rank_limit = -math.inf, _ANY_RANK
         self._n_unsorted = len(positions)
-        self._front = np.empty(0, np.int64), np.empty(0)
+        self._front = _NONE
         self._first = 0  # objects before this index of the front were taken
 
     def __len__(self) -> int:
@@ -70,7 +71,8 @@ class Pool:
 
     def front(self, k: int) -> Floats:
         """Return the ``k`` smallest distances, ascending; fewer if there are fewer."""
-        self._extend_front(k)
+        if self._n_unsorted:
+            self._extend_front(k)
         return self._front[1][self._first : self._first + k]
 
     def peek(self, k: int) -> tuple[Integers, Floats]:

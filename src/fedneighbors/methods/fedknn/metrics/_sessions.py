@@ -343,8 +343,10 @@ class BrowsingSession(ABC):
         They are before the frontier and within the cutoff.
         """
         front = self._pool.front(k)
-        within = int(front.searchsorted(cutoff, side="right"))
-        if self.n_verified == self._n_objects:
+        within = len(front)
+        if within and front[-1] > cutoff:
+            within = int(front.searchsorted(cutoff, side="right"))
+        if self.n_verified == self._n_objects or not within or front[-1] < self._frontier:
             return within
         # An object that is not verified may be at the frontier itself and have a lower rank.
         return min(within, int(front.searchsorted(self._frontier, side="left")))
@@ -398,8 +400,9 @@ _PASS_OBJECTS = 512  # verifying one object takes as long as reading the levels 
 class LevelSession(BrowsingSession):
     """A query session that verifies objects by level, the highest first.
 
-    The level of an object is ``floor(TOP_LEVEL * similarity)`` of an upper bound of its similarity,
-    which is 1 minus the distance. All objects of at least ``_level`` are verified.
+    Distances compare like fractions of integers up to 2**26. The level of an object is
+    ``floor(TOP_LEVEL * similarity)`` of an upper bound of its similarity, which is 1 minus the
+    distance. All objects of at least ``_level`` are verified.
 
     Parameters
     ----------
@@ -426,10 +429,7 @@ class LevelSession(BrowsingSession):
             return
         front = self._pool.front(k)
         farthest = min(cutoff, float(front[-1]) if 0 < len(front) == k else math.inf)
-        n_passes = self._n_objects // _PASS_OBJECTS
-        batch_size = max(_MIN_BATCH, n_passes, k - len(front), self.n_verified)
-        if not k:
-            batch_size = self._n_objects
+        batch_size = self._choose_batch(k - len(front)) if k else self._n_objects
         n_from = np.cumsum(self._counts[::-1])[::-1]  # objects of each level and above it
         level = int(np.flatnonzero(n_from >= min(self.n_verified + batch_size, n_from[0]))[-1])
         if self.n_verified >= n_from[0]:
@@ -437,14 +437,20 @@ class LevelSession(BrowsingSession):
         # Objects of lower levels are farther than the k-th known distance or the cutoff.
         self._verify_down_to(min(max(level, _level_of(farthest)), self._level - 1))
 
+    def _choose_batch(self, n_missing: int) -> int:
+        """Return the number of objects to verify at least, if ``n_missing`` more are wanted."""
+        return max(_MIN_BATCH, self._n_objects // _PASS_OBJECTS, n_missing, self.n_verified)
+
     def _verify_down_to(self, level: int) -> None:
         """Verify the remaining objects of a level and above it."""
         is_new = self._levels >= level
         if self._level <= TOP_LEVEL:
             is_new &= self._levels < self._level
         self._level = level
-        # the similarity of all other objects is below level / TOP_LEVEL
-        self._verify_in_steps(np.flatnonzero(is_new), (TOP_LEVEL - level) / TOP_LEVEL)
+        # The similarity of all other objects is below level / TOP_LEVEL. Distances are rounded
+        # fractions, and equal only if the fractions are, so that theirs are at least the next one.
+        frontier = math.nextafter((TOP_LEVEL - level) / TOP_LEVEL, math.inf)
+        self._verify_in_steps(np.flatnonzero(is_new), frontier)
 
 
 def _level_of(distance: float) -> int:

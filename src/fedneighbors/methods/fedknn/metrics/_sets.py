@@ -157,6 +157,9 @@ class _SetSession(LevelSession):
         rate_sets(common, index.sizes[part], self._n_query, levels, self._counts)
         self._n_scanned = part.stop
 
+    def _choose_batch(self, n_missing: int) -> int:
+        return max(n_missing, 1)  # levels are exact, so that one batch is enough
+
     def _verify_down_to(self, level: int) -> None:
         if level > 0:
             super()._verify_down_to(level)

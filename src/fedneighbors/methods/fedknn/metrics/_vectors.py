@@ -30,8 +30,8 @@ from fedneighbors.methods.fedknn.metrics._points import (
     DistanceBounds,
     GroupedSession,
     MinkowskiScale,
+    PointTreeSession,
     ScanSession,
-    TreeSession,
 )
 from fedneighbors.methods.fedknn.metrics._sessions import Session, check_ranks
 
@@ -217,7 +217,7 @@ class _VectorIndex:
             return ScanSession(self._ranks, lambda _: np.empty(0))
         measure, width = partial(self._metric.distances, self._rows, point), len(point)
         if self._tree is not None:
-            return TreeSession(
+            return PointTreeSession(
                 self._ranks,
                 measure,
                 measure,
