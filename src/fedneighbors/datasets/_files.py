@@ -20,7 +20,7 @@ _OPEN: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open, ".bz
 MAX_RATIO = 400
 """Maximum ratio of a file's content to its compressed size; wide sparse tables reach 200."""
 
-MAX_XZ_RATIO = 800
+MAX_XZ_RATIO = 600
 """The same for ``.xz``, which finds distant repetitions: nearly equal genomes reach 500."""
 
 MIN_LIMIT = 1 << 18  # bytes of content that every compressed file may have
