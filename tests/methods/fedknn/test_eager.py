@@ -254,10 +254,10 @@ class TimedSession:
         self._distances, self._reached_s, self._clock = distances, reached_s, clock
         self._n_emitted, self._worked_s = 0, 0.0
 
-    def bounds(self):
+    def bounds(self, *, deadline_s=None):
         return np.zeros(len(self._distances))
 
-    def count(self, radius):
+    def count(self, radius, *, deadline_s=None):
         return int((self._distances <= radius).sum())
 
     def next(self, k, *, cutoff=math.inf, deadline_s=None):

@@ -99,7 +99,7 @@ class _PlaceIndex:
         fewer places.
         """
         points = as_rows(queries, _find_invalid, n_columns=2)
-        n = k + 1  # the last one bounds the distances of all others
+        n = k + 2  # the last one bounds the distances of all others; often two are at one place
         if self.tree is None or n > max_from_tree(self.n_objects):
             batches = [self.open(point).next(k) for point in points]
             shape = len(points), min(k, self.n_objects)
