@@ -33,9 +33,11 @@ def test_a_request_is_refused_after_its_budget(kind):
     expected = make_provider().answer(REQUESTS[kind](None))
 
     with mock.patch.object(_sessions, "STEP_CELLS", 64 * 6):
-        with mock.patch.object(time, "monotonic", itertools.count().__next__):
-            with pytest.raises(Refused, match="the time budget is spent"):
-                provider.answer(REQUESTS[kind](10.0))
+        with (
+            mock.patch.object(time, "monotonic", itertools.count().__next__),
+            pytest.raises(Refused, match="the time budget is spent"),
+        ):
+            provider.answer(REQUESTS[kind](10.0))
         again = provider.answer(REQUESTS[kind](None))
 
     assert vars(again).keys() == vars(expected).keys()
@@ -45,7 +47,7 @@ def test_a_request_is_refused_after_its_budget(kind):
 
 @pytest.mark.parametrize("kind", REQUESTS)
 def test_a_request_within_its_budget_is_answered(kind):
-    with mock.patch.object(time, "monotonic", lambda: 0.0):
+    with mock.patch.object(time, "monotonic", return_value=0.0):
         make_provider().answer(REQUESTS[kind](0.0))
 
 

@@ -98,7 +98,8 @@ class _PlaceIndex:
         The results are those of :meth:`open`; shape (n_queries, k), or fewer columns if there are
         fewer places.
         """
-        points = as_rows(queries, _find_invalid, n_columns=2)
+        rows: Any = queries
+        points = as_rows(rows, _find_invalid, n_columns=2)
         n = k + 2  # the last one bounds the distances of all others; often two are at one place
         if self.tree is None or n > max_from_tree(self.n_objects):
             batches = [self.open(point).next(k) for point in points]
