@@ -54,6 +54,30 @@ def test_the_nearest_places_equal_the_naive_ones(table, n):
         assert order.tolist() == list(range(n))
 
 
+@settings(max_examples=200, deadline=None)
+@given(tables(), st.integers(1, 300), st.floats(1e-6, 2.1))
+def test_places_beyond_the_longest_chord_are_omitted(table, n, longest):
+    places, ranks, queries = table
+    tree, n = build_tree(places, ranks), min(n, len(places))
+
+    distances, positions, chords = nearest_places(tree, queries, n, longest=longest)
+
+    all_distances, _, all_chords = nearest_places(tree, queries, n)
+    for q, query in enumerate(queries):
+        n_found = int(np.count_nonzero(positions[q] >= 0))
+        assert (distances[q, n_found:] == np.inf).all()
+        assert (positions[q, n_found:] == -1).all()
+        if n_found == n:
+            assert all_chords[q] == chords[q]
+            continue
+        assert chords[q] == longest
+        squares = [naive.square_chord(place, query) for place in places]
+        n_within = np.count_nonzero(np.sqrt(squares) < longest)
+        at_limit = np.isclose(np.sqrt(squares), longest, rtol=1e-9, atol=1e-12)
+        assert abs(n_found - n_within) <= np.count_nonzero(at_limit)
+        assert (distances[q, :n_found] == all_distances[q, :n_found]).all()
+
+
 @settings(max_examples=100, deadline=None)
 @given(tables())
 def test_all_places_are_in_the_naive_order(table):

@@ -161,8 +161,12 @@ def _reach(box: Any, node: Any, x: Any, y: Any, z: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _find_near(tree: Any, query: Any, n: Any, squares: Any, items: Any, stack: Any) -> None:
-    """Find the points of the ``n`` lowest squared chords; the highest of them is the last.
+def _find_near(
+    tree: Any, query: Any, n: Any, limit: Any, squares: Any, items: Any, stack: Any
+) -> Any:
+    """Find the ``n`` points of the lowest squared chords below a limit; return their number.
+
+    The highest chord of ``n`` is the last.
 
     ``squares`` and ``items`` are longer than ``n``: candidates are added at the end, and when they
     are full, the lowest ``n`` are kept.
@@ -171,7 +175,7 @@ def _find_near(tree: Any, query: Any, n: Any, squares: Any, items: Any, stack: A
     n_nodes, gaps = boxes.shape[0], squares[2 * n + _SPARE :]
     x, y, z = _to_point(query[0], query[1])
     stack[0, 0], stack[0, 1], stack[0, 2] = 0, 0, points.shape[0]
-    gaps[0], n_open, n_found, limit = 0.0, 1, 0, math.inf
+    gaps[0], n_open, n_found = 0.0, 1, 0
     while n_open > 0:
         n_open -= 1
         if gaps[n_open] >= limit:
@@ -202,7 +206,9 @@ def _find_near(tree: Any, query: Any, n: Any, squares: Any, items: Any, stack: A
                 if n_found == items.size:
                     _select(squares, items, 0, n_found, n - 1)
                     limit, n_found = squares[n - 1], n
-    _select(squares, items, 0, n_found, n - 1)
+    if n_found >= n:
+        _select(squares, items, 0, n_found, n - 1)
+    return min(n_found, n)
 
 
 @njit(cache=True, nogil=True)
@@ -245,17 +251,19 @@ def _sort(metres: Any, ranks: Any, positions: Any, sorted_metres: Any, sorted_it
 
 
 @njit(cache=True, nogil=True)
-def _nearest(tree: Any, queries: Any, distances: Any, found: Any, chords: Any) -> int:
+def _nearest(tree: Any, queries: Any, distances: Any, found: Any, chords: Any, longest: Any) -> int:
     n = distances.shape[1]
     size = 2 * n + _SPARE
     squares, items = np.empty(size + _STACK), np.empty(size, np.int64)
     positions, metres = np.empty(n, np.int64), np.empty(n)
     stack = np.empty((_STACK, 3), np.int64)
     for q in range(queries.shape[0]):
-        _find_near(tree, queries[q], n, squares, items, stack)
-        chords[q] = math.sqrt(squares[n - 1])
+        if not (math.isfinite(queries[q, 0]) and math.isfinite(queries[q, 1])):
+            return q
+        m = _find_near(tree, queries[q], n, longest * longest, squares, items, stack)
+        chords[q] = math.sqrt(squares[n - 1]) if m == n else longest
         longitude, latitude, cosine = to_angles(queries[q, 0], queries[q, 1])
-        for i in range(n):
+        for i in range(m):
             p = items[i]
             positions[i] = tree.order[p]
             metres[i] = measure_m(
@@ -263,11 +271,15 @@ def _nearest(tree: Any, queries: Any, distances: Any, found: Any, chords: Any) -
             )
             if math.isnan(metres[i]):  # keeps the compiler from vectorizing, see `_great_circle`
                 return q
-        _sort(metres, tree.ranks, positions, distances[q], found[q])
+        _sort(metres[:m], tree.ranks, positions, distances[q], found[q])
+        distances[q, m:] = math.inf
+        found[q, m:] = -1
     return -1
 
 
-def nearest_places(tree: PlaceTree, queries: Floats, n: int) -> tuple[Floats, Integers, Floats]:
+def nearest_places(
+    tree: PlaceTree, queries: Floats, n: int, *, longest: float = math.inf
+) -> tuple[Floats, Integers, Floats]:
     """Return the ``n`` places of the shortest chords for each query.
 
     Parameters
@@ -278,15 +290,17 @@ def nearest_places(tree: PlaceTree, queries: Floats, n: int) -> tuple[Floats, In
         Longitude and latitude in degrees.
     n : int
         Number of places, from 1 to that in the tree.
+    longest : float
+        Chord on the unit sphere from which places are omitted.
 
     Returns
     -------
     distances : float64 array of shape (n_queries, n)
-        Metres by the haversine formula, ascending.
+        Metres by the haversine formula, ascending; infinite at the end if there are fewer places.
     positions : int64 array of shape (n_queries, n)
-        Places; those of equal distance by rank.
+        Places, those of equal distance by rank; -1 at the end if there are fewer.
     chords : float64 array of shape (n_queries,)
-        Longest of the chords on the unit sphere; those of all other places are not shorter.
+        Longest of ``n`` chords, otherwise ``longest``; those of all other places are not shorter.
 
     Raises
     ------
@@ -296,7 +310,7 @@ def nearest_places(tree: PlaceTree, queries: Floats, n: int) -> tuple[Floats, In
     shape = len(queries), n
     distances, positions = np.empty(shape), np.empty(shape, np.int64)
     chords = np.empty(len(queries))
-    failed = _nearest(tree, queries, distances, positions, chords)
+    failed = _nearest(tree, queries, distances, positions, chords, longest)
     if failed >= 0:
         raise ValueError(f"query {failed} is not finite; expected degrees")
     return distances, positions, chords

@@ -140,11 +140,16 @@ class _PlaceSession(TreeSession):
         is_verified[self._first_found] = True
         return is_verified
 
-    def _lower(self, part: slice) -> Floats:
+    def bounds(self, *, deadline_s: float | None = None) -> Floats:
         """Return bounds from chords, a micrometre lower: cheaper than the haversine formula."""
-        points = _project_to_sphere(self._tree.places[part])
-        point = _project_to_sphere(self._place[np.newaxis])[0]
-        return self._scale.lower(np.sqrt(square_sums(points, point)))
+        bounds = np.empty(self._n_objects)
+        bounds[self._tree.order] = super().bounds(deadline_s=deadline_s)
+        return bounds
+
+    def _lower(self, part: slice) -> Floats:
+        """Return the bounds of places in the order of the tree."""
+        point = _project_to_sphere(self._place)
+        return self._scale.lower(np.sqrt(square_sums(self._tree.points[part], point)))
 
     def _count_ball(self, radius: float) -> int:
         return 0 if radius < 0 else count_within(self._tree, self._place, radius)
@@ -152,9 +157,13 @@ class _PlaceSession(TreeSession):
     def _list_ball(self, radius: float, n: int) -> Integers:
         return list_within(self._tree, self._place, radius, n)
 
-    def _verify_nearest(self, n: int, cutoff: float) -> None:  # noqa: ARG002 - finds enough
-        found = nearest_places(self._tree, self._place[np.newaxis], n)
+    def _verify_nearest(self, n: int, cutoff: float) -> None:
+        longest = self._scale.outer_radius(cutoff) if cutoff < math.inf else math.inf
+        found = nearest_places(self._tree, self._place[np.newaxis], n, longest=longest)
         distances, positions = found[0][0], found[1][0]
+        if positions[-1] < 0:  # fewer than n
+            n_found = int(np.count_nonzero(positions >= 0))
+            distances, positions = distances[:n_found], positions[:n_found]
         frontier, is_first = _CHORDS.lower_one(float(found[2][0])), self.n_verified == 0
         if is_first:
             self._first_found = positions
@@ -203,12 +212,11 @@ def _measure(places: Floats, place: Floats, selected: Integers | slice) -> Float
     return great_circle_m(places, place, selected)
 
 
-def _project_to_sphere(places: Floats) -> Floats:
-    longitudes, latitudes = np.radians(places).T
-    radii = np.cos(latitudes)  # radii of the circles of latitude
-    return np.column_stack(
-        [radii * np.cos(longitudes), radii * np.sin(longitudes), np.sin(latitudes)]
-    )
+def _project_to_sphere(place: Floats) -> Floats:
+    longitude, latitude = np.radians(place).tolist()
+    radius = math.cos(latitude)  # of the circle of latitude
+    x, y = radius * math.cos(longitude), radius * math.sin(longitude)
+    return np.array([x, y, math.sin(latitude)])
 
 
 def _find_invalid(rows: Floats) -> tuple[npt.NDArray[np.bool_], str]:
