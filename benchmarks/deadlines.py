@@ -32,7 +32,7 @@ class Readings:
     """A clock that measures the CPU time since its last reading."""
 
     def __init__(self):
-        """Start."""
+        """Set the clock to now."""
         self._last, self.largest, self.n = time.process_time(), 0.0, 0
 
     def read(self):

@@ -111,7 +111,7 @@ def main():
 
 
 def compare_bare(index, tree, places):
-    """Print our time over that of the bare cKDTree: medians of alternating calls."""
+    """Print our time over that of the bare cKDTree."""
     rng = np.random.default_rng(1)
     queried = places[rng.choice(len(places), N_BARE, replace=False)]
     queried[::2] += rng.normal(scale=0.005, size=queried[::2].shape)

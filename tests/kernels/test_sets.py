@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedneighbors.kernels._sets import count_holders, rate_sets
+from fedneighbors.kernels._sets import count_holders, measure_sets, rate_sets
 from tests.naive import sets as naive
 
 SETS = st.lists(st.sets(st.integers(0, 8)), max_size=8)
@@ -44,6 +44,20 @@ def test_levels_equal_the_naive_ones(sets, query):
     assert levels.tolist() == expected
     rated = [level for level, n in zip(expected, common, strict=True) if n]
     assert counts.tolist() == np.bincount(rated, minlength=256).tolist()
+
+
+@settings(max_examples=300, deadline=None)
+@given(SETS, st.sets(st.integers(0, 8)))
+def test_distances_equal_the_naive_ones(sets, query):
+    common = np.array(naive.common_elements(sets, query), np.int32)
+    sizes = np.array([len(item) for item in sets], np.int64)
+    positions = np.flatnonzero(common)[::-1].copy()
+    distances = np.empty(len(positions))
+
+    measure_sets(common, sizes, len(query), positions, distances)
+
+    expected = naive.distances(sets, query)
+    assert distances.tolist() == [expected[position] for position in positions]
 
 
 def test_a_quotient_just_below_an_integer_is_not_rounded_up():

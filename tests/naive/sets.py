@@ -10,3 +10,8 @@ def common_elements(sets, query):
 
 def levels(sets, query):
     return [floor(255 * Fraction(len(item & query), max(len(item | query), 1))) for item in sets]
+
+
+def distances(sets, query):
+    """Return the fractions rounded once; 1 for two empty sets."""
+    return [float(1 - Fraction(len(item & query), max(len(item | query), 1))) for item in sets]

@@ -13,7 +13,7 @@ import numpy as np
 
 from experiments.fedknn.measurement.replay import Late
 from fedneighbors._typing import Floats, Integers
-from fedneighbors.methods.fedknn.metrics._sessions import Index, Metric, Session, SessionBatch
+from fedneighbors.methods.fedknn.metrics._interfaces import Index, Metric, Session, SessionBatch
 
 _MAX_STEP_S = 1.0
 

@@ -42,6 +42,25 @@ def count_holders(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")  # no check of the divisor, which is not 0
+def measure_sets(common: Any, sizes: Any, n_query: int, positions: Any, distances: Any) -> None:
+    """Compute the Jaccard distances of sets that have common elements.
+
+    Parameters
+    ----------
+    common, sizes, n_query
+        As for :func:`rate_sets`.
+    positions : int64 array of shape (n,)
+        Sets with common elements.
+    distances : float64 array of shape (n,)
+        Receives the distances.
+    """
+    for i in range(positions.size):
+        p = positions[i]
+        union = n_query + sizes[p] - common[p]
+        distances[i] = (union - common[p]) / union
+
+
+@njit(cache=True, nogil=True, error_model="numpy")  # no check of the divisor, which is not 0
 def rate_sets(common: Any, sizes: Any, n_query: int, levels: Any, counts: Any) -> None:
     """Store the level of each set, and count sets by level.
 

@@ -24,7 +24,7 @@ from fedneighbors.methods.fedknn._queries import decode_query, encode_query
 from fedneighbors.methods.fedknn.algorithm import LAST_TIE, tie_keys
 from fedneighbors.methods.fedknn.metrics import metric_of
 from fedneighbors.methods.fedknn.metrics._function import FunctionMetric
-from fedneighbors.methods.fedknn.metrics._sessions import SessionBatch, SessionIndex
+from fedneighbors.methods.fedknn.metrics._interfaces import SessionBatch, SessionIndex
 from tests.methods.fedknn.federations import KEY, federations, random_federation
 from tests.naive.fedknn import nearest
 

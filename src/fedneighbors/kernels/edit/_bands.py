@@ -250,9 +250,10 @@ def _value_at(row: Any, ups: Any, downs: Any, bottom: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def _distance(masks: Any, n_rows: Any, letters: Any, limit: Any, band: Any, budget: Any) -> Any:
-    """Return the distance, or any number above ``limit`` if it exceeds that, and the work.
+    """Return the distance and the work.
 
-    The distance is -1 if the work exceeded the budget; the next call continues.
+    The distance is any number above ``limit`` if it exceeds that. It is -1 if the work exceeded the
+    budget; the next call continues.
 
     ``masks[letter, word]`` are the rows of the query that contain a letter; ``letters`` is the
     string. A value outside the band is assumed to be one more than its neighbor inside. Therefore

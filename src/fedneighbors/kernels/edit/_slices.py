@@ -15,7 +15,7 @@ from fedneighbors.kernels.edit._bands import LIMIT, count_value
 from fedneighbors.kernels.edit._lanes import N_LANES, N_WORDS, fill, load, store
 
 # Digests of the kernel files used here; Numba's cache does not notice edits in other files.
-USES = {"edit/lanes": "029b9eee946b9bf8", "edit/bands": "01b7b7b0f91db1bd"}
+USES = {"edit/lanes": "029b9eee946b9bf8", "edit/bands": "018d151cbbe0c3f1"}
 
 _BLOCK_ROWS = 64  # rows whose letter masks and differences fit into the second-level cache
 # Rows per letter; odd, since otherwise all letters would compete for the same cache lines.
@@ -241,7 +241,7 @@ def _add_differences(
 def _fill_table(
     slices: Any, query: Any, buffers: Any, scan: Any, n_counts: Any, budget: Any
 ) -> Any:
-    """Fill a group's table, one block of rows after the other, and return the work.
+    """Fill a group's table, block by block, and return the work.
 
     The vertical differences in the last column are counted in each block.
     """

@@ -54,13 +54,13 @@ class PlaceTree(NamedTuple):
 def _to_point(longitude: Any, latitude: Any) -> Any:
     """Return the unit vector of a place in degrees."""
     east, north = longitude * (math.pi / 180.0), latitude * (math.pi / 180.0)
-    radius = math.cos(north)  # of the circle of latitude
+    radius = math.cos(north)
     return radius * math.cos(east), radius * math.sin(east), math.sin(north)
 
 
 @njit(cache=True, nogil=True)
 def _select(keys: Any, items: Any, first: Any, end: Any, place: Any) -> None:
-    """Move the lowest keys from ``first`` to ``end`` before a place, which gets the next one."""
+    """Move the lowest keys of a range before a place (quickselect)."""
     while end - first > 1:
         pivot = keys[(first + end) // 2]
         low, high = first, end - 1
@@ -153,7 +153,7 @@ def _gap(box: Any, node: Any, x: Any, y: Any, z: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def _reach(box: Any, node: Any, x: Any, y: Any, z: Any) -> Any:
-    """Return the squared distance of a point to the farthest corner of a box."""
+    """Return the squared distance to the farthest corner of a box."""
     dx = max(box[node, 3] - x, x - box[node, 0])
     dy = max(box[node, 4] - y, y - box[node, 1])
     dz = max(box[node, 5] - z, z - box[node, 2])
@@ -164,7 +164,7 @@ def _reach(box: Any, node: Any, x: Any, y: Any, z: Any) -> Any:
 def _find_near(
     tree: Any, query: Any, n: Any, limit: Any, squares: Any, items: Any, stack: Any
 ) -> Any:
-    """Find the ``n`` points of the lowest squared chords below a limit; return their number.
+    """Find up to ``n`` nearest points below a limit; return their number.
 
     The highest chord of ``n`` is the last.
 
@@ -318,7 +318,10 @@ def nearest_places(
 
 @njit(cache=True, nogil=True)
 def _list_within(tree: Any, query: Any, square: Any, found: Any) -> int:
-    """Count the points within a squared chord, and list them in ``found`` if it is not empty."""
+    """Count the points within a squared chord.
+
+    They are listed in ``found`` if it is not empty.
+    """
     points, boxes = tree.points, tree.boxes
     x, y, z = _to_point(query[0], query[1])
     stack = np.empty((_STACK, 3), np.int64)

@@ -171,7 +171,7 @@ def _least(bounds: Any, block: Any) -> Any:
 def _bound(
     rows: Any, n_rows: Any, query: Any, is_square: Any, bounds: Any, minima: Any, blocks: Any
 ) -> None:
-    """Compute lower bounds of distances, and the lowest of each block from one to another."""
+    """Compute lower bounds of distances in some blocks, and the lowest of each."""
     codes, scales, squares, radii = rows
     query_codes, scale, radius, clipped = query
     sums = np.empty(64, np.int32)
@@ -322,7 +322,7 @@ class QuantizedRows:
         _encode(rows, self._step, first, self._codes, self._scales, self._squares, self._radii)
 
     def bound(self, query: Floats) -> RowBounds:
-        """Return lower bounds of distances to a query, to be computed by ``extend``.
+        """Return lower bounds of distances, to be computed by ``extend``.
 
         The query is finite, below 2**60.
         """

@@ -18,13 +18,8 @@ from typing import Any, Self
 import numpy as np
 
 from fedneighbors._typing import Array, Booleans, Floats, Integers
-from fedneighbors.methods.fedknn.metrics._sessions import (
-    Index,
-    Session,
-    SessionBatch,
-    check_request,
-    end_at,
-)
+from fedneighbors.methods.fedknn.metrics._interfaces import Index, Session, SessionBatch
+from fedneighbors.methods.fedknn.metrics._sessions import check_request, end_at
 
 Where = Mapping[str, Any]
 """A filter, such as ``{"age": {">=": 40}, "or": [{"site": "a"}, {"site": None}]}``."""

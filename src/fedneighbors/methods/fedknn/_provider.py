@@ -30,7 +30,7 @@ from fedneighbors.methods.fedknn._eager import EagerRequest
 from fedneighbors.methods.fedknn._filters import FilterColumns, FilteredIndex
 from fedneighbors.methods.fedknn._queries import FilteredQuery
 from fedneighbors.methods.fedknn.algorithm import rank_objects, tie_keys
-from fedneighbors.methods.fedknn.metrics._sessions import Index, Metric, Session, SessionBatch
+from fedneighbors.methods.fedknn.metrics._interfaces import Index, Metric, Session, SessionBatch
 from fedneighbors.methods.fedknn.private._padding import (
     EPOCH_BYTES,
     MAX_NAME_BYTES,
@@ -217,7 +217,7 @@ class Provider:
         return NearestBatchReply(distances, positions.astype(np.int32))
 
     def _get_timed(self, request: BoundRequest | RangeCountRequest) -> tuple[Session, float | None]:
-        """Return the session of a query, and the rest of the time budget."""
+        """Return the session of a query, and the remaining seconds."""
         start = time.monotonic()  # the budget includes opening the session
         session, _ = self._get_session(request)
         if request.budget_s is None:

@@ -11,6 +11,7 @@ import pytest
 from fedneighbors.datasets._graphs import Graph
 from fedneighbors.datasets._schema import Schema
 from fedneighbors.datasets._schema_columns import NumericColumn
+from fedneighbors.kernels import _sets as set_kernels
 from fedneighbors.kernels.vectors import _quantized
 from fedneighbors.methods.fedknn.metrics import (
     _fingerprints,
@@ -109,7 +110,7 @@ CASES = {
     "sets": (
         "jaccard",
         WORDS,
-        [(_sets, "count_holders", by_budget), (_sets._SetSession, "_measure", by_result(16))],
+        [(set_kernels, "count_holders", by_budget), (_sets._SetSession, "_measure", by_result(16))],
     ),
     "long strings": (
         "edit",

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedneighbors.methods.fedknn.metrics._pool import Pool
+from fedneighbors.methods.fedknn.metrics._sessions import Pool
 
 RNG = np.random.default_rng(2)
 LARGE = {

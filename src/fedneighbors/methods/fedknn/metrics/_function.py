@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from fedneighbors._typing import Floats, Integers
-from fedneighbors.methods.fedknn.metrics._sessions import LATE, SessionBatch, SessionIndex, end_at
+from fedneighbors.methods.fedknn.metrics._interfaces import SessionBatch, SessionIndex
+from fedneighbors.methods.fedknn.metrics._sessions import LATE, end_at
 
 
 class FunctionMetric:

@@ -16,8 +16,8 @@ from fedneighbors.errors import DataError
 from fedneighbors.kernels.graph_edit._bounds import Counts, table_bounds
 from fedneighbors.kernels.graph_edit._search import GraphTable, find_twins, new_search, verify_many
 from fedneighbors.kernels.graph_edit._tree import GedSearch
+from fedneighbors.methods.fedknn.metrics._interfaces import SessionBatch
 from fedneighbors.methods.fedknn.metrics._sessions import (
-    SessionBatch,
     check_ranks,
     check_request,
     check_time,

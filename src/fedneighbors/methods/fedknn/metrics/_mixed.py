@@ -22,8 +22,9 @@ from fedneighbors.datasets._schema_columns import (
 from fedneighbors.datasets._table import check_names, join_names
 from fedneighbors.errors import DataError
 from fedneighbors.kernels._gower import gower_distances
+from fedneighbors.methods.fedknn.metrics._interfaces import SessionIndex
 from fedneighbors.methods.fedknn.metrics._points import ScanSession
-from fedneighbors.methods.fedknn.metrics._sessions import SessionIndex, check_ranks
+from fedneighbors.methods.fedknn.metrics._sessions import check_ranks
 
 
 class TabularMetric:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,13 +17,15 @@ from fedneighbors.kernels.vectors._places import (
     list_within,
     nearest_places,
 )
+from fedneighbors.methods.fedknn.metrics._interfaces import Session
 from fedneighbors.methods.fedknn.metrics._points import (
+    Found,
     Scale,
     ScanSession,
     TreeSession,
     max_from_tree,
 )
-from fedneighbors.methods.fedknn.metrics._sessions import Session, check_ranks
+from fedneighbors.methods.fedknn.metrics._sessions import check_ranks
 from fedneighbors.methods.fedknn.metrics._vectors import as_row, as_rows
 
 _MIN_TREE_PLACES = 1024  # fewer are scanned
@@ -84,7 +86,26 @@ class _PlaceIndex:
         place = _read_place(query)
         if self.tree is None:
             return ScanSession(self.ranks, partial(_measure, self.places, place), width=_WIDTH)
-        return _PlaceSession(self.tree, place)
+        return TreeSession(
+            self.ranks,
+            partial(_measure, self.places, place),
+            partial(self._bound, place),
+            width=_WIDTH,
+            tree=_NearPlaces(self.tree, place),
+            scale=_CHORDS,
+        )
+
+    @cached_property
+    def _places_in_tree(self) -> Integers:
+        """Return the position of each place in the order of the tree."""
+        return np.argsort(self.tree.order) if self.tree else np.empty(0, np.int64)
+
+    def _bound(self, place: Floats, part: slice) -> Floats:
+        """Return bounds from chords, a micrometre lower but faster to compute."""
+        if self.tree is None:
+            raise ValueError("there is no tree")
+        point, rows = _project_to_sphere(place), self._places_in_tree[part]
+        return _CHORDS.lower(np.sqrt(square_sums(self.tree.points, point, rows)))
 
     def nearest(
         self,
@@ -123,55 +144,26 @@ def _read_place(query: Any) -> Floats:
     return as_row(query, _find_invalid, n_columns=2)
 
 
-class _PlaceSession(TreeSession):
-    """A query session with a tree of places."""
+class _NearPlaces(NamedTuple):
+    """Search for the nearest places of one query."""
 
-    def __init__(self, tree: PlaceTree, place: Floats) -> None:
-        measure = partial(_measure, tree.places, place)
-        super().__init__(tree.ranks, measure, self._lower, width=_WIDTH, scale=_CHORDS)
-        self._tree = tree
-        self._place = place
-        self._first_found = np.empty(0, np.int64)
+    tree: PlaceTree
+    place: Floats
 
-    @cached_property
-    def _is_verified(self) -> npt.NDArray[np.bool_]:
-        """Objects whose distances were computed; allocated late, since few queries need it."""
-        is_verified = np.zeros(self._n_objects, np.bool_)
-        is_verified[self._first_found] = True
-        return is_verified
+    def count(self, radius: float) -> int:
+        return count_within(self.tree, self.place, radius)
 
-    def bounds(self, *, deadline_s: float | None = None) -> Floats:
-        """Return bounds from chords, a micrometre lower: cheaper than the haversine formula."""
-        bounds = np.empty(self._n_objects)
-        bounds[self._tree.order] = super().bounds(deadline_s=deadline_s)
-        return bounds
+    def list_within(self, radius: float, n: int) -> Integers:
+        return list_within(self.tree, self.place, radius, n)
 
-    def _lower(self, part: slice) -> Floats:
-        """Return the bounds of places in the order of the tree."""
-        point = _project_to_sphere(self._place)
-        return self._scale.lower(np.sqrt(square_sums(self._tree.points[part], point)))
-
-    def _count_ball(self, radius: float) -> int:
-        return 0 if radius < 0 else count_within(self._tree, self._place, radius)
-
-    def _list_ball(self, radius: float, n: int) -> Integers:
-        return list_within(self._tree, self._place, radius, n)
-
-    def _verify_nearest(self, n: int, cutoff: float) -> None:
-        longest = self._scale.outer_radius(cutoff) if cutoff < math.inf else math.inf
-        found = nearest_places(self._tree, self._place[np.newaxis], n, longest=longest)
-        distances, positions = found[0][0], found[1][0]
-        if positions[-1] < 0:  # fewer than n
+    def nearest(self, n: int, radius: float) -> Found:
+        distances, positions, chords = nearest_places(
+            self.tree, self.place[np.newaxis], n, longest=radius
+        )
+        n_found = n
+        if positions[0, -1] < 0:  # fewer within the radius
             n_found = int(np.count_nonzero(positions >= 0))
-            distances, positions = distances[:n_found], positions[:n_found]
-        frontier, is_first = _CHORDS.lower_one(float(found[2][0])), self.n_verified == 0
-        if is_first:
-            self._first_found = positions
-        else:
-            new = ~self._is_verified[positions]
-            distances, positions = distances[new], positions[new]
-            self._is_verified[positions] = True
-        self._add_verified(positions, distances, frontier, follow=is_first)
+        return Found(positions[0, :n_found], float(chords[0]), distances[0, :n_found])
 
 
 class ChordScale(Scale):
@@ -191,9 +183,9 @@ class ChordScale(Scale):
         half = np.clip(0.5 * (search_distances - self._chord_margin), 0.0, 1.0)
         return np.asarray(2 * EARTH_RADIUS_M * (1 - self._relative_margin) * np.arcsin(half))
 
-    def lower_one(self, chord: float) -> float:
+    def lower_one(self, search_distance: float) -> float:
         """Return a lower bound of a distance in metres, given its chord."""
-        half = min(max(0.5 * (chord - self._chord_margin), 0.0), 1.0)
+        half = min(max(0.5 * (search_distance - self._chord_margin), 0.0), 1.0)
         return 2 * EARTH_RADIUS_M * (1 - self._relative_margin) * math.asin(half)
 
     def _radius(self, distance: float, side: int) -> float:
@@ -214,7 +206,7 @@ def _measure(places: Floats, place: Floats, selected: Integers | slice) -> Float
 
 def _project_to_sphere(place: Floats) -> Floats:
     longitude, latitude = np.radians(place).tolist()
-    radius = math.cos(latitude)  # of the circle of latitude
+    radius = math.cos(latitude)
     x, y = radius * math.cos(longitude), radius * math.sin(longitude)
     return np.array([x, y, math.sin(latitude)])
 

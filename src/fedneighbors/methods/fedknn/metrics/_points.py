@@ -13,13 +13,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
-from scipy.spatial import cKDTree
 
-from fedneighbors._typing import Floats, Integers
+from fedneighbors._typing import Booleans, Floats, Integers
 from fedneighbors.kernels.vectors._duplicates import DistinctRows
 from fedneighbors.kernels.vectors._quantized import RowBounds
 from fedneighbors.methods.fedknn.metrics._sessions import (
@@ -46,6 +45,10 @@ class Scale(ABC):
     @abstractmethod
     def lower(self, search_distances: Floats) -> Floats:
         """Return lower bounds of the metric's distances, given search-space distances."""
+
+    def lower_one(self, search_distance: float) -> float:
+        """Return a lower bound of one distance."""
+        return float(self.lower(np.array(search_distance)))
 
     @abstractmethod
     def _radius(self, distance: float, side: int) -> float:
@@ -117,7 +120,7 @@ _MAX_BOUND = 2.0**100  # above all finite bounds
 
 
 def count_candidates(k: int) -> int:
-    """Return the number of neighbors in the search space, of which the k nearest are verified.
+    """Return the number of neighbors to request for the k nearest.
 
     There are a few more than k: the distances of the last one and the next may be equal, or differ
     by less than the rounding error.
@@ -172,13 +175,13 @@ class ScanSession(BrowsingSession):
         return self._compute(positions)
 
     @cached_property
-    def _is_verified(self) -> npt.NDArray[np.bool_]:
-        """Objects whose distances were computed, or will be by the queue."""
+    def _is_verified(self) -> Booleans:
+        """Mark the objects whose distances were computed, or will be by the queue."""
         return np.zeros(self._n_objects, np.bool_)
 
     @cached_property
     def _all(self) -> Floats:
-        """Distances of all objects, as far as they were scanned."""
+        """Hold the distances of all objects, as far as they were scanned."""
         return np.empty(self._n_objects)
 
     def _scan(self) -> None:
@@ -206,10 +209,42 @@ class ScanSession(BrowsingSession):
         self._verify_in_steps(new, frontier)
 
 
+class Found(NamedTuple):
+    """Nearest objects of the search space.
+
+    Parameters
+    ----------
+    positions : int64 array of shape (n,)
+        Positions of the objects.
+    farthest : float
+        Search distance that no other object is below.
+    distances : float64 array of shape (n,), optional
+        Distances of the metric, if known; objects are then in the order of emission.
+    """
+
+    positions: Integers
+    farthest: float
+    distances: Floats | None = None
+
+
+class PointSearch(Protocol):
+    """Search for the nearest points of one query in a tree."""
+
+    def count(self, radius: float) -> int:
+        """Count the objects within a radius of the search space."""
+        ...
+
+    def list_within(self, radius: float, n: int) -> Integers:
+        """Return the ``n`` objects within a radius of the search space."""
+        ...
+
+    def nearest(self, n: int, radius: float) -> Found:
+        """Return the ``n`` nearest objects, or all within a radius."""
+        ...
+
+
 class TreeSession(ScanSession):
     """A query session that extends a tree search on demand.
-
-    Subclasses search their tree.
 
     Parameters
     ----------
@@ -221,6 +256,8 @@ class TreeSession(ScanSession):
         Function that computes lower bounds of distances, given a slice of positions.
     width : int
         Cells read to compute one distance.
+    tree : PointSearch
+        Tree of the objects' points in the search space.
     scale : Scale
         Conversion between distances in the search space and of the metric.
     """
@@ -232,11 +269,14 @@ class TreeSession(ScanSession):
         bound: Measure,
         *,
         width: int,
+        tree: PointSearch,
         scale: Scale,
     ) -> None:
         super().__init__(ranks, measure, width=width)
         self._bound = bound
+        self._tree = tree
         self._scale = scale
+        self._first_found = np.empty(0, np.int64)
         self._n_requested = 0
 
     def bounds(self, *, deadline_s: float | None = None) -> Floats:
@@ -254,27 +294,23 @@ class TreeSession(ScanSession):
         self._finish_queue(end)
         if self.n_verified < self._n_objects:
             outer = self._scale.outer_radius(radius)
-            n_outer = self._count_ball(outer)
+            n_outer = self._tree.count(outer)
             check_time(end)
-            if n_outer == self._count_ball(self._scale.inner_radius(radius)):
+            inner = self._scale.inner_radius(radius)
+            if n_outer == (self._tree.count(inner) if inner >= 0 else 0):
                 return n_outer
             if 0 < n_outer <= max_from_tree(self._n_objects):
-                self._verify(self._list_ball(outer, n_outer), self._frontier)
+                self._verify(self._tree.list_within(outer, n_outer), self._frontier)
                 self._finish_queue(end)
                 return self._count_verified_within(radius)
         return super().count(radius, deadline_s=max(end - time.monotonic(), 0.0))
 
-    @abstractmethod
-    def _count_ball(self, radius: float) -> int:
-        """Count the objects within a radius of the search space; none if it is negative."""
-
-    @abstractmethod
-    def _list_ball(self, radius: float, n: int) -> Integers:
-        """Return the ``n`` objects within a radius of the search space."""
-
-    @abstractmethod
-    def _verify_nearest(self, n: int, cutoff: float) -> None:
-        """Verify the ``n`` nearest objects of the search space, some of them verified."""
+    @cached_property
+    def _is_verified(self) -> Booleans:
+        """Mark the objects in the pool and the queue; late, since few queries need it."""
+        is_verified = np.zeros(self._n_objects, np.bool_)
+        is_verified[self._first_found] = True
+        return is_verified
 
     def _widen(self, k: int, cutoff: float) -> None:
         wanted = self._n_emitted + k if k else self._n_objects
@@ -282,59 +318,15 @@ class TreeSession(ScanSession):
         self._n_requested = n
         if n > max_from_tree(self._n_objects):
             self._scan()
+            return
+        outer = self._scale.outer_radius(cutoff) if cutoff < math.inf else math.inf
+        found = self._tree.nearest(n, outer)
+        frontier = self._scale.lower_one(found.farthest)
+        if found.distances is None or self.n_verified:
+            self._verify(found.positions, frontier)
         else:
-            self._verify_nearest(n, cutoff)
-
-
-class PointTreeSession(TreeSession):
-    """A query session with a k-d tree of points.
-
-    Parameters
-    ----------
-    ranks, measure, bound, width, scale
-        As for :class:`TreeSession`.
-    tree : cKDTree
-        Tree of the objects' points in the search space.
-    point : float64 array of shape (n_columns,)
-        The query in the search space.
-    """
-
-    def __init__(
-        self,
-        ranks: Integers,
-        measure: Measure,
-        bound: Measure,
-        *,
-        width: int,
-        scale: Scale,
-        tree: cKDTree,
-        point: Floats,
-    ) -> None:
-        super().__init__(ranks, measure, bound, width=width, scale=scale)
-        self._tree = tree
-        self._point = point
-
-    def _count_ball(self, radius: float) -> int:
-        if radius < 0:
-            return 0
-        power = self._scale.power
-        return int(self._tree.query_ball_point(self._point, radius, p=power, return_length=True))
-
-    def _list_ball(self, radius: float, n: int) -> Integers:  # noqa: ARG002 - the tree counts again
-        inside = self._tree.query_ball_point(self._point, radius, p=self._scale.power)
-        return np.array(inside, np.int64)
-
-    def _verify_nearest(self, n: int, cutoff: float) -> None:
-        outer = self._scale.outer_radius(cutoff)
-        search_distances, positions = map(
-            np.asarray,
-            self._tree.query(self._point, n, p=self._scale.power, distance_upper_bound=outer),
-        )
-        # If the tree finds fewer than n, these are all within the radius; it pads with n_objects.
-        has_found_n = positions[-1] < self._n_objects
-        farthest = search_distances[-1] if has_found_n else outer
-        frontier = float(self._scale.lower(np.array(farthest)))
-        self._verify(positions[positions < self._n_objects], frontier)
+            self._first_found = found.positions
+            self._add_verified(found.positions, found.distances, frontier, follow=True)
 
 
 class DistanceBounds:

@@ -1,6 +1,7 @@
 """Sets of words or numbers under the Jaccard distance, with an inverted index."""
 
 import math
+import operator
 from collections.abc import Collection, Hashable, Sequence
 from functools import cached_property
 from typing import Any
@@ -8,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from fedneighbors._typing import Floats, Integers
-from fedneighbors.kernels._sets import count_holders, rate_sets
 from fedneighbors.methods.fedknn.metrics._sessions import (
     LevelSession,
     check_ranks,
@@ -73,6 +73,9 @@ class _SetIndex:
     """
 
     def __init__(self, sets: list[frozenset[Hashable]], ranks: Integers) -> None:
+        from fedneighbors.kernels import _sets  # late, so that the metric alone loads no Numba
+
+        self.kernels: Any = _sets
         self.n_objects = len(sets)
         self.ranks = ranks
         self.sizes = np.array([len(item) for item in sets], np.int64)
@@ -150,11 +153,12 @@ class _SetSession(LevelSession):
         """Count more common elements, then compute the levels of the next sets."""
         index, n = self._index, objects_per_step(1)
         if self._place[0] < len(self._known):
-            count_holders(index.holders, index.starts, self._known, self._place, self._common, n)
+            postings = index.holders, index.starts
+            index.kernels.count_holders(*postings, self._known, self._place, self._common, n)
             return
         part = slice(self._n_scanned, min(self._n_scanned + n, self._n_objects))
         common, levels = self._common[part], self._levels[part]
-        rate_sets(common, index.sizes[part], self._n_query, levels, self._counts)
+        index.kernels.rate_sets(common, index.sizes[part], self._n_query, levels, self._counts)
         self._n_scanned = part.stop
 
     def _choose_batch(self, n_missing: int) -> int:
@@ -183,7 +187,9 @@ class _SetSession(LevelSession):
         self._add_verified(rest, distances, math.inf, follow=True)
 
     def _measure(self, positions: Integers) -> Floats:
-        return self._distances(self._common[positions], self._index.sizes[positions])
+        distances, sizes = np.empty(len(positions)), self._index.sizes
+        self._index.kernels.measure_sets(self._common, sizes, self._n_query, positions, distances)
+        return distances
 
     def _distances(self, n_common: Any, sizes: Integers) -> Floats:
         n_union = self._n_query + sizes - n_common
@@ -199,7 +205,7 @@ def _as_set(item: Any, name: str) -> frozenset[Hashable]:
         elements = frozenset(item)
     except TypeError:
         raise TypeError(f"{name}: expected hashable elements, such as words or integers") from None
-    if any(element != element for element in elements):
+    if any(map(operator.ne, elements, elements)):
         raise ValueError(f"{name}: NaN cannot be an element of a set")
     if len(elements) > _MAX_ELEMENTS:
         raise ValueError(f"{name}: expected 2**25 elements at most, got {len(elements)}")

@@ -29,9 +29,9 @@ from fedneighbors.kernels.edit._slices import (
     locate_digits,
     scan_slices,
 )
+from fedneighbors.methods.fedknn.metrics._interfaces import SessionBatch
 from fedneighbors.methods.fedknn.metrics._sessions import (
     LATE,
-    SessionBatch,
     check_request,
     end_at,
     objects_per_step,

@@ -24,16 +24,18 @@ from fedneighbors.kernels.vectors._nearest import (
     RowSearch,
 )
 from fedneighbors.kernels.vectors._quantized import MAX_CODE, QuantizedRows
+from fedneighbors.methods.fedknn.metrics._interfaces import Session
 from fedneighbors.methods.fedknn.metrics._points import (
     MAX_MAGNITUDE,
     BoundedSession,
     DistanceBounds,
+    Found,
     GroupedSession,
     MinkowskiScale,
-    PointTreeSession,
     ScanSession,
+    TreeSession,
 )
-from fedneighbors.methods.fedknn.metrics._sessions import Session, check_ranks
+from fedneighbors.methods.fedknn.metrics._sessions import check_ranks
 
 _CLIP = 8  # elements above this many times the mean magnitude are not spread over the codes
 _MAX_POINT = 2.0**40  # magnitude of a query relative to the rows; beyond, bounds are useless
@@ -149,7 +151,7 @@ class VectorMetric:
         return np.asarray(self._normalize(row[np.newaxis])[0])
 
     def distances(self, rows: Floats, point: Floats, selected: Integers | slice) -> Floats:
-        """Return the distances of a point to the selected ones of scaled rows."""
+        """Return the distances of a point to selected scaled rows."""
         positions = None
         if isinstance(selected, slice):
             rows = rows[selected]
@@ -217,13 +219,12 @@ class _VectorIndex:
             return ScanSession(self._ranks, lambda _: np.empty(0))
         measure, width = partial(self._metric.distances, self._rows, point), len(point)
         if self._tree is not None:
-            return PointTreeSession(
+            return TreeSession(
                 self._ranks,
                 measure,
                 measure,
                 width=width,
-                tree=self._tree,
-                point=point,
+                tree=_TreePoints(self._tree, point, power=self._scale.power),
                 scale=self._scale,
             )
         if self._quantized is not None and self._quantized.can_bound(point):
@@ -255,6 +256,45 @@ class _VectorIndex:
         if self._distinct is None:
             return distances, positions
         return self._distinct.list_members(distances, positions, k)
+
+
+class _TreePoints:
+    """Search for the nearest points of one query in a k-d tree.
+
+    Parameters
+    ----------
+    tree : cKDTree
+        Tree of the objects' points in the search space.
+    point : float64 array of shape (n_columns,)
+        The query in the search space.
+    power : {1, 2}
+        Order p of the Minkowski distance.
+    """
+
+    def __init__(self, tree: cKDTree, point: Floats, *, power: int) -> None:
+        self._tree, self._point, self._power = tree, point, power
+
+    def count(self, radius: float) -> int:
+        """Count the objects within a radius."""
+        return int(
+            self._tree.query_ball_point(self._point, radius, p=self._power, return_length=True)
+        )
+
+    def list_within(self, radius: float, n: int) -> Integers:  # noqa: ARG002 - the tree counts again
+        """Return the objects within a radius."""
+        inside = self._tree.query_ball_point(self._point, radius, p=self._power)
+        return np.array(inside, np.int64)
+
+    def nearest(self, n: int, radius: float) -> Found:
+        """Return the ``n`` nearest objects, or all within a radius."""
+        distances, positions = map(
+            np.asarray,
+            self._tree.query(self._point, n, p=self._power, distance_upper_bound=radius),
+        )
+        # If the tree finds fewer than n, these are all within the radius; it pads with n_objects.
+        has_found_n = positions[-1] < self._tree.n
+        farthest = float(distances[-1]) if has_found_n else radius
+        return Found(positions[positions < self._tree.n], farthest)
 
 
 RowCheck = Callable[[Floats], tuple[npt.NDArray[np.bool_], str]]
