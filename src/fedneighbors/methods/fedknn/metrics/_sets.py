@@ -96,7 +96,7 @@ class _SetIndex:
 
     def open(self, query: Any) -> "_SetSession":
         elements = _as_set(query, "the query")
-        ids = [self._numbers[element] for element in elements if element in self._numbers]
+        ids = [number for number in map(self._numbers.get, elements) if number is not None]
         return _SetSession(self, np.array(ids, np.int64), n_query=len(elements))
 
 
