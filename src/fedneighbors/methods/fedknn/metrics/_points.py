@@ -176,7 +176,7 @@ class ScanSession(BrowsingSession):
 
     @cached_property
     def _is_verified(self) -> Booleans:
-        """Mark the objects whose distances were computed, or will be by the queue."""
+        """Mark the objects whose distances are or will be computed."""
         return np.zeros(self._n_objects, np.bool_)
 
     @cached_property
@@ -307,7 +307,7 @@ class TreeSession(ScanSession):
 
     @cached_property
     def _is_verified(self) -> Booleans:
-        """Mark the objects in the pool and the queue; late, since few queries need it."""
+        """Mark the objects in the pool and the queue."""
         is_verified = np.zeros(self._n_objects, np.bool_)
         is_verified[self._first_found] = True
         return is_verified
