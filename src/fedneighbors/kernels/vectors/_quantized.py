@@ -171,7 +171,7 @@ def _least(bounds: Any, block: Any) -> Any:
 def _bound(
     rows: Any, n_rows: Any, query: Any, is_square: Any, bounds: Any, minima: Any, blocks: Any
 ) -> None:
-    """Compute lower bounds of distances in some blocks, and the lowest of each."""
+    """Compute lower bounds of distances in some blocks, and their minima."""
     codes, scales, squares, radii = rows
     query_codes, scale, radius, clipped = query
     sums = np.empty(64, np.int32)

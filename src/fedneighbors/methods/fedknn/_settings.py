@@ -97,8 +97,8 @@ class SearchSettings:
     max_queries: int
     grid_s: float
     allow_partial: bool
-    deadline_s: float | None
     step: float
+    deadline_s: float | None = None
 
     def __post_init__(self) -> None:
         _check_choice("algorithm", self.algorithm, ("auto", *ALGORITHMS, "dann*"))
