@@ -35,7 +35,7 @@ def test_a_request_is_refused_after_its_budget(kind):
     with mock.patch.object(_sessions, "STEP_CELLS", 64 * 6):
         with (
             mock.patch.object(time, "monotonic", itertools.count().__next__),
-            pytest.raises(Refused, match="the time budget is spent"),
+            pytest.raises(Refused, match="the deadline has passed"),
         ):
             provider.answer(REQUESTS[kind](10.0))
         again = provider.answer(REQUESTS[kind](None))

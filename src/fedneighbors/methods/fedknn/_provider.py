@@ -31,6 +31,7 @@ from fedneighbors.methods.fedknn._filters import FilterColumns, FilteredIndex
 from fedneighbors.methods.fedknn._queries import FilteredQuery
 from fedneighbors.methods.fedknn.algorithm import rank_objects, tie_keys
 from fedneighbors.methods.fedknn.metrics._interfaces import Index, Metric, Session, SessionBatch
+from fedneighbors.methods.fedknn.metrics._sessions import LATE
 from fedneighbors.methods.fedknn.private._padding import (
     EPOCH_BYTES,
     MAX_NAME_BYTES,
@@ -274,7 +275,7 @@ def refuse_late() -> Iterator[None]:
     try:
         yield
     except TimeoutError as error:
-        raise Refused("the time budget is spent") from error
+        raise Refused(LATE) from error
 
 
 def build_index(metric: Metric, objects: Sequence[Any], rows: Integers, ranks: Integers) -> Index:

@@ -59,8 +59,8 @@ def end_at(deadline_s: float | None) -> float:
     return math.inf if deadline_s is None else time.monotonic() + deadline_s
 
 
-LATE = "the deadline has passed; allow more seconds"
-"""Text of the TimeoutError of a session."""
+LATE = "the deadline has passed"
+"""Text of the TimeoutError of a session, and code of the refusal that follows."""
 
 
 def check_time(end: float) -> None:
