@@ -78,6 +78,7 @@ def make_pools():
         pairs = [pair for pair in itertools.combinations(range(n), 2) if rng.random() < 0.5]
         graphs.append(Graph(rng.choice(list("CO"), n).tolist(), pairs))
     vectors = dict.fromkeys(("euclidean", "manhattan", "cosine", "haversine"), points)
+    vectors["inner_product"] = points - 2
     kinds = vectors | {"edit": words, "jaccard": sets, "graph_edit": graphs}
     pools = [Pool(metric_of(name), items[8:], items[:12]) for name, items in kinds.items()]
     function = FunctionMetric(lambda a, b: float(np.abs(a - b).max()))
@@ -231,7 +232,7 @@ def test_planted_errors_of_the_closed_place_are_found(planted, monkeypatch):
     assert find_errors_of_interrupted_sessions(400, seed=2) != []
 
 
-@pytest.mark.parametrize("metric", ["euclidean", "haversine", "cosine"])
+@pytest.mark.parametrize("metric", ["euclidean", "haversine", "cosine", "inner_product"])
 def test_large_tables_are_searched_exactly(metric):
     rng = np.random.default_rng(0)
     objects = rng.integers(-80, 80, (5000, 70 if metric == "cosine" else 2)) + 0.5

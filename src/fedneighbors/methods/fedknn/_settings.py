@@ -79,8 +79,9 @@ class SearchSettings:
         As in :class:`~fedneighbors.methods.fedknn.estimator.FederatedNeighbors`.
     random_state, allow_partial
         As in :class:`~fedneighbors.methods.fedknn.estimator.FederatedNeighbors`.
-    step : float
-        Unit of the distances, which are multiples of it; 0 for any number.
+    step, least : float
+        Unit of the distances, which are multiples of it, 0 for any number; and a number that no
+        distance is below.
 
     Raises
     ------
@@ -98,6 +99,7 @@ class SearchSettings:
     grid_s: float
     allow_partial: bool
     step: float
+    least: float
 
     def __post_init__(self) -> None:
         _check_choice("algorithm", self.algorithm, ("auto", *ALGORITHMS, "dann*"))
@@ -223,7 +225,12 @@ class SearchSettings:
             return eager(query, k, name=name, pace=pace, allow_partial=self.allow_partial)
         if algorithm in ("hufu", "hufu+"):
             return ALGORITHMS[algorithm](
-                query, k, name=name, step=self.step, allow_partial=self.allow_partial
+                query,
+                k,
+                name=name,
+                step=self.step,
+                least=self.least,
+                allow_partial=self.allow_partial,
             )
         if algorithm != "dann*":
             return ALGORITHMS[algorithm](query, k, name=name, allow_partial=self.allow_partial)

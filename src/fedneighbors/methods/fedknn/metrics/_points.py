@@ -96,6 +96,44 @@ class MinkowskiScale(Scale):
         return radius * (1 + side * 4 * self._relative) + side * 4 * _UNDERFLOW
 
 
+@dataclass(frozen=True)
+class ProductScale(Scale):
+    """Scale of ``inner_product`` for one query.
+
+    Search-space distances are the inner products of a query and centered rows, scaled by a power of
+    two, with the opposite sign.
+
+    Parameters
+    ----------
+    shift : float
+        Inner product of the query and the center, scaled.
+    error : float
+        Rounding error of scaled distances, other than a fraction of the search-space distance.
+    exponent : int
+        Power of two.
+    """
+
+    shift: float
+    error: float
+    exponent: int
+
+    def lower(self, search_distances: Floats) -> Floats:
+        """Return lower bounds of the metric's distances, given search-space distances."""
+        scaled = search_distances - (self.shift + self.error)
+        return np.asarray(np.ldexp(scaled, -self.exponent) - _UNDERFLOW)
+
+    def _radius(self, distance: float, side: int) -> float:
+        with np.errstate(over="ignore"):
+            scaled = float(np.ldexp(distance + side * 2 * _UNDERFLOW, self.exponent))
+        # search-space distances of _MAX_BOUND do not occur
+        rounding = 2.0**-50 * (min(abs(scaled), _MAX_BOUND) + abs(self.shift))
+        return scaled + self.shift + side * (2 * self.error + rounding)
+
+    def outer_radius(self, distance: float) -> float:
+        """Return a radius beyond which ``lower`` exceeds ``distance``; may be negative."""
+        return self._radius(distance, 1)
+
+
 Measure = Callable[[Integers | None], Floats]
 """Function that returns the query's distances to objects at given positions, or to all if None."""
 
@@ -119,10 +157,12 @@ class ScanSession(BrowsingSession):
         Rank of each object; objects of equal distance are emitted by ascending rank.
     measure : callable
         Function that computes distances.
+    least : float
+        No distance is below this number.
     """
 
-    def __init__(self, ranks: Integers, measure: Measure) -> None:
-        super().__init__(ranks)
+    def __init__(self, ranks: Integers, measure: Measure, *, least: float = 0.0) -> None:
+        super().__init__(ranks, least=least)
         self._measure = measure
         self._is_verified = np.zeros(len(ranks), np.bool_)
         self._bounds: Floats | None = None
@@ -292,8 +332,7 @@ class DistanceBounds:
         return self._bounds.take(min(radius, _MAX_BOUND), n)
 
     def _lower(self, bounds: npt.NDArray[np.float32]) -> Floats:
-        values = np.maximum(bounds.astype(np.float64), 0.0)
-        return self._scale.lower(np.ldexp(values, -self._exponent))
+        return self._scale.lower(np.ldexp(bounds.astype(np.float64), -self._exponent))
 
 
 class BoundedSession(ScanSession):
@@ -307,12 +346,19 @@ class BoundedSession(ScanSession):
         Function that computes distances.
     bound : callable
         Function that computes the lower bounds of all distances.
+    least : float
+        No distance is below this number.
     """
 
     def __init__(
-        self, ranks: Integers, measure: Measure, bound: Callable[[], DistanceBounds]
+        self,
+        ranks: Integers,
+        measure: Measure,
+        bound: Callable[[], DistanceBounds],
+        *,
+        least: float = 0.0,
     ) -> None:
-        super().__init__(ranks, measure)
+        super().__init__(ranks, measure, least=least)
         self._bound = bound
 
     @cached_property
@@ -353,7 +399,7 @@ class GroupedSession(BrowsingSession):
     """
 
     def __init__(self, distinct: DistinctRows, session: ScanSession) -> None:
-        super().__init__(distinct.ranks)
+        super().__init__(distinct.ranks, least=session.least)
         self._distinct = distinct
         self._session = session
         self._n_requested = 1

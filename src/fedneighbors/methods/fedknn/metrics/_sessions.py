@@ -40,7 +40,8 @@ class SessionBatch:
         is approximate. After them, nearer objects may be missing, so that the i-th distance is at
         least that of the i-th object of an exact batch.
     frontier : float
-        After a deadline: every object nearer than this was emitted; 0 if unknown.
+        After a deadline: every object nearer than this was emitted. If unknown, a number that no
+        distance is below: 0, or the metric's ``least``.
     """
 
     positions: Integers
@@ -121,7 +122,8 @@ class Metric(Protocol):
     """A distance on objects of one kind.
 
     A class may have an attribute ``step``: a number of which all distances are multiples, such as 1
-    for the edit distance. Searches that vary the radius then try only multiples of ``step``.
+    for the edit distance. Searches that vary the radius then try only multiples of ``step``. An
+    attribute ``least`` is a finite number that no distance is below; 0 by default.
 
     A metric can be made from a distance function alone with
     :class:`~fedneighbors.methods.fedknn.metrics._function.FunctionMetric`.
@@ -342,18 +344,21 @@ class BrowsingSession(ABC):
     ----------
     ranks : int64 array of shape (n_objects,)
         Rank of each object: at equal distance, lower ranks come first.
+    least : float
+        No distance is below this number.
     """
 
     exact = True
 
-    def __init__(self, ranks: Integers) -> None:
+    def __init__(self, ranks: Integers, *, least: float = 0.0) -> None:
+        self.least = least
         self.n_verified = 0
         self._n_objects = len(ranks)
         self._pool = Pool(ranks)
         self._emitted: list[Floats] = []
         self._n_emitted = 0
         # All unverified objects are at this distance or farther.
-        self._frontier = 0.0 if len(ranks) else math.inf
+        self._frontier = least if len(ranks) else math.inf
 
     @abstractmethod
     def bounds(self) -> Floats:
@@ -397,6 +402,7 @@ class BrowsingSession(ABC):
             distances=distances,
             exhausted=len(positions) < k or self._is_exhausted(cutoff),
             n_certified=len(positions),
+            frontier=self.least,
         )
 
     def _n_certified(self, k: int, cutoff: float) -> int:
