@@ -122,27 +122,6 @@ def test_products_separate_inner_products_that_differ_in_the_last_bits(products,
     check_search(turned_rows(offset), 7, kind=PRODUCT)
 
 
-@pytest.mark.parametrize(
-    ("term", "offset"), [("errors", 3.0), ("query_errors", 1e15), ("rounding", 3.0)]
-)
-def test_each_error_of_inner_products_is_needed(products, term, offset, monkeypatch):
-    search_products = _nearest._search_products
-
-    def search_without(kind, rows, rounding, queries, *others):
-        x, bounds, errors, ranks = rows
-        if term == "errors":
-            bounds, errors = bounds * 0, errors * 0
-        if term == "query_errors":
-            queries = (*queries[:2], queries[2] * 0)
-        rounding *= term != "rounding"
-        return search_products(kind, (x, bounds, errors, ranks), rounding, queries, *others)
-
-    monkeypatch.setattr(_nearest, "_search_products", search_without)
-
-    with pytest.raises(AssertionError):
-        check_search(turned_rows(offset), 7, kind=PRODUCT)
-
-
 def test_products_verify_few_rows_far_from_zero(products):
     rng = np.random.default_rng(5)
     x = 1e8 + rng.normal(size=(500, 20))

@@ -90,10 +90,12 @@ class CenteredRows:
             self.table[block] = centered
             squares[block] = np.einsum("ij,ij->i", centered, centered)
         self._length = math.sqrt(squares.mean())
-        # squares below 2**-1022 in the rows' own scale lose bits
-        lost = float(np.ldexp(_UNDERFLOW_OF_SQUARES, 2 * self._centering.exponent))
-        errors = rounding * squares / 2 + _UNDERFLOW + (0.0 if of_products else lost)
-        self.bounds = ((0.0 if of_products else squares / 2) - errors).astype(np.float32)
+        errors = rounding * squares / 2 + _UNDERFLOW
+        halves = np.zeros(len(rows)) if of_products else squares / 2
+        if not of_products:
+            # squares below 2**-1022 in the rows' own scale lose bits
+            errors += float(np.ldexp(_UNDERFLOW_OF_SQUARES, 2 * self._centering.exponent))
+        self.bounds = (halves - errors).astype(np.float32)
         self.errors = 2 * errors
 
     def center(self, queries: Floats) -> tuple[npt.NDArray[np.float32] | None, Floats]:
