@@ -165,11 +165,11 @@ MUTATIONS = {
     "underflow": [("length + 2.0**-140", "length"), ("_UNDERFLOW = 2.0**-140", "_UNDERFLOW = 0.0")],
 }
 MUTATIONS_OF_PRODUCTS = {
-    "the residual of a row": [("size * np.float64(radii[first + lane]) + radius", "radius")],
-    "the residual of the query": [(" + radius * other", "")],
+    "the residual of a row": [("- row_factor * np.float64(radii[first + lane])", "")],
+    "the residual of the query": [("radius * (1.0 + 2.0**-20) + ", "")],
     "the residual in the length of the query": [("math.sqrt(own) + radius", "math.sqrt(own)")],
-    "the relative error": [("error * (1.0 + 2.0**-20)", "error")],
-    "rounding": [("- 2.0**-20 * size * other", "")],
+    "the relative error": [("1.0 + 2.0**-20", "1.0")],
+    "rounding": [(" + 2.0**-20 * size", "")],
     "underflow": [("                    - 2.0**-140\n", "")],
 }
 

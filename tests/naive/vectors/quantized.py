@@ -51,14 +51,13 @@ def lower_bounds(rows, query, step, of_products=False):
         s = float(scale)
         if of_products:
             size = math.sqrt(own) + rho
-            other = s * math.sqrt(sum(code * code for code in z))
-            error = size * float(r) + rho * other
+            other = math.sqrt(sum(code * code for code in z))
+            code_factor = rho * (1.0 + 2.0**-20) + 2.0**-20 * size
             product = sum(a * b for a, b in zip(w, z, strict=True))
             bounds.append(
                 np.float32(
-                    -t * s * product
-                    - error * (1.0 + 2.0**-20)
-                    - 2.0**-20 * size * other
+                    -s * (t * product + code_factor * other)
+                    - size * (1.0 + 2.0**-20) * float(r)
                     - 2.0**-140
                 )
             )

@@ -189,6 +189,8 @@ def _bound(rows: Any, n_rows: Any, query: Any, kind: Any, bounds: Any, minima: A
         length += np.float64(query_codes[j]) * np.float64(query_codes[j])
     own = scale * scale * length
     size = math.sqrt(own) + radius  # at least the length of the query
+    row_factor = size * (1.0 + 2.0**-20)
+    code_factor = radius * (1.0 + 2.0**-20) + 2.0**-20 * size
     for block in range(codes.shape[0]):
         first = block * 64
         if kind == SQUARE:
@@ -205,12 +207,10 @@ def _bound(rows: Any, n_rows: Any, query: Any, kind: Any, bounds: Any, minima: A
             _multiply_block(codes, block, query_codes, sums)
             for lane in range(64):
                 s = np.float64(scales[first + lane])
-                other = s * math.sqrt(np.float64(squares[first + lane]))
-                error = size * np.float64(radii[first + lane]) + radius * other
+                other = math.sqrt(np.float64(squares[first + lane]))
                 bounds[first + lane] = np.float32(
-                    -scale * s * sums[lane]
-                    - error * (1.0 + 2.0**-20)
-                    - 2.0**-20 * size * other
+                    -s * (scale * sums[lane] + code_factor * other)
+                    - row_factor * np.float64(radii[first + lane])
                     - 2.0**-140
                 )
         else:

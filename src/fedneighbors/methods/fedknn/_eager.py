@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import NormalDist
 
-import numpy as np
-
 from fedneighbors.federation._loop import Coordinator, gather
 from fedneighbors.federation._messages import message
 from fedneighbors.methods.fedknn.algorithm import LAST_TIE, Part, merge, remaining_counts
