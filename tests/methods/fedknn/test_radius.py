@@ -257,7 +257,7 @@ def test_a_radius_of_inner_products_may_be_negative():
 
     assert distances[0].tolist() == [-3.0, -2.0]
     assert positions[0].tolist() == [3, 1]
-    with pytest.raises(ValueError, match="expected a radius of a finite number"):
+    with pytest.raises(ValueError, match="expected a finite radius"):
         search.radius_neighbors([[1.0, 0.0]], -math.inf)
 
 

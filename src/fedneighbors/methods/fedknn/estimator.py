@@ -281,8 +281,8 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "providers_")
         least = self._settings(self._metric).least
         if not least <= float(radius) < np.inf:
-            limit = "0 or more" if least == 0 else "a finite number"
-            raise ValueError(f"expected a radius of {limit}, got {radius!r}")
+            expected = "a radius of 0 or more" if least == 0 else "a finite radius"
+            raise ValueError(f"expected {expected}, got {radius!r}")
         return self._run_queries(
             self._encode(X, where),
             lambda query, run: (

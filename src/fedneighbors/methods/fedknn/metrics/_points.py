@@ -29,6 +29,8 @@ MAX_MAGNITUDE = 2.0**500
 # 2**21 squares by less than 2**-500.
 _UNDERFLOW = 2.0**-500
 
+_LEAST_PRODUCT = 2.0**-1000  # smaller bounds of inner products lose bits
+
 
 class Scale(ABC):
     """Conversion between search-space distances and metric distances, with error margins."""
@@ -120,11 +122,11 @@ class ProductScale(Scale):
     def lower(self, search_distances: Floats) -> Floats:
         """Return lower bounds of the metric's distances, given search-space distances."""
         scaled = search_distances - (self.shift + self.error)
-        return np.asarray(np.ldexp(scaled, -self.exponent) - _UNDERFLOW)
+        return np.asarray(np.ldexp(scaled, -self.exponent) - _LEAST_PRODUCT)
 
     def _radius(self, distance: float, side: int) -> float:
         with np.errstate(over="ignore"):
-            scaled = float(np.ldexp(distance + side * 2 * _UNDERFLOW, self.exponent))
+            scaled = float(np.ldexp(distance + side * 2 * _LEAST_PRODUCT, self.exponent))
         # search-space distances of _MAX_BOUND do not occur
         rounding = 2.0**-50 * (min(abs(scaled), _MAX_BOUND) + abs(self.shift))
         return scaled + self.shift + side * (2 * self.error + rounding)

@@ -38,6 +38,7 @@ from fedneighbors.methods.fedknn.metrics._points import (
 from fedneighbors.methods.fedknn.metrics._sessions import Session, check_ranks
 
 _CLIP = 8  # elements above this many times the mean magnitude are not spread over the codes
+_MAX_EXPONENT = 1000  # power of two by which an inner product is scaled
 _MAX_POINT = 2.0**40  # magnitude of a query relative to the rows; beyond, bounds are useless
 
 
@@ -65,8 +66,9 @@ class QuantizedVectors:
 
     def can_bound(self, point: Floats) -> bool:
         """Return whether a point is not too far away."""
-        if self._scale is None:
-            return True
+        if self._scale is None:  # smaller products lose bits
+            exponent = -int(np.frexp(np.abs(point).max())[1])
+            return exponent + self._centering.exponent < _MAX_EXPONENT
         with np.errstate(over="ignore"):
             return bool(np.abs(self._centering.apply(point)).max() < _MAX_POINT)
 
@@ -79,7 +81,7 @@ class QuantizedVectors:
 
     def _bound_products(self, point: Floats) -> DistanceBounds:
         """Return bounds of the negative inner products with a point."""
-        exponents = -np.frexp(np.abs(point).max(keepdims=True))[1]
+        exponents = -np.frexp(np.abs(point).max(keepdims=True))[1]  # of one query
         scaled = np.ldexp(point, exponents)
         scale = ProductScale(
             shift=float(np.dot(scaled, self._centering.center)),
