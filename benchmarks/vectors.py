@@ -157,7 +157,7 @@ def public_search(metric, rows):
 
 
 def multiply_and_select(rows, queries, k):
-    """Return the rows of the largest inner products, by NumPy in blocks of queries."""
+    """Return the rows of the largest inner products, by NumPy."""
     found = []
     for first in range(0, len(queries), 100):
         products = queries[first : first + 100] @ rows.T

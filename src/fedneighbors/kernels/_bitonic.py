@@ -261,9 +261,10 @@ def _to_integers(lists: Entries, size: int) -> Integers:
 
 
 def _flip(bits: Integers) -> Integers:
-    """Convert the bits of floats to integers of the same order, and back.
+    """Convert bits of floats to integers of the same order.
 
-    Negative floats have the opposite order of their bits other than the sign.
+    Negative floats have the opposite order of their bits other than the sign. The function is its
+    own inverse.
     """
     return bits ^ ((bits >> 63) & np.iinfo(np.int64).max)
 

@@ -45,7 +45,7 @@ class Centering:
         return np.asarray(scaled - self.center)
 
     def error_of_products(self, queries: Floats, exponents: npt.NDArray[np.int32]) -> Floats:
-        """Return the errors of products that do not depend on a row's distance from the center.
+        """Return the errors of products that do not depend on rows.
 
         With ``q`` a query scaled by a power of two, and ``c`` the center, ``<q, x - c>`` differs
         from a distance in float64 by the number ``<q, c>`` and an error. If the rows have ``n``

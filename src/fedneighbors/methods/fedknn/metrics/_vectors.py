@@ -81,7 +81,7 @@ class QuantizedVectors:
 
     def _bound_products(self, point: Floats) -> DistanceBounds:
         """Return bounds of the negative inner products with a point."""
-        exponents = -np.frexp(np.abs(point).max(keepdims=True))[1]  # of one query
+        exponents = -np.frexp(np.abs(point).max(keepdims=True))[1]
         scaled = np.ldexp(point, exponents)
         scale = ProductScale(
             shift=float(np.dot(scaled, self._centering.center)),
