@@ -149,6 +149,7 @@ def test_neighbors_of_the_first_of_many_queries_are_printed(titles, tmp_path):
     ("name", "text", "options", "nearest"),
     [
         ("v.csv", "a,b\n0,0\n5,5\n", ["--metric", "manhattan", "--query", "4,5"], "row 2"),
+        ("p.csv", "a,b\n0,0\n5,5\n", ["--metric", "inner_product", "--query", "1,5"], "row 2"),
         ("w.txt", "a b c\nd e\n", ["--metric", "jaccard", "--query", "e f"], "d e"),
         ("m.smi", "CCO one\nCCCCCC six\n", ["--metric", "graph_edit", "--query", "CCN"], "one"),
         ("m.smi", "CCO one\nCCCCCC six\n", ["--metric", "tanimoto", "--query", "CCCC"], "six"),

@@ -274,8 +274,8 @@ def test_merge_does_not_modify_its_input():
     [
         ([[(0.0, 0, 0, 0), (1.0, 0, 0, 0)], [(1.0, 0, 0, 0), (0.0, 0, 0, 0)]], "list 1 is not"),
         ([[(0.0, 1, 0, 0), (0.0, 0, 0, 0)]], "list 0 is not"),
-        ([[(-1.0, 0, 0, 0)]], "negative"),
-        ([[(np.nan, 0, 0, 0)]], "negative distance or NaN"),
+        ([[(-1.0, 0, 0, 0), (-2.0, 0, 0, 0)]], "list 0 is not"),
+        ([[(np.nan, 0, 0, 0)]], "got NaN"),
     ],
 )
 def test_unsorted_or_invalid_distances_are_rejected(rows, reason):

@@ -34,6 +34,7 @@ class MetricName(StrEnum):
     EUCLIDEAN = "euclidean"
     MANHATTAN = "manhattan"
     COSINE = "cosine"
+    INNER_PRODUCT = "inner_product"
     HAVERSINE = "haversine"
     EDIT = "edit"
     JACCARD = "jaccard"

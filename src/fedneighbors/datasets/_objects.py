@@ -32,6 +32,7 @@ METRIC_KINDS: dict[str, Kind] = {
     "euclidean": "vectors",
     "manhattan": "vectors",
     "cosine": "vectors",
+    "inner_product": "vectors",
     "haversine": "places",
     "edit": "strings",
     "jaccard": "sets",

@@ -33,7 +33,7 @@ class Entries(NamedTuple):
     Parameters
     ----------
     distances : float64 array
-        Non-negative; infinite for padding.
+        Infinite for padding.
     ranks, providers, positions : int64 arrays of the same shape
         Break ties between equal distances, in this order.
     """
@@ -77,8 +77,8 @@ def merge_sorted(lists: Entries, k: int | None = None) -> Entries:
     Raises
     ------
     ValueError
-        If shapes disagree, a row is not in ascending order, a distance is negative or NaN, or ``k``
-        is out of range.
+        If shapes disagree, a row is not in ascending order, a distance is NaN, or ``k`` is out of
+        range.
     """
     return merge_with_swaps(lists, k).smallest
 
@@ -110,14 +110,14 @@ def merge_with_swaps(lists: Entries, k: int | None = None) -> Merge:
     if n_lists == 0 or length == 0:
         empty = np.empty(0, np.int64)
         return Merge(Entries(np.empty(0), empty, empty, empty), swap_masks)
-    if not (lists.distances >= 0).all():
-        raise ValueError("expected distances of 0 or more, got a negative distance or NaN")
+    if np.isnan(lists.distances).any():
+        raise ValueError("expected distances, got NaN")
     table = _to_integers(lists, _next_power_of_two(length))
     _check_sorted(table)
     flat = table.reshape(-1, 4)
     _exchange(flat, pairs, swap_masks)
     distances, *others = flat[:n_smallest].T.copy()
-    return Merge(Entries(distances.view(np.float64), *others), swap_masks)
+    return Merge(Entries(_flip(distances).view(np.float64), *others), swap_masks)
 
 
 def move_payloads(payloads: Integers, merge: Merge) -> Integers:
@@ -252,12 +252,21 @@ def _to_integers(lists: Entries, size: int) -> Integers:
     n_lists, length = lists.distances.shape
     table = np.empty((n_lists, size, 4), np.int64)
     table[:, length:] = (_INFINITY_BITS, PADDING_RANK, PADDING_POSITION, PADDING_POSITION)
-    # Non-negative floats have the order of their bit patterns; adding 0.0 turns -0.0 into 0.0.
-    table[:, :length, 0] = (lists.distances.astype(np.float64) + 0.0).view(np.int64)
+    # adding 0.0 turns -0.0 into 0.0
+    table[:, :length, 0] = _flip((lists.distances.astype(np.float64) + 0.0).view(np.int64))
     table[:, :length, 1] = lists.ranks
     table[:, :length, 2] = lists.providers
     table[:, :length, 3] = lists.positions
     return table
+
+
+def _flip(bits: Integers) -> Integers:
+    """Convert bits of floats to integers of the same order.
+
+    Negative floats have the opposite order of their bits other than the sign. The function is its
+    own inverse.
+    """
+    return bits ^ ((bits >> 63) & np.iinfo(np.int64).max)
 
 
 def _check_sorted(table: Integers) -> None:

@@ -78,6 +78,7 @@ class BrokerCollection:
         self.tie_key, self.filters = section.tie_key, dict(section.filters)
         privacy = section.privacy
         private: dict[str, Any] = {"guarantee": "exact", "max_queries": 100, "grid_s": 0.05}
+        metric = metric_of(section.metric)
         if privacy is not None:
             private = {name: getattr(privacy, name) for name in private}
         self.settings = SearchSettings(
@@ -87,7 +88,8 @@ class BrokerCollection:
             random_state=0,
             failure=0.05,
             allow_partial=section.allow_partial,
-            step=float(getattr(metric_of(section.metric), "step", 0.0)),
+            step=float(getattr(metric, "step", 0.0)),
+            least=float(getattr(metric, "least", 0.0)),
             **private,
         )
         self.ledger = ledger

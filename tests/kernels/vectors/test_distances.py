@@ -16,7 +16,7 @@ from tests.naive.vectors import distances as naive
 HOSTILE = st.floats(-1e150, 1e150, allow_nan=False) | st.sampled_from(
     [0.0, -0.0, 5e-324, 1e-170, 1e16, 1e16 + 2, 0.1, 0.3, -1.0, 2.0**500]
 )
-NAMES = ["square_sums", "absolute_sums"]
+NAMES = ["square_sums", "absolute_sums", "negative_products"]
 
 
 @st.composite
@@ -66,6 +66,7 @@ def test_sum_of_a_row_does_not_depend_on_positions(name, table, indices):
 TILES = {
     "square_sums": distances._sum_squares_of_tile,
     "absolute_sums": distances._sum_absolutes_of_tile,
+    "negative_products": distances._sum_products_of_tile,
 }
 
 

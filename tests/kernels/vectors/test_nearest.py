@@ -9,6 +9,7 @@ from fedneighbors.kernels.vectors import _nearest
 from fedneighbors.kernels.vectors._nearest import (
     HALF,
     PLAIN,
+    PRODUCT,
     ROOT,
     SQUARE,
     NearestLists,
@@ -16,7 +17,7 @@ from fedneighbors.kernels.vectors._nearest import (
 )
 from tests.naive.vectors import nearest as naive
 
-KINDS = [ROOT, PLAIN, HALF, SQUARE]
+KINDS = [ROOT, PLAIN, HALF, SQUARE, PRODUCT]
 SCALES = (1.0, 1e-160, 1e-300, 5e-324, 1e140, 1e150)
 
 
@@ -34,7 +35,7 @@ def searches(draw):
     n_columns = draw(st.sampled_from([1, 2, 3, 8, 9, 16, 30]))
     n_rows, scale = draw(st.integers(0, 40)), draw(st.sampled_from(SCALES))
     values = rng.normal(size=5) + draw(st.sampled_from([0.0, 1e8])) if scale == 1.0 else range(5)
-    x = rng.choice(values, (n_rows, n_columns)) * scale
+    x = rng.choice(values, (n_rows, n_columns)) * scale * draw(st.sampled_from([1.0, -1.0]))
     if n_rows and draw(st.booleans()):
         x[rng.integers(n_rows)] *= 1e6  # one row far from the others
     queries = rng.choice(values, (3, n_columns)) * scale
@@ -57,7 +58,7 @@ def test_rows_equal_those_of_a_sort_bit_for_bit(kind, search, k):
     check_search(search, k, kind=kind)
 
 
-@pytest.mark.parametrize("kind", [ROOT, HALF, SQUARE])
+@pytest.mark.parametrize("kind", [ROOT, HALF, SQUARE, PRODUCT])
 @settings(
     max_examples=150,
     deadline=None,
@@ -107,6 +108,20 @@ def test_products_without_their_error_bound_miss_rows(products, monkeypatch):
     check_search(search, 7, kind=SQUARE)
 
 
+def turned_rows(offset):
+    """Return rows far from zero that have almost the same inner product with a query."""
+    rng = np.random.default_rng(3)
+    query = rng.normal(size=20)
+    directions = rng.normal(size=(200, 20))
+    directions -= np.outer(directions @ query, query) / (query @ query)
+    return offset + directions, rng.permutation(200), np.tile(query, (3, 1))
+
+
+@pytest.mark.parametrize("offset", [0.0, 3.0, 1e8, 1e15])
+def test_products_separate_inner_products_that_differ_in_the_last_bits(products, offset):
+    check_search(turned_rows(offset), 7, kind=PRODUCT)
+
+
 def test_products_verify_few_rows_far_from_zero(products):
     rng = np.random.default_rng(5)
     x = 1e8 + rng.normal(size=(500, 20))
@@ -143,7 +158,7 @@ def draw_part(rng, size, first_row):
     """Return an owner's lists of two queries, and the tie keys and rows of its objects."""
     n_objects = size + int(rng.integers(0, 3))
     ties, rows = rng.permutation(n_objects) // 2 * 10 + np.arange(n_objects), np.arange(n_objects)
-    distances = np.sort(rng.integers(0, 4, (2, size)), axis=1).astype(float)
+    distances = np.sort(rng.integers(-2, 2, (2, size)), axis=1).astype(float)
     positions = np.empty((2, size), np.int32)
     for query in range(2):
         objects = rng.permutation(n_objects)[:size]
@@ -180,7 +195,8 @@ def test_merged_lists_equal_a_sort(seed, k):
     [
         ([1.0, np.nan], [0, 1], "not finite numbers"),
         ([1.0, np.inf], [0, 1], "not finite numbers"),
-        ([-1.0, 1.0], [0, 1], "not finite numbers"),
+        ([-np.inf, 1.0], [0, 1], "not finite numbers"),
+        ([-1.0, -1.5], [0, 1], "ascending"),
         ([1.0, 2.0], [0, 3], "does not have"),
         ([1.0, 2.0], [-1, 0], "does not have"),
         ([2.0, 1.0], [0, 1], "ascending"),

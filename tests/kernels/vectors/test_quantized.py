@@ -42,32 +42,32 @@ def tables(draw):
     return rows, query
 
 
-def bounds_of(rows, query, step, module=quantized):
+def bounds_of(rows, query, step, of_products=False, module=quantized):
     table = module.QuantizedRows(*rows.shape, step=step)
     table.put(rows[: len(rows) // 2], 0)
     table.put(rows[len(rows) // 2 :], len(rows) // 2)
-    bounds = table.bound(query)
+    bounds = table.bound(query, of_products=of_products)
     bounds.extend(len(rows) // 2)
     bounds.extend(len(rows))
     return bounds
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize(("step", "of_products"), [*((step, False) for step in STEPS), (0.0, True)])
 @settings(max_examples=200, deadline=None)
 @given(tables())
-def test_bounds_match_naive_version_and_are_below_the_distances(step, table):
+def test_bounds_match_naive_version_and_are_below_the_distances(step, of_products, table):
     rows, query = table
     step = float(np.float32(step))
 
-    bounds = bounds_of(rows, query, step)
+    bounds = bounds_of(rows, query, step, of_products)
 
     n = len(rows)
-    expected = naive.lower_bounds(rows.tolist(), query.tolist(), step)
+    expected = naive.lower_bounds(rows.tolist(), query.tolist(), step, of_products)
     assert bounds.values[:n].tolist() == [float(bound) for bound in expected]
     assert (bounds.values[n:] == math.inf).all()
     assert bounds.minima.tolist() == bounds.values.reshape(-1, 64).min(axis=1).tolist()
     for bound, row in zip(bounds.values[:n], rows.tolist(), strict=True):
-        assert not naive.exceeds_distance(bound, row, query.tolist(), step)
+        assert not naive.exceeds_distance(bound, row, query.tolist(), step, of_products)
 
 
 @pytest.mark.parametrize("step", [0.0, 1 / 40])
@@ -80,6 +80,16 @@ def test_bounds_are_close_to_the_distances(step):
     differences = np.abs(rows - query)
     distances = differences.sum(axis=1) if step else np.sqrt((differences**2).sum(axis=1))
     assert (bounds.values[:300] > 0.98 * distances).mean() > 0.9
+
+
+def test_bounds_of_products_are_close_to_the_distances():
+    rng = np.random.default_rng(0)
+    rows, query = rng.normal(size=(300, 40)), rng.normal(size=40)
+
+    bounds = bounds_of(rows, query, 0.0, of_products=True)
+
+    sizes = np.linalg.norm(rows, axis=1) * np.linalg.norm(query)
+    assert (bounds.values[:300] > -rows @ query - 0.02 * sizes).all()
 
 
 @settings(max_examples=200, deadline=None)
@@ -124,6 +134,25 @@ def narrow_cases():
             yield rows * 9, query * 9, step  # clipped to about two
 
 
+def narrow_cases_of_products():
+    """Yield rows and queries whose bounds of products leave little room for errors."""
+    rng = np.random.default_rng(0)
+    for rows, query, step in narrow_cases():
+        if step == 0.0:
+            yield rows, query, step
+    # codes are zero, and the length of a row has a relative error
+    yield np.outer(rng.uniform(1, 2, 64), np.ones(64)) * 2.0**-117, np.full(64, 2.0**39), 0.0
+    for power in (-60, -20, 0, 39):
+        for query in rng.normal(size=(20, 2)) * 2.0**power:
+            # codes are zero, and rows have the direction of the query
+            yield np.outer(rng.uniform(1, 9, 64), query) * 2.0 ** (-122 - power), query, 0.0
+            yield np.outer(rng.uniform(1, 9, 64), query) / 9, query, 0.0
+            # exact codes, orthogonal to the largest element of the query
+            rows = np.zeros((64, 2))
+            rows[:, np.abs(query).argmin()] = 127.0 * rng.integers(-99, 99, 64)
+            yield rows, query, 0.0
+
+
 MUTATIONS = {
     "the residual of a row": [
         ("- (np.float64(radii[first + lane]) + radius)", "- radius"),
@@ -138,32 +167,47 @@ MUTATIONS = {
     ],
     "underflow": [("length + 2.0**-140", "length"), ("_UNDERFLOW = 2.0**-140", "_UNDERFLOW = 0.0")],
 }
+MUTATIONS_OF_PRODUCTS = {
+    "the residual of a row": [("- row_factor * np.float64(radii[first + lane])", "")],
+    "the residual of the query": [("radius * (1.0 + 2.0**-20) + ", "")],
+    "the residual in the length of the query": [("math.sqrt(own) + radius", "math.sqrt(own)")],
+    "the relative error": [("1.0 + 2.0**-20", "1.0")],
+    "rounding": [(" + 2.0**-20 * size", "")],
+    "underflow": [("                    - 2.0**-140\n", "")],
+}
 
 
-def has_too_high_bounds(module):
+def has_too_high_bounds(module, of_products=False):
+    cases = narrow_cases_of_products() if of_products else narrow_cases()
     return any(
-        naive.exceeds_distance(bound, row, query.tolist(), step)
-        for rows, query, step in narrow_cases()
+        naive.exceeds_distance(bound, row, query.tolist(), step, of_products)
+        for rows, query, step in cases
         for bound, row in zip(
-            bounds_of(rows, query, step, module).values, rows.tolist(), strict=False
+            bounds_of(rows, query, step, of_products, module).values,
+            rows.tolist(),
+            strict=False,
         )
     )
 
 
-def test_narrow_cases_have_valid_bounds():
-    assert not has_too_high_bounds(quantized)
+@pytest.mark.parametrize("of_products", [False, True])
+def test_narrow_cases_have_valid_bounds(of_products):
+    assert not has_too_high_bounds(quantized, of_products)
 
 
-@pytest.mark.parametrize("name", MUTATIONS)
-def test_each_term_of_the_error_is_needed(name):
+@pytest.mark.parametrize(
+    ("name", "of_products"),
+    [*((name, False) for name in MUTATIONS), *((name, True) for name in MUTATIONS_OF_PRODUCTS)],
+)
+def test_each_term_of_the_error_is_needed(name, of_products):
     source = Path(quantized.__file__).read_text().replace("cache=True, ", "")
-    for old, new in MUTATIONS[name]:
+    for old, new in (MUTATIONS_OF_PRODUCTS if of_products else MUTATIONS)[name]:
         assert old in source
         source = source.replace(old, new)
     module = types.ModuleType("mutated")
     exec(compile(source, "mutated", "exec"), module.__dict__)
 
-    assert has_too_high_bounds(module)
+    assert has_too_high_bounds(module, of_products)
 
 
 def test_sums_stay_below_the_limit_of_integers():

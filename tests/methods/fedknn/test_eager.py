@@ -3,6 +3,7 @@
 import itertools
 import math
 import time
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 from unittest import mock
@@ -78,6 +79,7 @@ def make_pools():
         pairs = [pair for pair in itertools.combinations(range(n), 2) if rng.random() < 0.5]
         graphs.append(Graph(rng.choice(list("CO"), n).tolist(), pairs))
     vectors = dict.fromkeys(("euclidean", "manhattan", "cosine", "haversine"), points)
+    vectors["inner_product"] = points - 1.5
     kinds = vectors | {"edit": words, "jaccard": sets, "graph_edit": graphs}
     pools = [Pool(metric_of(name), items[8:], items[:12]) for name, items in kinds.items()]
     function = FunctionMetric(lambda a, b: float(np.abs(a - b).max()))
@@ -120,9 +122,10 @@ def draw_search(rng, pool):
     return providers, encode_query(pool.queries[query]), k, pace, expected
 
 
-def find_errors(n_federations, *, seed):
+def find_errors(n_federations, *, seed, metrics=None):
     """Return the metric and pace of each answer that differs from the naive search."""
-    rng, pools, errors = np.random.default_rng(seed), make_pools(), []
+    rng, errors = np.random.default_rng(seed), []
+    pools = [pool for pool in make_pools() if metrics is None or pool.metric.name in metrics]
     for number in range(n_federations):
         pool = pools[number % len(pools)]
         providers, query, k, pace, expected = draw_search(rng, pool)
@@ -148,6 +151,20 @@ def test_400_federations_of_all_metrics_are_searched_exactly():
 @pytest.mark.parametrize("seed", [2026, 2027, 2028, 2029])  # 100,000 in all
 def test_25_000_federations_of_all_metrics_are_searched_exactly(seed):
     assert find_errors(25_000, seed=seed) == []
+
+
+def test_an_unknown_frontier_of_zero_is_no_bound_of_negative_distances(monkeypatch):
+    take_nearest = _provider.take_nearest
+
+    def take_with_frontier_of_zero(*args, **settings):
+        reply = take_nearest(*args, **settings)
+        return replace(reply, frontier=max(reply.frontier, 0.0))
+
+    assert find_errors(100, seed=1, metrics={"inner_product"}) == []
+
+    monkeypatch.setattr(_provider, "take_nearest", take_with_frontier_of_zero)
+
+    assert find_errors(100, seed=1, metrics={"inner_product"}) != []
 
 
 class InterruptedLine:
@@ -231,7 +248,7 @@ def test_planted_errors_of_the_closed_place_are_found(planted, monkeypatch):
     assert find_errors_of_interrupted_sessions(400, seed=2) != []
 
 
-@pytest.mark.parametrize("metric", ["euclidean", "haversine", "cosine"])
+@pytest.mark.parametrize("metric", ["euclidean", "haversine", "cosine", "inner_product"])
 def test_large_tables_are_searched_exactly(metric):
     rng = np.random.default_rng(0)
     objects = rng.integers(-80, 80, (5000, 70 if metric == "cosine" else 2)) + 0.5

@@ -20,6 +20,7 @@ OBJECTS = {
     "euclidean": RNG.normal(size=(60, 3)),
     "manhattan": RNG.integers(0, 3, (60, 2)).astype(float),
     "cosine": RNG.normal(size=(60, 30)),
+    "inner_product": RNG.integers(-2, 3, (60, 2)).astype(float),
     "haversine": RNG.uniform(-80, 80, (60, 2)),
     "edit": WORDS * 3,
     "jaccard": [frozenset(word) for word in WORDS * 3],
@@ -205,7 +206,7 @@ def test_the_comparison_reports_each_algorithms_cost():
     assert n_returned["dann"] <= n_returned["baseline"] == 12  # 3 parties, k = 4
 
 
-@pytest.mark.parametrize("metric", ["euclidean", "manhattan", "cosine"])
+@pytest.mark.parametrize("metric", ["euclidean", "manhattan", "cosine", "inner_product"])
 @pytest.mark.parametrize("n_queries", [1, 2, 30])
 def test_vectors_that_share_an_exchange_have_the_answers_of_single_queries(metric, n_queries):
     rng = np.random.default_rng(0)

@@ -93,7 +93,7 @@ OBJECTS = {
     "an object twice": lambda r, _: select(r, [0, 0, *range(2, len(r.ids))]),
     "NaN": lambda r, _: alter(r, distances=r.distances * np.nan),
     "infinite": lambda r, _: alter(r, distances=r.distances + np.inf),
-    "negative": lambda r, _: alter(r, distances=r.distances - 100),
+    "minus infinite": lambda r, _: alter(r, distances=r.distances - np.inf),
     "a name missing": lambda r, _: alter(r, ids=r.ids[:-1]),
     "a tie key missing": lambda r, _: alter(r, ties=r.ties[:-1]),
     "descending tie keys": lambda r, _: alter(r, distances=r.distances * 0, ties=-r.ties),
@@ -111,7 +111,7 @@ BOUNDS = {
     "descending": lambda r, _: alter(r, bounds=r.bounds[::-1].copy()),
     "NaN": lambda r, _: alter(r, bounds=r.bounds * np.nan),
     "infinite": lambda r, _: alter(r, bounds=r.bounds + np.inf),
-    "negative": lambda r, _: alter(r, bounds=r.bounds - 100),
+    "minus infinite": lambda r, _: alter(r, bounds=r.bounds - np.inf),
     "too many": lambda r, _: alter(r, bounds=np.append(r.bounds, 99.0)),
     "two-dimensional": lambda r, _: alter(r, bounds=r.bounds[np.newaxis]),
 }

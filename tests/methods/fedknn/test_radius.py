@@ -203,6 +203,64 @@ def test_radius_neighbors_are_those_of_a_scan():
     assert search.query_records_[0].algorithm == "radius"
 
 
+@given(st.floats(-1.7e308, 1.7e308), st.floats(-1.7e308, 1.7e308))
+def test_the_middle_of_negative_radii_is_between_them(first, second):
+    low, high = sorted([first, second])
+
+    middle = middle_radius(low, high)
+    unlimited = middle_radius(-math.inf, high)
+
+    assert middle is None or low < middle < high
+    assert unlimited is None or -math.inf < unlimited < high
+    assert (middle_radius(-high, -low) is None) == (middle is None)
+
+
+@settings(max_examples=300)
+@given(st.floats(-1e300, -1e-300), st.lists(st.integers(0, 1000), min_size=1, max_size=5))
+def test_negative_radii_ascend_past_zero(radius, counts):
+    counted = [(radius * (1 - i / 64), count) for i, count in enumerate(sorted(counts))]
+
+    while counted[-1][0] < 0:
+        counted.append((next_radius(counted, 1 << 20), counted[-1][1]))
+
+    assert [limit for limit, _ in counted] == sorted({limit for limit, _ in counted})
+    assert len(counted) < 40
+
+
+def test_an_excessive_negative_radius_ends_the_search():
+    assert next_radius([(-1.7e308, 0)], 3) == math.inf
+
+
+@pytest.mark.parametrize("algorithm", ["hufu", "hufu+"])
+@pytest.mark.parametrize("unit", [1e-200, 1e-9, 1.0, 1e9, 1e100])
+@pytest.mark.parametrize("k", [3, 70, 200])
+def test_negative_distances_of_any_scale_are_found_in_few_rounds(algorithm, unit, k):
+    x = unit * np.random.default_rng(3).integers(-5, 6, (120, 4))
+    search, expected = (
+        FederatedNeighbors("inner_product", name).fit(x, parties=np.arange(120) % 3)
+        for name in (algorithm, "baseline")
+    )
+
+    found = search.kneighbors(x[:1].tolist(), k)
+
+    assert [near.tolist() for near in found[1]] == [
+        near.tolist() for near in expected.kneighbors(x[:1].tolist(), k)[1]
+    ]
+    assert search.query_records_[0].n_rounds <= 135
+
+
+def test_a_radius_of_inner_products_may_be_negative():
+    x = np.array([[1.0, 0.0], [2.0, 0.0], [-1.0, 5.0], [3.0, 1.0]])
+    search = FederatedNeighbors("inner_product").fit(x, parties="abab")
+
+    distances, positions = search.radius_neighbors([[1.0, 0.0]], -2.0)
+
+    assert distances[0].tolist() == [-3.0, -2.0]
+    assert positions[0].tolist() == [3, 1]
+    with pytest.raises(ValueError, match="expected a finite radius"):
+        search.radius_neighbors([[1.0, 0.0]], -math.inf)
+
+
 @pytest.mark.parametrize("radius", [-1.0, math.nan, math.inf])
 def test_invalid_radii_are_refused(radius):
     search = FederatedNeighbors().fit(np.zeros((1, 2)))

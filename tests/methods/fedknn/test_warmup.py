@@ -34,6 +34,8 @@ for metric, objects in [
     ("euclidean", rng.normal(size=(6000, 3))),
     ("manhattan", rng.normal(size=(9000, 70))),
     ("cosine", rng.normal(size=(9000, 70))),
+    ("inner_product", rng.normal(size=(9000, 70))),
+    ("inner_product", rng.normal(size=(2000, 3))),
     ("haversine", rng.uniform(-80, 80, (4000, 2))),
     ("edit", ["".join(rng.choice(list("acgt"), n)) for n in (0, 5, 40, 70, 900, 3000)] * 3),
     ("graph_edit", [Graph(rng.choice(list("CNO"), 7).tolist(), chain[:n]) for n in range(6)]),

@@ -25,6 +25,11 @@ def absolute_sums(x, query):
     return [_sum_in_lanes([abs(d) for d in _differences(row, query)]) for row in x]
 
 
+def negative_products(x, query):
+    pairs = [list(zip(row, query, strict=True)) for row in x]
+    return [_sum_in_lanes([-(float(a) * float(b)) for a, b in row]) for row in pairs]
+
+
 def great_circle_m(places, query):
     radians = math.pi / 180.0
     longitude, latitude = (float(degrees) * radians for degrees in query)

@@ -9,6 +9,8 @@ def nearest_rows(x, ranks, query, k, *, kind):
     """Sort all rows by (distance, rank); ``kind`` as in ``kernels.vectors._nearest``."""
     if kind == 1:
         values = distances.absolute_sums(x, query)
+    elif kind == 4:
+        values = distances.negative_products(x, query)
     else:
         convert = (math.sqrt, None, lambda total: total * 0.5, float)[kind]
         values = [convert(total) for total in distances.square_sums(x, query)]

@@ -41,7 +41,7 @@ def encode_query(query, step):
     return scale, codes, residual + 2.0**-140, clipped
 
 
-def lower_bounds(rows, query, step):
+def lower_bounds(rows, query, step, of_products=False):
     """Return the float32 lower bound of each row, as the kernel rounds it."""
     t, w, rho, b = encode_query(query, step)
     own = t * t * float(sum(code * code for code in w))
@@ -49,7 +49,19 @@ def lower_bounds(rows, query, step):
     for row in rows:
         scale, z, r = encode_row(row, step)
         s = float(scale)
-        if step:
+        if of_products:
+            size = math.sqrt(own) + rho
+            other = math.sqrt(sum(code * code for code in z))
+            code_factor = rho * (1.0 + 2.0**-20) + 2.0**-20 * size
+            product = sum(a * b for a, b in zip(w, z, strict=True))
+            bounds.append(
+                np.float32(
+                    -s * (t * product + code_factor * other)
+                    - size * (1.0 + 2.0**-20) * float(r)
+                    - 2.0**-140
+                )
+            )
+        elif step:
             length = sum(abs(first - 128 * second) for first, second in zip(w, z, strict=True)) * t
             beyond = max(b * (1.0 - 2.0**-20) - s, 0.0)
             bounds.append(np.float32(length * (1.0 - 2.0**-20) + beyond - (float(r) + rho)))
@@ -62,9 +74,11 @@ def lower_bounds(rows, query, step):
     return bounds
 
 
-def exceeds_distance(bound, row, query, step):
+def exceeds_distance(bound, row, query, step, of_products=False):
     """Return whether a bound is above the exact distance."""
     pairs = [(Fraction(a), Fraction(b)) for a, b in zip(row, query, strict=True)]
+    if of_products:
+        return Fraction(float(bound)) > -sum(a * b for a, b in pairs)
     if not bound > 0:
         return False
     if step:

@@ -1,5 +1,7 @@
 """Distances from one query to rows of a table, summed in a fixed order.
 
+Terms are squared or absolute differences, or negative products.
+
 A distance depends on its row and the query alone, not on the machine, the other rows or the row's
 position. It is summed in eight accumulators (lanes): element ``j`` is added to lane ``j % 8``, a
 remainder of fewer than eight elements to lane 0; the lanes are then added as
@@ -35,12 +37,19 @@ _N_LANES = 8
 TILE = 4  # rows of which eight sums fit the registers
 
 
-def _square(builder: Any, difference: Any) -> Any:
+def _square(builder: Any, first: Any, second: Any) -> Any:
+    difference = builder.fsub(first, second)
     return builder.fmul(difference, difference)
 
 
-def _absolute(builder: Any, difference: Any) -> Any:
+def _multiply(builder: Any, first: Any, second: Any) -> Any:
+    """Return the negative product, so that sums start from positive zero."""
+    return builder.fneg(builder.fmul(first, second))
+
+
+def _absolute(builder: Any, first: Any, second: Any) -> Any:
     """Remove the sign of one difference or of a vector."""
+    difference = builder.fsub(first, second)
     kind, bits = difference.type, _WORD
     mask: Any = 2**63 - 1
     if isinstance(kind, ir.VectorType):
@@ -77,11 +86,11 @@ def _fold(builder: Any, lanes: Any) -> Any:
 
 
 def _emit_sum(builder: Any, row: Any, query: Any, n: Any, make_term: Any) -> Any:
-    """Emit the sum of the terms of the differences of ``n`` elements."""
+    """Emit the sum of the terms of ``n`` pairs of elements."""
 
     def emit_term(j: Any, size: int) -> Any:
         values = [_load(builder, builder.gep(base, [j]), size) for base in (row, query)]
-        return make_term(builder, builder.fsub(*values))
+        return make_term(builder, *values)
 
     total = cgutils.alloca_once_value(builder, _zeros(_N_LANES))
     n_vectors = builder.udiv(n, _WORD(_N_LANES))
@@ -114,7 +123,7 @@ def _emit_tile(builder: Any, column: Any, query: Any, size: tuple[Any, Any], mak
         )
         all_zero = ir.Constant(ir.VectorType(_INDEX, TILE), [0] * TILE)
         element = builder.shuffle_vector(element, element, all_zero)
-        term = make_term(builder, builder.fsub(values, element))
+        term = make_term(builder, values, element)
         builder.store(builder.fadd(builder.load(lane), term), lane)
 
     n_vectors = builder.udiv(n, _WORD(_N_LANES))
@@ -195,6 +204,13 @@ def _sum_of_absolutes(_typing: Any, x: Any, i: Any, queries: Any, q: Any) -> Any
 
 
 @intrinsic
+def _sum_of_products(_typing: Any, x: Any, i: Any, queries: Any, q: Any) -> Any:
+    """Return the negative inner product, as ``_sum_of_squares``."""
+    i, q = types.unliteral(i), types.unliteral(q)
+    return types.float64(x, i, queries, q), _row_sum(_multiply)
+
+
+@intrinsic
 def _sum_squares_of_tile(
     _typing: Any, columns: Any, first: Any, queries: Any, q: Any, sums: Any, start: Any
 ) -> Any:
@@ -213,6 +229,14 @@ def _sum_absolutes_of_tile(
     return types.void(columns, first, queries, q, sums, start), _tile_sums(_absolute)
 
 
+@intrinsic
+def _sum_products_of_tile(
+    _typing: Any, columns: Any, first: Any, queries: Any, q: Any, sums: Any, start: Any
+) -> Any:
+    """Store the negative inner products, as ``_sum_squares_of_tile``."""
+    return types.void(columns, first, queries, q, sums, start), _tile_sums(_multiply)
+
+
 @njit(cache=True, nogil=True)
 def _square_sums(x: Any, query: Any, positions: Any, out: Any) -> None:
     for i in range(out.shape[0]):
@@ -225,6 +249,13 @@ def _absolute_sums(x: Any, query: Any, positions: Any, out: Any) -> None:
     for i in range(out.shape[0]):
         row = i if positions is None else positions[i]
         out[i] = _sum_of_absolutes(x, row, query, 0)
+
+
+@njit(cache=True, nogil=True)
+def _negative_products(x: Any, query: Any, positions: Any, out: Any) -> None:
+    for i in range(out.shape[0]):
+        row = i if positions is None else positions[i]
+        out[i] = _sum_of_products(x, row, query, 0)
 
 
 def square_sums(
@@ -283,6 +314,35 @@ def absolute_sums(
         If the lengths disagree or a position is out of range.
     """
     return _sum_rows(_absolute_sums, x, query, positions)
+
+
+def negative_products(
+    x: npt.NDArray[Any],
+    query: Floats,
+    positions: npt.NDArray[np.int64] | None = None,
+) -> Floats:
+    """Return the negative inner products of rows and a query.
+
+    Parameters
+    ----------
+    x : float64, float32 or uint8 array of shape (n_rows, n_columns), C order
+        Rows. Elements are converted to float64 first; sums are float64.
+    query : float64 array of shape (n_columns,)
+        The query.
+    positions : int64 array of shape (n,), optional
+        Indices of rows, in any order; all rows by default.
+
+    Returns
+    -------
+    float64 array of shape (n,) or (n_rows,)
+        Never negative zero; not finite if a product or a sum overflows.
+
+    Raises
+    ------
+    ValueError
+        If the lengths disagree or a position is out of range.
+    """
+    return _sum_rows(_negative_products, x, query, positions)
 
 
 def _sum_rows(

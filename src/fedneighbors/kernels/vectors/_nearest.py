@@ -3,7 +3,7 @@
 Distances are those of :mod:`fedneighbors.kernels.vectors._distances`, bit for bit. Rows of equal
 distance are ordered by rank. Rows that cannot be among the nearest are skipped by a lower bound: in
 tables of few columns the difference in one column, otherwise a matrix product in float32 and its
-error bound.
+error bound. The difference in a column bounds no inner product, so that small tables are scanned.
 """
 
 import math
@@ -17,32 +17,30 @@ import numpy.typing as npt
 from numba import njit
 
 from fedneighbors._typing import Floats, Integers
+from fedneighbors.kernels.vectors._centering import CenteredRows
 from fedneighbors.kernels.vectors._distances import (
     TILE,
     _sum_absolutes_of_tile,
+    _sum_of_products,
     _sum_of_squares,
+    _sum_products_of_tile,
     _sum_squares_of_tile,
 )
 
 # Digests of the kernel files used here; Numba's cache does not notice edits in other files.
-USES = {"vectors/distances": "65cdbe47b717b0ed"}
+USES = {"vectors/distances": "a4a113a509e0ec14"}
 
-ROOT, PLAIN, HALF, SQUARE = 0, 1, 2, 3
-"""Distance: root of the sum of squares, sum of absolute values, half or whole sum of squares."""
+ROOT, PLAIN, HALF, SQUARE, PRODUCT = 0, 1, 2, 3, 4
+"""Distance: root of the sum of squares, sum of absolute values, half or whole sum of squares, or
+negative inner product."""
 
 MIN_PRODUCT_COLUMNS = 16  # below, sums are faster than a matrix product and its verification
 MIN_PRODUCT_CELLS = 1 << 11  # likewise
-_SAMPLE_SIZE = 4096
-ROWS_PER_STEP = 4096
-"""Number of rows that are converted at once, which limits the memory for it."""
 _MAX_PRODUCTS = 1 << 24  # number of products computed at once (64 MiB)
 _MAX_VERIFIED = (
     0.5  # part of the rows; beyond, products save nothing, as in rows that are all equal
 )
 _N_TRIAL = 16  # queries of the first block
-_MAX_QUERY = 2.0**30  # magnitude relative to the rows
-_UNDERFLOW = 2.0**-90  # error of products with numbers below 2**-126
-_UNDERFLOW_OF_SQUARES = 2.0**-999
 _CHUNK = 16  # number of rows whose sums are computed at once
 
 
@@ -55,7 +53,9 @@ def _distance(kind: Any, total: Any) -> Any:
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _limit(total: Any) -> Any:
+def _limit(kind: Any, total: Any) -> Any:
+    if kind == 4:
+        return total
     # Sums above the limit have larger distances. Roots and halves are rounded, so that several sums
     # have the same one; for roots their relative difference is below 2**-51.
     return total * (1.0 + 2.0**-50) + 2.0**-1000
@@ -124,7 +124,7 @@ def _search_sorted_rows(
             above = columns[column, high] - center if high < n else math.inf
             gap = min(below, above)
             # sums add rounded terms that are not negative, so they are at least this one
-            if (gap if kind == 1 else gap * gap) > limit:
+            if kind != 4 and (gap if kind == 1 else gap * gap) > limit:
                 break
             is_below = high >= n or (low > 0 and below <= above)
             first = max(0, low - _CHUNK) if is_below else high
@@ -136,6 +136,8 @@ def _search_sorted_rows(
             for start in range(0, last - first, TILE):
                 if kind == 1:
                     _sum_absolutes_of_tile(columns, first + start, queries, q, sums, start)
+                elif kind == 4:
+                    _sum_products_of_tile(columns, first + start, queries, q, sums, start)
                 else:
                     _sum_squares_of_tile(columns, first + start, queries, q, sums, start)
             for i in range(last - first):
@@ -144,7 +146,7 @@ def _search_sorted_rows(
                     n_candidates += 1
                     if k < n and sums[i] < lowest[k - 1]:
                         _keep_lowest(lowest, sums[i])
-                        limit = _limit(lowest[k - 1])
+                        limit = _limit(kind, lowest[k - 1])
         n_found = 0
         for c in range(n_candidates):
             if totals[c] <= limit:
@@ -168,9 +170,9 @@ def _has_any_within(bounds: Any, products: Any, q: Any, first: Any, limit: Any) 
 def _search_products(
     kind: Any, rows: Any, rounding: Any, queries: Any, products: Any, distances: Any, items: Any
 ) -> int:
-    """Verify and count the rows whose squares may be among the least."""
+    """Verify and count the rows whose distances may be among the least."""
     x, bounds, errors, ranks = rows
-    points, centered = queries
+    points, centered, query_errors = queries
     n, k = x.shape[0], distances.shape[1]
     n_verified = 0
     found_ranks, uppers = np.empty(distances.shape, np.int64), np.empty(k)
@@ -179,7 +181,7 @@ def _search_products(
         square = 0.0
         for j in range(centered.shape[1]):
             square += np.float64(centered[q, j]) * np.float64(centered[q, j])
-        error = rounding * square
+        error = rounding * square + query_errors[q]
         uppers[:] = math.inf
         limit, n_candidates = np.float32(math.inf), 0
         for first in range(0, n, 64):
@@ -203,7 +205,10 @@ def _search_products(
                 continue
             row = candidates[c]
             n_verified += 1
-            distance = _distance(kind, _sum_of_squares(x, row, points, q))
+            if kind == 4:
+                distance = _sum_of_products(x, row, points, q)
+            else:
+                distance = _distance(kind, _sum_of_squares(x, row, points, q))
             if n_found < k or distance <= distances[q, k - 1]:
                 new = distance, ranks[row], row
                 n_found = _insert(distances, found_ranks, items, q, n_found, new)
@@ -219,10 +224,10 @@ def _merge(
     k, n_objects = out.shape[1], rows.shape[0]
     seen = np.full(n_objects, -1, np.int64)  # the last query with this object
     for q in range(out.shape[0]):
-        n, last, last_tie = n_before, -1.0, np.int64(0)
+        n, last, last_tie = n_before, -math.inf, np.int64(0)
         for i in range(distances.shape[1]):
             distance, position = distances[q, i], positions[q, i]
-            if not 0.0 <= distance < math.inf:
+            if not -math.inf < distance < math.inf:
                 return 1
             if not 0 <= position < n_objects:
                 return 2
@@ -238,7 +243,7 @@ def _merge(
 
 
 _FAULTS = (
-    "distances are not finite numbers of 0 or more",
+    "distances are not finite numbers",
     "it returned an object that it does not have",
     "objects are not in ascending order",
     "an object is returned twice",
@@ -306,7 +311,7 @@ class RowSearch:
     Parameters
     ----------
     kind : int
-        ``ROOT``, ``PLAIN``, ``HALF`` or ``SQUARE``.
+        ``ROOT``, ``PLAIN``, ``HALF``, ``SQUARE`` or ``PRODUCT``.
     table : float64, float32 or uint8 array, C order
         Finite rows; or, if ``column`` is not -1, their columns as float64, one a row of the array,
         of rows that ascend in this column and are followed by at least ``TILE - 1`` others.
@@ -378,7 +383,7 @@ class RowSearch:
     @cached_property
     def _centered(self) -> "CenteredRows":
         """Return the rows for products."""
-        return CenteredRows(self.table, self._rounding)
+        return CenteredRows(self.table, self._rounding, of_products=self.kind == PRODUCT)
 
     @cached_property
     def _scan(self) -> "RowSearch":
@@ -391,7 +396,8 @@ class RowSearch:
         # of the query. Let u = 2**-24. Conversion to float32 and a product of n terms, added in any
         # order, have an error below (n + 4) u |x| |q|; a half square and the difference, below
         # 2 u of their magnitudes. As 2 |x| |q| <= |x|**2 + |q|**2, twice the error is below this
-        # fraction of |x|**2 + |q|**2, which also covers the float64 sums of the distances.
+        # fraction of |x|**2 + |q|**2, which also covers the float64 sums of the distances. The
+        # negative inner product is - x q + a number of the query, with smaller errors.
         n: int = self.table.shape[1]
         return 2 * (n + 8) * 2.0**-24
 
@@ -403,7 +409,7 @@ class RowSearch:
         starts = [0, *range(min(step, _N_TRIAL), len(queries), step), len(queries)]
         for first, last in pairwise(starts):
             block, rest = slice(first, last), slice(last, None)
-            centered = rows.center(queries[block])
+            centered, query_errors = rows.center(queries[block])
             if centered is None:  # too far away for products
                 part = self._scan.nearest(queries[block], items.shape[1])
                 distances[block], items[block] = part
@@ -413,7 +419,7 @@ class RowSearch:
                 self.kind,
                 (self.table, rows.bounds, rows.errors, self.ranks),
                 self._rounding,
-                (queries[block], centered),
+                (queries[block], centered, query_errors),
                 products,
                 distances[block],
                 items[block],
@@ -421,64 +427,3 @@ class RowSearch:
             if n_verified > _MAX_VERIFIED * len(centered) * n and last < len(queries):
                 distances[rest], items[rest] = self._scan.nearest(queries[rest], items.shape[1])
                 return
-
-
-class Centering:
-    """A power of two and a center that bring rows to magnitudes of about one.
-
-    Both are estimated from a sample, of which any result is valid.
-
-    Parameters
-    ----------
-    rows : array of shape (n_rows, n_columns)
-        Finite rows, at least one.
-    """
-
-    def __init__(self, rows: npt.NDArray[Any]) -> None:
-        largest = max(float(rows.max()), -float(rows.min()))
-        self.exponent = -math.frexp(largest)[1]
-        self._center = np.zeros(rows.shape[1])
-        self._center = self.sample(rows).mean(axis=0)
-
-    def sample(self, rows: npt.NDArray[Any]) -> Floats:
-        """Return some of the rows, scaled and centered."""
-        return self.apply(rows[:: max(1, len(rows) // _SAMPLE_SIZE)])
-
-    def apply(self, rows: npt.NDArray[Any]) -> Floats:
-        """Return rows, scaled and centered; infinite if they overflow."""
-        scaled = np.ldexp(rows.astype(np.float64), self.exponent)
-        return np.asarray(scaled - self._center)
-
-
-class CenteredRows:
-    """Centered rows as float32, and the errors of half their squared distances.
-
-    Parameters
-    ----------
-    rows : array of shape (n_rows, n_columns)
-        Finite rows.
-    rounding : float
-        Twice the error, as a fraction of the squared length.
-    """
-
-    def __init__(self, rows: npt.NDArray[Any], rounding: float) -> None:
-        self._centering = Centering(rows)
-        self.table = np.empty(rows.shape, np.float32)
-        squares = np.empty(len(rows))
-        for first in range(0, len(rows), ROWS_PER_STEP):
-            block = slice(first, first + ROWS_PER_STEP)
-            centered = self._centering.apply(rows[block])
-            self.table[block] = centered
-            squares[block] = np.einsum("ij,ij->i", centered, centered)
-        # squares below 2**-1022 in the rows' own scale lose bits
-        lost = float(np.ldexp(_UNDERFLOW_OF_SQUARES, 2 * self._centering.exponent))
-        errors = rounding * squares / 2 + _UNDERFLOW + lost
-        self.bounds = (squares / 2 - errors).astype(np.float32)
-        self.errors = 2 * errors
-
-    def center(self, queries: Floats) -> npt.NDArray[np.float32] | None:
-        """Return centered queries; None if products with one may overflow."""
-        centered = self._centering.apply(queries)
-        if not np.abs(centered).max(initial=0.0) < _MAX_QUERY:
-            return None
-        return centered.astype(np.float32)

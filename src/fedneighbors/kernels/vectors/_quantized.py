@@ -19,6 +19,17 @@ A stored bound is at most the distance. Let ``M = t**2 |w|**2 + s**2 |z|**2``.
   below ``2**-20`` of ``D`` and ``|b|``, by which these are reduced.
 - Numbers below ``2**-126`` have larger relative errors; ``2**-140`` is added to ``r`` and ``rho``.
 
+The distance may also be the negative inner product. As ``<q, x> = t s <w, z> + <q, e> + <f, s z>``,
+it is at least ``-t s <w, z> - E`` with ``E = |q| r + rho s |z|``, by the Cauchy-Schwarz inequality,
+and ``|q|`` is at most ``t |w| + rho``. Let ``P = |q| s |z|``. The bound is lower by ``2**-20 P``,
+``2**-20 E`` and ``2**-140``, which covers
+
+- errors of up to ``2**-52`` in the elements of rows and query: ``2**-51 (P + |q| r)``;
+- relative errors of ``r``, ``rho``, ``|q|`` and ``|z|`` below ``2**-23``: ``2**-22 E``;
+- the conversion to float32 of at most ``P + 2 E``: ``2**-24 (P + 2 E)``, or ``2**-150``;
+- the rounding of a distance that is summed in eight lanes, ``(n / 8 + 12) 2**-53 |q| |x|`` for
+  ``n`` columns, which is below ``2**-31 (P + |q| r)`` for up to ``2**24`` columns.
+
 Codes are stored in blocks of 64 rows, in pairs of columns, so that loops over the rows of a block
 become vector instructions.
 """
@@ -45,6 +56,7 @@ _N_LANES = 8  # sums of a vector
 _CODES, _TERMS = (ir.VectorType(ir.IntType(n_bits), 2 * _N_LANES) for n_bits in (8, 16))
 _SUMS = ir.VectorType(_INDEX, _N_LANES)
 MAX_CODE = 127
+SQUARE, ABSOLUTE, PRODUCT = 0, 1, 2  # kinds of distances
 _STEPS = 128  # steps of a query's element per step of a row's, for sums of absolute differences
 _UNDERFLOW = 2.0**-140
 
@@ -169,7 +181,7 @@ def _least(bounds: Any, block: Any) -> Any:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _bound(
-    rows: Any, n_rows: Any, query: Any, is_square: Any, bounds: Any, minima: Any, blocks: Any
+    rows: Any, n_rows: Any, query: Any, kind: Any, bounds: Any, minima: Any, blocks: Any
 ) -> None:
     """Compute lower bounds of distances in some blocks, and their minima."""
     codes, scales, squares, radii = rows
@@ -179,9 +191,12 @@ def _bound(
     for j in range(query_codes.shape[0]):
         length += np.float64(query_codes[j]) * np.float64(query_codes[j])
     own = scale * scale * length
+    size = math.sqrt(own) + radius  # at least the length of the query
+    row_factor = size * (1.0 + 2.0**-20)
+    code_factor = radius * (1.0 + 2.0**-20) + 2.0**-20 * size
     for block in range(blocks[0], blocks[1]):
         first = block * 64
-        if is_square:
+        if kind == SQUARE:
             _multiply_block(codes, block, query_codes, sums)
             for lane in range(64):
                 s = np.float64(scales[first + lane])
@@ -190,6 +205,16 @@ def _bound(
                 bounds[first + lane] = np.float32(
                     math.sqrt(max(square, 0.0)) * factor
                     - (np.float64(radii[first + lane]) + radius)
+                )
+        elif kind == PRODUCT:
+            _multiply_block(codes, block, query_codes, sums)
+            for lane in range(64):
+                s = np.float64(scales[first + lane])
+                other = math.sqrt(np.float64(squares[first + lane]))
+                bounds[first + lane] = np.float32(
+                    -s * (scale * sums[lane] + code_factor * other)
+                    - row_factor * np.float64(radii[first + lane])
+                    - 2.0**-140
                 )
         else:
             _subtract_block(codes, block, query_codes, sums)
@@ -315,16 +340,17 @@ class QuantizedRows:
     @staticmethod
     def max_columns(*, is_square: bool) -> int:
         """Return the largest number of columns of which sums are exact."""
-        return (2**31 - 1) // (MAX_CODE if is_square else 2 * _STEPS * MAX_CODE)
+        return (2**31 - 1) // (MAX_CODE**2 if is_square else 2 * _STEPS * MAX_CODE)
 
     def put(self, rows: Floats, first: int) -> None:
         """Encode rows from position ``first``; finite numbers below 2**60."""
         _encode(rows, self._step, first, self._codes, self._scales, self._squares, self._radii)
 
-    def bound(self, query: Floats) -> RowBounds:
+    def bound(self, query: Floats, *, of_products: bool = False) -> RowBounds:
         """Return lower bounds of distances, to be computed by ``extend``.
 
-        The query is finite, below 2**60.
+        The query is finite, below 2**60. ``of_products``: the distance is the negative inner
+        product; ``step`` must be 0.
         """
         scale = self._step / _STEPS if self._step else float(np.abs(query).max()) / self._max_query
         codes = np.zeros(len(query))
@@ -342,9 +368,9 @@ class QuantizedRows:
         minima = np.empty(len(self._codes), np.float32)
         rows = self._codes, self._scales, self._squares, self._radii
         numbers = pairs, scale, radius + _UNDERFLOW, clipped
+        kind = PRODUCT if of_products else ABSOLUTE if self._step else SQUARE
 
         def compute(first: int, end: int) -> None:
-            is_square = self._step == 0.0
-            _bound(rows, self.n_rows, numbers, is_square, values, minima, (first, end))
+            _bound(rows, self.n_rows, numbers, kind, values, minima, (first, end))
 
         return RowBounds(values, minima, compute)

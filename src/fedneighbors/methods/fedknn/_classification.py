@@ -22,10 +22,11 @@ from fedneighbors.methods.fedknn._neighbors_file import NeighborsFile
 from fedneighbors.methods.fedknn._queries import check_sequence, query_list
 from fedneighbors.methods.fedknn._settings import SearchParameters, check_n_neighbors
 from fedneighbors.methods.fedknn.estimator import FederatedNeighbors
+from fedneighbors.methods.fedknn.metrics import metric_of
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.privacy.ledger._ledger import Ledger
 
-_NUMERIC = ("euclidean", "manhattan", "cosine", "haversine")
+_NUMERIC = ("euclidean", "manhattan", "cosine", "inner_product", "haversine")
 _WEIGHTS = ("uniform", "distance")
 
 
@@ -125,6 +126,11 @@ class _NeighborsEstimator(SearchParameters, BaseEstimator):  # type: ignore[misc
         check_n_neighbors(self.n_neighbors)
         if self.weights not in _WEIGHTS:
             raise ValueError(f"expected weights as one of {_WEIGHTS}, got {self.weights!r}")
+        if self.weights == "distance" and getattr(metric_of(self.metric), "least", 0.0) < 0:
+            raise ValueError(
+                f"distances of {self.metric!r} may be negative, so that their inverses are no "
+                "weights; use weights='uniform' or another metric"
+            )
 
     def _fit_search(self, objects: Any, parties: Any, ids: Any, ledger: Ledger | None) -> None:
         settings = {name: getattr(self, name) for name in FederatedNeighbors._get_param_names()}
@@ -273,7 +279,7 @@ class FederatedNeighborsClassifier(ClassifierMixin, _NeighborsEstimator):  # typ
         Number of neighbors that vote; all objects if there are fewer.
     weights : {"uniform", "distance"}
         Equal weights, or the inverse of the distance. With the latter, if some neighbors are at
-        distance 0, only these count.
+        distance 0, only these count; not for ``"inner_product"``.
     metric : str, Metric or callable
         As in :class:`FederatedNeighbors`: strings, sets and graphs can be classified too.
     algorithm, privacy, guarantee, variant, random_state, failure, max_queries, grid_s
@@ -352,7 +358,7 @@ class FederatedNeighborsRegressor(MultiOutputMixin, RegressorMixin, _NeighborsEs
         Number of neighbors to average; all objects if there are fewer.
     weights : {"uniform", "distance"}
         Equal weights, or the inverse of the distance. With the latter, if some neighbors are at
-        distance 0, only these count.
+        distance 0, only these count; not for ``"inner_product"``.
     metric : str, Metric or callable
         As in :class:`FederatedNeighbors`.
     algorithm, privacy, guarantee, variant, random_state, failure, max_queries, grid_s

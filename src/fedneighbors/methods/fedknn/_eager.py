@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import NormalDist
 
-import numpy as np
-
 from fedneighbors.federation._loop import Coordinator, gather
 from fedneighbors.federation._messages import message
 from fedneighbors.methods.fedknn.algorithm import LAST_TIE, Part, merge, remaining_counts
@@ -66,7 +64,7 @@ class EagerRequest(NearestRequest):
 
     def close(self, reply: NearestReply) -> tuple[float, int]:
         """Return the place up to which all objects were returned."""
-        place = float(np.nextafter(reply.frontier, -math.inf)), LAST_TIE
+        place = math.nextafter(reply.frontier, -math.inf), LAST_TIE
         if len(reply.ids):
             place = max(place, (float(reply.distances[-1]), int(reply.ties[-1])))
         if not reply.exhausted:
@@ -190,7 +188,7 @@ def eager(
         has_cutoff = distance < math.inf
         budget_s = pace.next_budget(spent_s)
         # further objects could only change the order of ties, not the distance of the k-th
-        if all(np.nextafter(parts[p].cutoff, math.inf) >= distance for p in remaining):
+        if all(math.nextafter(parts[p].cutoff, math.inf) >= distance for p in remaining):
             budget_s = math.inf
         spent_s += budget_s
         requests = {

@@ -279,7 +279,8 @@ class FilteredSession:
     ) -> SessionBatch:
         """Emit the next ``k`` remaining objects."""
         check_request(k, cutoff)
-        end, exhausted, late, frontier = end_at(deadline_s), False, False, 0.0
+        end, exhausted, late = end_at(deadline_s), False, False
+        frontier = getattr(self._session, "least", 0.0)
         uncertain = np.empty(0, np.int64), np.empty(0)
         while self._n_within(cutoff) < k and not exhausted and not late:
             self._n_wanted = max(2 * self._n_wanted, k)

@@ -344,7 +344,9 @@ def take_nearest(
         exhausted=batch.exhausted or (len(batch.positions) < count and not is_late),
         exact=session.exact,
         n_verified=session.n_verified,
-        frontier=batch.frontier if is_late and math.isfinite(batch.frontier) else 0.0,
+        frontier=batch.frontier
+        if is_late and math.isfinite(batch.frontier)
+        else min(batch.frontier, 0.0),
     )
 
 

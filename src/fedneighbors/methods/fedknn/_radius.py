@@ -49,6 +49,7 @@ def hufu(
     *,
     name: str,
     step: float = 0.0,
+    least: float = 0.0,
     allow_partial: bool = False,
     budget_s: float | None = None,
 ) -> Coordinator[Answer]:
@@ -64,12 +65,14 @@ def hufu(
         As for :func:`baseline`.
     step : float
         Unit of the distances, which are multiples of it; 0 for any number.
+    least : float
+        No distance is below this number.
     budget_s : float, optional
         Seconds after which a provider stops a count.
     """
     active = ActiveProviders(allow_partial=allow_partial, budget_s=budget_s)
     counts = _RangeCounts(query, name, active)
-    low, high = -1.0, math.inf
+    low, high = math.nextafter(least, -math.inf), math.inf
     if (yield from counts.count(math.inf)) > k:
         high = max(step, 1.0)
         while (yield from counts.count(high)) < min(k, counts.total(math.inf)):
@@ -85,6 +88,7 @@ def hufu_plus(
     *,
     name: str,
     step: float = 0.0,
+    least: float = 0.0,
     allow_partial: bool = False,
     budget_s: float | None = None,
 ) -> Coordinator[Answer]:
@@ -96,14 +100,14 @@ def hufu_plus(
 
     Parameters
     ----------
-    query, k, name, step, allow_partial, budget_s
+    query, k, name, step, least, allow_partial, budget_s
         As for :func:`hufu`.
     """
     active = ActiveProviders(allow_partial=allow_partial, budget_s=budget_s)
     counts = _RangeCounts(query, name, active)
     bounds = yield from ask_bounds(query, k, name=name, active=active)
     lowest = np.sort(np.concatenate(list(bounds.values())))
-    low, high = -1.0, math.inf
+    low, high = math.nextafter(least, -math.inf), math.inf
     if len(lowest) >= k:
         high = float(lowest[k - 1])
         radii = [high]
@@ -257,7 +261,8 @@ def middle_radius(low: float, high: float, *, step: float = 0.0) -> float | None
     Parameters
     ----------
     low, high : float
-        Radii with too few and with enough objects. ``low`` may be negative; ``high`` is finite.
+        Radii with too few and with enough objects. ``low`` may be minus infinity; ``high`` is
+        finite.
     step : float
         Unit of the distances, which are multiples of it; 0 for any number.
 
@@ -265,11 +270,18 @@ def middle_radius(low: float, high: float, *, step: float = 0.0) -> float | None
     --------
     >>> middle_radius(0.0, 8.0), middle_radius(2.0, 5.0, step=1.0)
     (4.0, 3.0)
+    >>> middle_radius(-1.0, 8.0), middle_radius(-8.0, 0.0)
+    (0.0, -4.0)
     >>> middle_radius(2.0, 3.0, step=1.0) is None
     True
     """
-    if low < 0:
+    if low < 0 < high:
         middle = 0.0
+    elif low == -math.inf and high > -1:  # the scale is unknown
+        middle = -1.0
+    elif low < 0:
+        opposite = middle_radius(-high, min(-low, float(np.finfo(np.float64).max)), step=step)
+        return None if opposite is None else -opposite
     elif step > 0:
         middle = step * float(np.floor((low / 2 + high / 2) / step))
     elif low > 0 and high > 4 * low:
@@ -286,7 +298,8 @@ def next_radius(counted: Sequence[tuple[float, int]], k: int, *, step: float = 0
 
     With a ``step``, radii are successive multiples of it. Otherwise, the growth between the last
     two counts is extrapolated to the required count, within limits. After many steps the radius
-    doubles, so that the search ends.
+    doubles, so that the search ends. If the first radius is negative, all are moved so that it gets
+    the opposite sign, and the result is moved back.
 
     Parameters
     ----------
@@ -305,6 +318,12 @@ def next_radius(counted: Sequence[tuple[float, int]], k: int, *, step: float = 0
     1.5625
     """
     radius, count = counted[-1]
+    shift = 2 * counted[0][0]
+    if shift == -math.inf:
+        return math.inf
+    if shift < 0:
+        moved = next_radius([(other - shift, n) for other, n in counted], k, step=step)
+        return max(moved + shift, math.nextafter(radius, math.inf))
     if step > 0:
         larger = radius + step
     elif radius <= 0:

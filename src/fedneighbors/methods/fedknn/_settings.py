@@ -79,8 +79,9 @@ class SearchSettings:
         As in :class:`~fedneighbors.methods.fedknn.estimator.FederatedNeighbors`.
     random_state, allow_partial, deadline_s
         As in :class:`~fedneighbors.methods.fedknn.estimator.FederatedNeighbors`.
-    step : float
-        Unit of the distances, which are multiples of it; 0 for any number.
+    step, least : float
+        Unit of the distances, which are multiples of it, 0 for any number; and a number that no
+        distance is below.
 
     Raises
     ------
@@ -98,6 +99,7 @@ class SearchSettings:
     grid_s: float
     allow_partial: bool
     step: float
+    least: float
     deadline_s: float | None = None
 
     def __post_init__(self) -> None:
@@ -224,7 +226,8 @@ class SearchSettings:
             return eager(query, k, name=name, pace=pace, allow_partial=self.allow_partial)
         limits: dict[str, Any] = {"allow_partial": self.allow_partial, "budget_s": self.deadline_s}
         if algorithm in ("hufu", "hufu+"):
-            return ALGORITHMS[algorithm](query, k, name=name, step=self.step, **limits)
+            unit = {"step": self.step, "least": self.least}
+            return ALGORITHMS[algorithm](query, k, name=name, **unit, **limits)
         if algorithm == "dann":
             return dann(query, k, name=name, **limits)
         if algorithm != "dann*":

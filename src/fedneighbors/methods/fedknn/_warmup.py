@@ -43,7 +43,7 @@ def _samples() -> list[tuple[Any, Any]]:
     graphs = [ring, Graph("CC", [(0, 1)]), Graph("CCCC", [(0, 1), (1, 2), (2, 3)]), ring]
     vectors: list[tuple[str, Any]] = [
         (metric, rows)
-        for metric in ("euclidean", "manhattan", "cosine")
+        for metric in ("euclidean", "manhattan", "cosine", "inner_product")
         for rows in (np.eye(5), np.column_stack([line, line**2 + 1]), wide, wide.astype("f4"))
     ]
     places = [("haversine", 50 * np.column_stack([line, line])[:n]) for n in (5, _INDEXED_ROWS)]

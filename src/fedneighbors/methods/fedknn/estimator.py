@@ -38,7 +38,7 @@ from fedneighbors.methods.fedknn._settings import (
     SearchSettings,
     check_n_neighbors,
 )
-from fedneighbors.methods.fedknn.metrics import metric_of
+from fedneighbors.methods.fedknn.metrics import Metric, metric_of
 from fedneighbors.methods.fedknn.protocol import Answer
 from fedneighbors.privacy.ledger._ledger import Ledger
 from fedneighbors.tabular._ownership import rows_by_party
@@ -53,8 +53,10 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     metric : str, Schema, Metric or callable
-        ``"euclidean"``, ``"manhattan"``, ``"cosine"``, ``"haversine"``, ``"edit"``, ``"jaccard"``,
-        ``"graph_edit"``, ``"tanimoto"``, ``"tabular"`` or a Schema, or your own metric or function.
+        ``"euclidean"``, ``"manhattan"``, ``"cosine"``, ``"inner_product"``, ``"haversine"``,
+        ``"edit"``, ``"jaccard"``, ``"graph_edit"``, ``"tanimoto"``, ``"tabular"`` or a Schema, or
+        your own metric or function. The distance ``"inner_product"`` has the opposite sign, so that
+        the nearest vectors have the largest inner products; it may be negative.
     algorithm : {"auto", "baseline", "dann", "dann*", "eager", "hufu", "hufu+"}
         Search algorithm, see [1]_. ``"baseline"`` requests the k nearest of each party; ``"dann"``
         requests lower bounds first, and then only as many objects as a party probably has among
@@ -158,7 +160,7 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         metric = metric_of(self.metric)
         if hasattr(metric, "prepare"):
             metric, X = metric.prepare(X, private=self.privacy is not None)
-        settings = self._settings(float(getattr(metric, "step", 0.0)))
+        settings = self._settings(metric)
         rows_of, self.ids_ = group_by_party(len(X), parties=parties, ids=ids)
         settings.check_names(self.ids_)
         self._metric, self._objects = metric, X
@@ -229,7 +231,7 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self, "providers_")
         k = check_n_neighbors(n_neighbors)
-        settings = self._settings(self._step)
+        settings = self._settings(self._metric)
         if (batch := self._search_at_once(X, k, where)) is not None:
             return batch if return_distance else batch[1]
         queries = self._encode(X, where)
@@ -256,7 +258,8 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         X : sequence of objects
             Queries, as for :meth:`kneighbors`.
         radius : float
-            Radius, 0 or more, in the unit of the metric; objects at this distance are included.
+            Radius in the unit of the metric, 0 or more except for ``"inner_product"``; objects at
+            this distance are included.
         return_distance : bool
             Return distances too.
         where : mapping, optional
@@ -270,14 +273,16 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         Raises
         ------
         ValueError
-            If the radius is negative or not a finite number, or the filter does not suit the
+            If the radius is out of range or not a finite number, or the filter does not suit the
             columns.
         PartyRefused, PartyMissing, ProtocolError
             As for :meth:`kneighbors`.
         """
         check_is_fitted(self, "providers_")
-        if not 0 <= float(radius) < np.inf:
-            raise ValueError(f"expected a radius of 0 or more, got {radius!r}")
+        least = self._settings(self._metric).least
+        if not least <= float(radius) < np.inf:
+            expected = "a radius of 0 or more" if least == 0 else "a finite radius"
+            raise ValueError(f"expected {expected}, got {radius!r}")
         return self._run_queries(
             self._encode(X, where),
             lambda query, run: (
@@ -324,7 +329,7 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         queries, k = self._encode(X, None), check_n_neighbors(n_neighbors)
         if len(queries) != 1:
             raise ValueError(f"expected one query, got {len(queries)}; pass a list with one query")
-        settings = self._settings(self._step)
+        settings = self._settings(self._metric)
         with self._connect() as federation, OpenQueries(federation, self._names) as open_queries:
             return self._planner.explain(settings, open_queries.run, queries[0][1], k)
 
@@ -352,7 +357,7 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
             or self.check_distances
         ):
             return None
-        self._settings(self._step)
+        self._settings(self._metric)
         objects_of = {it.name: (self._rows_of[it.name], it.ties) for it in self.providers_}
         with self._connect() as federation:
             distances, positions, self.query_records_ = search_blocks(
@@ -397,14 +402,11 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
                 one.open(query)  # raises for objects of another kind
         return queries
 
-    @property
-    def _step(self) -> float:
-        return float(getattr(self._metric, "step", 0.0))
-
-    def _settings(self, step: float) -> SearchSettings:
+    def _settings(self, metric: Metric) -> SearchSettings:
         """Return the settings, checked for conflicts."""
-        names = [field.name for field in fields(SearchSettings) if field.name != "step"]
-        return SearchSettings(**{name: getattr(self, name) for name in names}, step=step)
+        numbers: dict[str, Any] = {n: float(getattr(metric, n, 0.0)) for n in ("step", "least")}
+        names = [field.name for field in fields(SearchSettings) if field.name not in numbers]
+        return SearchSettings(**{name: getattr(self, name) for name in names}, **numbers)
 
     def _connect(self) -> AbstractContextManager[ConnectedParties]:
         return connected(

@@ -34,10 +34,9 @@ from fedneighbors.methods.fedknn.algorithm import (
 
 
 def check_ascending(name: str, values: Floats) -> None:
-    """Raise unless values are an ascending vector of finite non-negative numbers."""
-    valid = values.ndim == 1 and (np.isfinite(values) & (values >= 0)).all()
-    if not valid or (np.diff(values) < 0).any():
-        raise ValueError(f"{name} are not an ascending vector of finite non-negative numbers")
+    """Raise unless values are an ascending vector of finite numbers."""
+    if values.ndim != 1 or not np.isfinite(values).all() or (values[1:] < values[:-1]).any():
+        raise ValueError(f"{name} are not an ascending vector of finite numbers")
 
 
 def check_objects(distances: Floats, ties: Integers, ids: tuple[str, ...]) -> None:
@@ -77,7 +76,8 @@ class NearestReply:
 
     ``exhausted`` is true if no further object is within the limits of the request; ``exact`` is
     false if the provider's index may have missed objects. ``n_verified`` counts the distances
-    computed for this query so far. Every object nearer than ``frontier`` has been returned.
+    computed for this query so far. Every object nearer than ``frontier`` has been returned; if
+    unknown, it is a number that no distance is below.
     """
 
     distances: npt.NDArray[np.float64]
@@ -90,8 +90,8 @@ class NearestReply:
 
     def __post_init__(self) -> None:
         check_objects(self.distances, self.ties, self.ids)
-        tied = np.diff(self.distances) == 0
-        # tie keys are compared directly, because their differences may overflow
+        # compared directly, because differences may overflow
+        tied = self.distances[1:] == self.distances[:-1]
         if (tied & (self.ties[1:] <= self.ties[:-1])).any():
             raise ValueError("objects are not in ascending order")
         if len(set(self.ids)) < len(self.ids):
@@ -481,8 +481,8 @@ def make_answer(
 def _check_order(provider: str, part: Part) -> None:
     if len(set(part.ids)) < len(part.ids):
         raise ProtocolError(f"party {provider!r}: an object is repeated in the second round")
-    increases = np.diff(part.distances)
-    if (increases < 0).any() or ((increases == 0) & (np.diff(part.ties) <= 0)).any():
+    before, after = part.distances[:-1], part.distances[1:]
+    if (after < before).any() or ((after == before) & (np.diff(part.ties) <= 0)).any():
         raise ProtocolError(f"party {provider!r}: its second objects do not follow its first")
 
 

@@ -32,6 +32,7 @@ OBJECTS = {
     "haversine": RNG.uniform(-60, 60, (2000, 2)),
     "euclidean": RNG.normal(size=(2000, 3)),
     "cosine": RNG.normal(size=(300, 20)),
+    "inner_product": RNG.normal(size=(300, 20)),
     "manhattan": np.repeat(RNG.normal(size=(2000, 3)), 40, axis=1),
     "custom": RNG.normal(size=300).tolist(),
 }
@@ -65,7 +66,7 @@ def test_ascending_counts_verify_no_more_than_one_count_does(name):
     at_once, in_steps = open_session(name), open_session(name)
 
     at_once.count(farthest)
-    steps = farthest * np.linspace(0.5, 1.0, 6)
+    steps = farthest - abs(farthest) * np.linspace(0.5, 0.0, 6)
     counts = [in_steps.count(float(radius)) for radius in steps]
 
     assert counts == sorted(counts)

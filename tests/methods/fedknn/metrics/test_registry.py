@@ -19,7 +19,9 @@ def test_every_name_has_a_metric(name):
 
 
 def test_the_error_for_an_unknown_name_lists_all_names():
-    with pytest.raises(ValueError, match=r"euclidean, manhattan, cosine, haversine, edit.*'dtw'"):
+    with pytest.raises(
+        ValueError, match=r"euclidean, manhattan, cosine, inner_product, haversine, edit.*'dtw'"
+    ):
         metric_of("dtw")
 
 

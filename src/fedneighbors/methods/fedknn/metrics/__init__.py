@@ -33,6 +33,7 @@ _CLASSES = {
     "euclidean": "VectorMetric",
     "manhattan": "VectorMetric",
     "cosine": "VectorMetric",
+    "inner_product": "VectorMetric",
     "haversine": "HaversineMetric",
     "edit": "EditMetric",
     "graph_edit": "GraphEditMetric",

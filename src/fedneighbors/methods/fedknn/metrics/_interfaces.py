@@ -31,7 +31,8 @@ class SessionBatch:
         is approximate. After them, nearer objects may be missing, so that the i-th distance is at
         least that of the i-th object of an exact batch.
     frontier : float
-        After a deadline: every object nearer than this was emitted; 0 if unknown.
+        After a deadline: every object nearer than this was emitted. If unknown, a number that no
+        distance is below: 0, or the metric's ``least``.
     """
 
     positions: Integers
@@ -124,7 +125,8 @@ class Metric(Protocol):
     """A distance on objects of one kind.
 
     A class may have an attribute ``step``: a number of which all distances are multiples, such as 1
-    for the edit distance. Searches that vary the radius then try only multiples of ``step``.
+    for the edit distance. Searches that vary the radius then try only multiples of ``step``. An
+    attribute ``least`` is a finite number that no distance is below; 0 by default.
 
     A metric can be made from a distance function alone with
     :class:`~fedneighbors.methods.fedknn.metrics._function.FunctionMetric`.

@@ -35,6 +35,8 @@ MAX_MAGNITUDE = 2.0**500
 # 2**21 squares by less than 2**-500.
 _UNDERFLOW = 2.0**-500
 
+_LEAST_PRODUCT = 2.0**-1000  # smaller bounds of inner products lose bits
+
 
 class Scale(ABC):
     """Conversion between search-space distances and metric distances, with error margins."""
@@ -106,6 +108,44 @@ class MinkowskiScale(Scale):
         return radius * (1 + side * 4 * self._relative) + side * 4 * _UNDERFLOW
 
 
+@dataclass(frozen=True)
+class ProductScale(Scale):
+    """Scale of ``inner_product`` for one query.
+
+    Search-space distances are the inner products of a query and centered rows, scaled by a power of
+    two, with the opposite sign.
+
+    Parameters
+    ----------
+    shift : float
+        Inner product of the query and the center, scaled.
+    error : float
+        Rounding error of scaled distances, other than a fraction of the search-space distance.
+    exponent : int
+        Power of two.
+    """
+
+    shift: float
+    error: float
+    exponent: int
+
+    def lower(self, search_distances: Floats) -> Floats:
+        """Return lower bounds of the metric's distances, given search-space distances."""
+        scaled = search_distances - (self.shift + self.error)
+        return np.asarray(np.ldexp(scaled, -self.exponent) - _LEAST_PRODUCT)
+
+    def _radius(self, distance: float, side: int) -> float:
+        with np.errstate(over="ignore"):
+            scaled = float(np.ldexp(distance + side * 2 * _LEAST_PRODUCT, self.exponent))
+        # search-space distances of _MAX_BOUND do not occur
+        rounding = 2.0**-50 * (min(abs(scaled), _MAX_BOUND) + abs(self.shift))
+        return scaled + self.shift + side * (2 * self.error + rounding)
+
+    def outer_radius(self, distance: float) -> float:
+        """Return a radius beyond which ``lower`` exceeds ``distance``; may be negative."""
+        return self._radius(distance, 1)
+
+
 Measure = Callable[[Any], Floats]
 """Function that returns the query's distances to objects, given a slice or array of positions."""
 
@@ -146,10 +186,14 @@ class ScanSession(BrowsingSession):
         Function that computes distances.
     width : int
         Cells read to compute one distance.
+    least : float
+        No distance is below this number.
     """
 
-    def __init__(self, ranks: Integers, measure: Measure, *, width: int = 1) -> None:
-        super().__init__(ranks, width=width)
+    def __init__(
+        self, ranks: Integers, measure: Measure, *, width: int = 1, least: float = 0.0
+    ) -> None:
+        super().__init__(ranks, width=width, least=least)
         self._compute = measure
         self._n_scanned = 0
 
@@ -373,8 +417,7 @@ class DistanceBounds:
         return self._bounds.take(min(radius, _MAX_BOUND), n)
 
     def _lower(self, bounds: npt.NDArray[np.float32]) -> Floats:
-        values = np.maximum(bounds.astype(np.float64), 0.0)
-        return self._scale.lower(np.ldexp(values, -self._exponent))
+        return self._scale.lower(np.ldexp(bounds.astype(np.float64), -self._exponent))
 
 
 class BoundedSession(ScanSession):
@@ -390,6 +433,8 @@ class BoundedSession(ScanSession):
         Function that returns the lower bounds of all distances, not yet computed.
     width : int
         Cells read to compute one distance.
+    least : float
+        No distance is below this number.
     """
 
     def __init__(
@@ -399,8 +444,9 @@ class BoundedSession(ScanSession):
         bound: Callable[[], DistanceBounds],
         *,
         width: int,
+        least: float = 0.0,
     ) -> None:
-        super().__init__(ranks, measure, width=width)
+        super().__init__(ranks, measure, width=width, least=least)
         self._bound = bound
 
     @cached_property
@@ -444,7 +490,7 @@ class GroupedSession(BrowsingSession):
     """
 
     def __init__(self, distinct: DistinctRows, session: ScanSession) -> None:
-        super().__init__(distinct.ranks)
+        super().__init__(distinct.ranks, least=session.least)
         self._distinct = distinct
         self._session = session
         self._n_requested = 1

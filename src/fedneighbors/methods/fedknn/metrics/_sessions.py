@@ -227,11 +227,14 @@ class BrowsingSession(ABC):
         Rank of each object: at equal distance, lower ranks come first.
     width : int
         Cells read to verify an object.
+    least : float
+        No distance is below this number.
     """
 
     exact = True
 
-    def __init__(self, ranks: Integers, *, width: int = 1) -> None:
+    def __init__(self, ranks: Integers, *, width: int = 1, least: float = 0.0) -> None:
+        self.least = least
         self.n_verified = 0
         self._n_objects = len(ranks)
         self._n_per_step = objects_per_step(width)
@@ -241,7 +244,7 @@ class BrowsingSession(ABC):
         self._emitted: list[Floats] = []
         self._n_emitted = 0
         # All unverified objects are at this distance or farther.
-        self._frontier = 0.0 if len(ranks) else math.inf
+        self._frontier = least if len(ranks) else math.inf
 
     @abstractmethod
     def bounds(self, *, deadline_s: float | None = None) -> Floats:
@@ -306,6 +309,7 @@ class BrowsingSession(ABC):
             distances=distances,
             exhausted=len(positions) < k or self._is_exhausted(cutoff),
             n_certified=len(positions),
+            frontier=self.least,
         )
 
     def _step(self, k: int, cutoff: float) -> None:

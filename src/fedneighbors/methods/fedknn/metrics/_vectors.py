@@ -1,9 +1,10 @@
-"""Vectors of numbers under the Euclidean, Manhattan and cosine distance.
+"""Vectors of numbers under the Euclidean, Manhattan and cosine distance, or the inner product.
 
 Tables of few columns have a k-d tree. In others, lower bounds from the rows' bytes select the rows
 whose distances are computed, see :mod:`fedneighbors.kernels.vectors._quantized`.
 """
 
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -13,14 +14,14 @@ import numpy.typing as npt
 from scipy.spatial import cKDTree
 
 from fedneighbors._typing import Floats, Integers
-from fedneighbors.kernels.vectors._distances import absolute_sums, square_sums
+from fedneighbors.kernels.vectors._centering import ROWS_PER_STEP, Centering
+from fedneighbors.kernels.vectors._distances import absolute_sums, negative_products, square_sums
 from fedneighbors.kernels.vectors._duplicates import DistinctRows
 from fedneighbors.kernels.vectors._nearest import (
     HALF,
     PLAIN,
+    PRODUCT,
     ROOT,
-    ROWS_PER_STEP,
-    Centering,
     RowSearch,
 )
 from fedneighbors.kernels.vectors._quantized import MAX_CODE, QuantizedRows
@@ -32,12 +33,14 @@ from fedneighbors.methods.fedknn.metrics._points import (
     Found,
     GroupedSession,
     MinkowskiScale,
+    ProductScale,
     ScanSession,
     TreeSession,
 )
 from fedneighbors.methods.fedknn.metrics._sessions import check_ranks
 
 _CLIP = 8  # elements above this many times the mean magnitude are not spread over the codes
+_MAX_EXPONENT = 1000  # power of two by which an inner product is scaled
 _MAX_POINT = 2.0**40  # magnitude of a query relative to the rows; beyond, bounds are useless
 
 
@@ -48,15 +51,15 @@ class QuantizedVectors:
     ----------
     rows : array of shape (n_rows, n_columns)
         Rows in the search space of ``scale``.
-    scale : MinkowskiScale
-        Conversion between distances in the search space and of the metric.
+    scale : MinkowskiScale or None
+        Conversion between distances in the search space and of the metric; None for inner products.
     """
 
-    def __init__(self, rows: npt.NDArray[Any], scale: MinkowskiScale) -> None:
+    def __init__(self, rows: npt.NDArray[Any], scale: MinkowskiScale | None) -> None:
         self._scale = scale
         self._centering = Centering(rows)
         step = 0.0
-        if scale.power == 1:
+        if scale is not None and scale.power == 1:
             magnitudes = np.abs(self._centering.sample(rows))
             step = max(min(float(magnitudes.max()), _CLIP * float(magnitudes.mean())), 2.0**-90)
         self._codes = QuantizedRows(*rows.shape, step=step / MAX_CODE)
@@ -65,16 +68,33 @@ class QuantizedVectors:
 
     def can_bound(self, point: Floats) -> bool:
         """Return whether a point is not too far away."""
+        if self._scale is None:  # smaller products lose bits
+            exponent = -int(np.frexp(np.abs(point).max())[1])
+            return exponent + self._centering.exponent < _MAX_EXPONENT
         with np.errstate(over="ignore"):
             return bool(np.abs(self._centering.apply(point)).max() < _MAX_POINT)
 
     def bound(self, point: Floats) -> DistanceBounds:
         """Return bounds of the distances to a point."""
+        if self._scale is None:
+            return self._bound_products(point)
         bounds = self._codes.bound(self._centering.apply(point))
         return DistanceBounds(bounds, self._scale, exponent=self._centering.exponent)
 
+    def _bound_products(self, point: Floats) -> DistanceBounds:
+        """Return bounds of the negative inner products with a point."""
+        exponents = -np.frexp(np.abs(point).max(keepdims=True))[1]
+        scaled = np.ldexp(point, exponents)
+        scale = ProductScale(
+            shift=float(np.dot(scaled, self._centering.center)),
+            error=float(self._centering.error_of_products(scaled[np.newaxis], exponents)[0]),
+            exponent=self._centering.exponent + int(exponents[0]),
+        )
+        bounds = self._codes.bound(scaled, of_products=True)
+        return DistanceBounds(bounds, scale, exponent=0)
 
-_KINDS = {"euclidean": ROOT, "manhattan": PLAIN, "cosine": HALF}
+
+_KINDS = {"euclidean": ROOT, "manhattan": PLAIN, "cosine": HALF, "inner_product": PRODUCT}
 VECTOR_METRICS = tuple(_KINDS)
 
 _MAX_TREE_COLUMNS = 4
@@ -87,9 +107,11 @@ class VectorMetric:
 
     Parameters
     ----------
-    name : {"euclidean", "manhattan", "cosine"}
+    name : {"euclidean", "manhattan", "cosine", "inner_product"}
         Cosine distance is one minus the cosine of the angle, computed as half the squared distance
-        of the vectors scaled to length one: accurate near zero, never negative.
+        of the vectors scaled to length one: accurate near zero, never negative. The distance
+        ``"inner_product"`` is the inner product with the opposite sign, so that the nearest vector
+        has the largest one.
 
     Raises
     ------
@@ -109,6 +131,7 @@ class VectorMetric:
         if name not in VECTOR_METRICS:
             raise ValueError(f"expected a name among {VECTOR_METRICS}, got {name!r}")
         self.name = name
+        self.least = -sys.float_info.max if name == "inner_product" else 0.0
 
     def distance(self, first: Any, second: Any) -> float:
         """Return the distance of two vectors.
@@ -159,6 +182,8 @@ class VectorMetric:
             positions = selected
         if self.name == "manhattan":
             return absolute_sums(rows, point, positions)
+        if self.name == "inner_product":
+            return negative_products(rows, point, positions)
         squares = square_sums(rows, point, positions)
         return np.sqrt(squares) if self.name == "euclidean" else squares * 0.5
 
@@ -178,8 +203,13 @@ class VectorMetric:
         large = np.asarray((np.abs(rows) >= MAX_MAGNITUDE).any(axis=1))
         return large, f"magnitudes below {MAX_MAGNITUDE:.3g}; rescale the columns"
 
-    def make_scale(self, n_columns: int) -> MinkowskiScale:
-        """Return the conversion to distances of the search space."""
+    def make_scale(self, n_columns: int) -> MinkowskiScale | None:
+        """Return the conversion to distances of the search space.
+
+        That of inner products depends on the query.
+        """
+        if self.name == "inner_product":
+            return None
         return MinkowskiScale(
             power=1 if self.name == "manhattan" else 2,
             halved_square=self.name == "cosine",
@@ -203,7 +233,8 @@ class _VectorIndex:
         self._quantized: QuantizedVectors | None = None
         n_rows, n_columns = rows.shape
         max_columns = QuantizedRows.max_columns(is_square=metric.name != "manhattan")
-        if n_rows >= _MIN_INDEXED_ROWS and n_columns <= _MAX_TREE_COLUMNS:
+        has_tree = self._scale is not None and n_columns <= _MAX_TREE_COLUMNS
+        if n_rows >= _MIN_INDEXED_ROWS and has_tree:
             self._tree = cKDTree(rows)
         elif n_rows >= _MIN_INDEXED_ROWS and n_columns <= max_columns:
             self._quantized = QuantizedVectors(rows, self._scale)
@@ -216,9 +247,10 @@ class _VectorIndex:
         """Return a session of the distinct rows."""
         point = self._metric.scale_query(query, self._rows)
         if self.n_objects == 0:
-            return ScanSession(self._ranks, lambda _: np.empty(0))
+            return ScanSession(self._ranks, lambda _: np.empty(0), least=self._metric.least)
         measure, width = partial(self._metric.distances, self._rows, point), len(point)
-        if self._tree is not None:
+        least = self._metric.least
+        if self._tree is not None and self._scale is not None:
             return TreeSession(
                 self._ranks,
                 measure,
@@ -229,8 +261,8 @@ class _VectorIndex:
             )
         if self._quantized is not None and self._quantized.can_bound(point):
             bound = partial(self._quantized.bound, point)
-            return BoundedSession(self._ranks, measure, bound, width=width)
-        return ScanSession(self._ranks, measure, width=width)
+            return BoundedSession(self._ranks, measure, bound, width=width, least=least)
+        return ScanSession(self._ranks, measure, width=width, least=least)
 
     def nearest(self, queries: Floats, k: int, *, peak: float) -> tuple[Floats, Integers]:
         """Return distances and positions of the k nearest objects of each query.

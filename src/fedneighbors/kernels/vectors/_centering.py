@@ -1,0 +1,119 @@
+"""Rows and queries that are brought to magnitudes of about one, for products in float32."""
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedneighbors._typing import Floats
+
+ROWS_PER_STEP = 4096
+"""Number of rows that are converted at once, which limits the memory for it."""
+
+_SAMPLE_SIZE = 4096
+_MAX_QUERY = 2.0**30  # magnitude relative to the rows
+_UNDERFLOW = 2.0**-90  # error of products with numbers below 2**-126
+_UNDERFLOW_OF_SQUARES = 2.0**-999
+_UNDERFLOW_OF_PRODUCTS = 2.0**-1000
+
+
+class Centering:
+    """A power of two and a center that bring rows to magnitudes of about one.
+
+    Both are estimated from a sample, of which any result is valid.
+
+    Parameters
+    ----------
+    rows : array of shape (n_rows, n_columns)
+        Finite rows, at least one.
+    """
+
+    def __init__(self, rows: npt.NDArray[Any]) -> None:
+        largest = max(float(rows.max()), -float(rows.min()))
+        self.exponent = -math.frexp(largest)[1]
+        self.center = np.zeros(rows.shape[1])
+        self.center = self.sample(rows).mean(axis=0)
+
+    def sample(self, rows: npt.NDArray[Any]) -> Floats:
+        """Return some of the rows, scaled and centered."""
+        return self.apply(rows[:: max(1, len(rows) // _SAMPLE_SIZE)])
+
+    def apply(self, rows: npt.NDArray[Any]) -> Floats:
+        """Return rows, scaled and centered; infinite if they overflow."""
+        scaled = np.ldexp(rows.astype(np.float64), self.exponent)
+        return np.asarray(scaled - self.center)
+
+    def error_of_products(self, queries: Floats, exponents: npt.NDArray[np.int32]) -> Floats:
+        """Return the errors of products that do not depend on rows.
+
+        With ``q`` a query scaled by a power of two, and ``c`` the center, ``<q, x - c>`` differs
+        from a distance in float64 by the number ``<q, c>`` and an error. If the rows have ``n``
+        columns, the part of the center in the sum of a distance is rounded by less than
+        ``(n / 8 + 12) 2**-53 |q| |c|``, and ``<q, c>`` itself by less than ``n 2**-53 |q| |c|``.
+        Products below ``2**-1022`` lose bits, together less than ``2**-1000``.
+
+        Parameters
+        ----------
+        queries : float64 array of shape (n_queries, n_columns)
+            Scaled queries.
+        exponents : int32 array of shape (n_queries,)
+            Their powers of two.
+        """
+        lengths = np.sqrt(np.einsum("ij,ij->i", queries, queries))
+        rounding = (len(self.center) + 8) * 2.0**-51 * np.linalg.norm(self.center)
+        lost = np.ldexp(_UNDERFLOW_OF_PRODUCTS, self.exponent + exponents)
+        return np.asarray(lengths * rounding + lost)
+
+
+class CenteredRows:
+    """Centered rows as float32, and the errors of products with them.
+
+    Parameters
+    ----------
+    rows : array of shape (n_rows, n_columns)
+        Finite rows.
+    rounding : float
+        Twice the error, as a fraction of the squared length.
+    of_products : bool
+        Bound negative inner products, not half the squared distances.
+    """
+
+    def __init__(self, rows: npt.NDArray[Any], rounding: float, *, of_products: bool) -> None:
+        self._centering = Centering(rows)
+        self._of_products = of_products
+        self.table = np.empty(rows.shape, np.float32)
+        squares = np.empty(len(rows))
+        for first in range(0, len(rows), ROWS_PER_STEP):
+            block = slice(first, first + ROWS_PER_STEP)
+            centered = self._centering.apply(rows[block])
+            self.table[block] = centered
+            squares[block] = np.einsum("ij,ij->i", centered, centered)
+        self._length = math.sqrt(squares.mean())
+        errors = rounding * squares / 2 + _UNDERFLOW
+        halves = np.zeros(len(rows)) if of_products else squares / 2
+        if not of_products:
+            # squares below 2**-1022 in the rows' own scale lose bits
+            errors += float(np.ldexp(_UNDERFLOW_OF_SQUARES, 2 * self._centering.exponent))
+        self.bounds = (halves - errors).astype(np.float32)
+        self.errors = 2 * errors
+
+    def center(self, queries: Floats) -> tuple[npt.NDArray[np.float32] | None, Floats]:
+        """Return centered queries and additional errors of each.
+
+        None if products with one may overflow. Queries of inner products are not centered but
+        scaled to the length of the rows, for which their errors are smallest.
+        """
+        if self._of_products:
+            peaks = np.frexp(np.abs(queries).max(axis=1))[1]
+            units = np.ldexp(queries, -peaks[:, np.newaxis])
+            lengths = np.maximum(np.sqrt(np.einsum("ij,ij->i", units, units)), 0.5)
+            exponents = np.frexp(self._length / lengths)[1]
+            scaled = np.ldexp(units, exponents[:, np.newaxis])
+            errors = self._centering.error_of_products(scaled, exponents - peaks)
+            return scaled.astype(np.float32), 2 * errors
+        centered = self._centering.apply(queries)
+        errors = np.zeros(len(queries))
+        if not np.abs(centered).max(initial=0.0) < _MAX_QUERY:
+            return None, errors
+        return centered.astype(np.float32), errors
