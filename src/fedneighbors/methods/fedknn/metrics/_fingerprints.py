@@ -38,7 +38,7 @@ _PLACES_PER_BIT = 5
 _OWN_FRACTION = 4  # the most frequent bits have a place of their own: one fourth of the places
 _SAMPLE_SIZE = 4096  # rows that determine the frequencies
 
-_ROWS_AT_ONCE = 1 << 19  # rows scanned between two clock checks, less than 20 ms
+_ROWS_AT_ONCE = 1 << 18  # rows scanned between two clock checks, less than 20 ms
 
 
 class TanimotoMetric:

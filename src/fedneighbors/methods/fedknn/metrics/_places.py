@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -81,6 +81,9 @@ class _PlaceIndex:
         self.places = places
         self.ranks = ranks
         self.tree = build_tree(places, ranks) if len(places) >= _MIN_TREE_PLACES else None
+        self._places_in_tree = np.empty(len(places), np.int64)
+        if self.tree is not None:
+            self._places_in_tree[self.tree.order] = np.arange(len(places))
 
     def open(self, query: Any) -> Session:
         place = _read_place(query)
@@ -94,11 +97,6 @@ class _PlaceIndex:
             tree=_NearPlaces(self.tree, place),
             scale=_CHORDS,
         )
-
-    @cached_property
-    def _places_in_tree(self) -> Integers:
-        """Return the position of each place in the order of the tree."""
-        return np.argsort(self.tree.order) if self.tree else np.empty(0, np.int64)
 
     def _bound(self, place: Floats, part: slice) -> Floats:
         """Return bounds from chords, a micrometre lower but faster to compute."""
