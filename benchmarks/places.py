@@ -4,7 +4,9 @@ The trees are those of scikit-learn and scipy. Prints the median over queries of
 and of each peer's in the same run, the ratios, and the number of queries whose distances agree with
 BallTree's (to 1 mm) and cKDTree's (to 20 cm). Queries are searched one at a time. The cKDTree
 contains unit vectors: its order is that of the sphere, and its distances are chords, which are
-converted to metres here. Reads the folder named by the environment variable FEDNEIGHBORS_DATA.
+converted to metres here. Then prints our time for many queries, one at a time and in one batch,
+over that of the bare cKDTree, which is given unit vectors and returns chords. Reads the folder
+named by the environment variable FEDNEIGHBORS_DATA.
 """
 
 import statistics
@@ -22,6 +24,8 @@ REPEATS = 5
 N_QUERIES = 100
 K_VALUES = (1, 10, 128, 1000)
 TARGET = 1.0  # relative to the faster peer
+N_BARE, BARE_K = 500, (10, 128)
+MAX_OVER_BARE = 1.2
 
 
 def measure_ms(task):
@@ -103,6 +107,36 @@ def main():
             f"{ratio:.2f}x over the faster one (target {TARGET}x: "
             f"{'met' if ratio >= TARGET else 'MISSED'}); equal {n_equal} of {N_QUERIES}"
         )
+    compare_bare(index, chords, places)
+
+
+def compare_bare(index, tree, places):
+    """Print our time over that of the bare cKDTree."""
+    rng = np.random.default_rng(1)
+    queried = places[rng.choice(len(places), N_BARE, replace=False)]
+    queried[::2] += rng.normal(scale=0.005, size=queried[::2].shape)
+    vectors = to_unit_vectors(queried)
+    for k in BARE_K:
+        tasks = {
+            "one at a time": (
+                lambda n=k: [index.open(place).next(n) for place in queried],
+                lambda n=k: [tree.query(vector, n) for vector in vectors],
+            ),
+            "in a batch": (
+                lambda n=k: index.nearest(queried, n, peak=0.0),
+                lambda n=k: tree.query(vectors, n),
+            ),
+        }
+        for name, (ours, bare) in tasks.items():
+            pairs = [(measure_ms(ours)[0], measure_ms(bare)[0]) for _ in range(REPEATS)]
+            columns = zip(*pairs, strict=True)
+            our_us, bare_us = (1e3 * statistics.median(ms) / N_BARE for ms in columns)
+            ratio = our_us / bare_us
+            print(
+                f"k {k:4}  {name}: ours {our_us:.1f} us a query, bare cKDTree {bare_us:.1f} us, "
+                f"{ratio:.2f}x (target {MAX_OVER_BARE}x: "
+                f"{'met' if ratio <= MAX_OVER_BARE else 'MISSED'})"
+            )
 
 
 if __name__ == "__main__":

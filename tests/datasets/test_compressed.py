@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedneighbors.datasets import Schema, _files, read_table
-from fedneighbors.datasets._files import MAX_RATIO, read_lines
+from fedneighbors.datasets._files import MAX_RATIO, MAX_XZ_RATIO, read_lines
 from fedneighbors.datasets._reading import read_rows
 from fedneighbors.errors import DataError
 
@@ -26,6 +26,7 @@ def raises_refusal():
 def low_limits(monkeypatch):
     monkeypatch.setattr(_files, "MIN_LIMIT", 4096)
     monkeypatch.setattr(_files, "MAX_RATIO", 20)
+    monkeypatch.setattr(_files, "MAX_XZ_RATIO", 20)
 
 
 @pytest.mark.slow
@@ -90,3 +91,27 @@ def test_ordinary_compressed_tables_are_read(tmp_path):
 
     assert len(rows) < MAX_RATIO * path.stat().st_size
     assert read_table(path, label="y").x.shape == (3000, 1)
+
+
+def test_nearly_equal_genomes_are_read(tmp_path):
+    rng = np.random.default_rng(0)
+    genome = rng.choice(list("acgt"), 10_000)
+    genomes = []
+    for _ in range(200):
+        genome[rng.integers(len(genome))] = "a"
+        genomes.append("".join(genome))
+    path = tmp_path / "genomes.txt.xz"
+    path.write_bytes(lzma.compress("\n".join(genomes).encode()))
+
+    ratio = 200 * 10_001 / path.stat().st_size
+
+    assert MAX_RATIO < ratio < MAX_XZ_RATIO
+    assert read_lines(path) == genomes
+
+
+def test_equal_lines_of_an_xz_file_are_refused(tmp_path):
+    path = tmp_path / "bomb.txt.xz"
+    path.write_bytes(lzma.compress(b"acgt\n" * 1_000_000))
+
+    with raises_refusal():
+        read_lines(path)

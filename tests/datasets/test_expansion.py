@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pytest
 
 from fedneighbors.datasets import Schema, _catalog, read_table
-from fedneighbors.datasets._files import MAX_RATIO, MIN_LIMIT
+from fedneighbors.datasets._files import MAX_RATIO, MAX_XZ_RATIO, MIN_LIMIT
 from fedneighbors.datasets._graphs import read_graphs
 from fedneighbors.datasets._objects import read_objects
 from fedneighbors.datasets._reading import read_columns, read_rows
@@ -153,7 +153,8 @@ SIZE = 3000
 
 def largest(head, line, compress):
     """Return a compressed file of 3 kB with the most equal lines that is not refused."""
-    n_lines = (MIN_LIMIT + MAX_RATIO * SIZE - len(head)) // len(line)
+    ratio = MAX_XZ_RATIO if compress is lzma.compress else MAX_RATIO
+    n_lines = (MIN_LIMIT + ratio * SIZE - len(head)) // len(line)
     raw, empty = compress(head + line * n_lines), compress(b"")
     return raw + empty * max(0, -(-(SIZE - len(raw)) // len(empty)))  # pad with empty streams
 

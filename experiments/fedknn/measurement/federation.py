@@ -23,7 +23,7 @@ from fedneighbors.federation._roles import Party
 from fedneighbors.methods.fedknn._provider import Provider
 from fedneighbors.methods.fedknn._queries import decode_query, encode_query
 from fedneighbors.methods.fedknn.metrics import metric_of
-from fedneighbors.methods.fedknn.metrics._sessions import Index, Metric
+from fedneighbors.methods.fedknn.metrics._interfaces import Index, Metric
 from fedneighbors.methods.fedknn.protocol import BoundRequest, FinishRequest
 from fedneighbors.partition import quantity_skew
 

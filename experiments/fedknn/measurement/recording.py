@@ -13,7 +13,7 @@ import numpy as np
 
 from experiments.fedknn.measurement.replay import Late
 from fedneighbors._typing import Floats, Integers
-from fedneighbors.methods.fedknn.metrics._sessions import Index, Metric, Session, SessionBatch
+from fedneighbors.methods.fedknn.metrics._interfaces import Index, Metric, Session, SessionBatch
 
 _MAX_STEP_S = 1.0
 
@@ -180,7 +180,7 @@ class _RecordedSession:
         self._n_emitted = 0
         self._clock_s = recorder.opening_s
 
-    def bounds(self) -> Floats:
+    def bounds(self, *, deadline_s: float | None = None) -> Floats:  # noqa: ARG002 - as for `next`
         return self._recorder.bounds.copy()
 
     def separate_bounds(self) -> Floats:
@@ -202,7 +202,12 @@ class _RecordedSession:
         ended = self._n_emitted == self._recorder.n_objects
         return SessionBatch(positions, distances, ended or not complete, len(positions))
 
-    def count(self, radius: float) -> int:
+    def count(
+        self,
+        radius: float,
+        *,
+        deadline_s: float | None = None,  # noqa: ARG002 - never interrupted
+    ) -> int:
         """Count objects within a radius by emitting all of them."""
         start = time.thread_time()
         n = self._recorder.reach(self._recorder.n_objects, radius)

@@ -13,14 +13,15 @@ _BLOCK = 1024  # rows whose sums stay in the cache while the columns are read
 
 
 @njit(cache=True, nogil=True, error_model="numpy")  # no check of the divisor, which is not 0
-def _gower(columns, is_category, query, out):
+def _gower(columns, is_category, query, start, out):
     totals, counts = np.empty(_BLOCK), np.empty(_BLOCK)
     for first in range(0, out.shape[0], _BLOCK):
         size = min(_BLOCK, out.shape[0] - first)
+        begin = start + first
         totals[:] = 0.0
         counts[:] = 0.0
         for j in range(columns.shape[0]):
-            column, value = columns[j, first : first + size], query[j]
+            column, value = columns[j, begin : begin + size], query[j]
             if is_category[j]:
                 for i in range(size):
                     known = column[i] == column[i] and value == value
@@ -36,7 +37,12 @@ def _gower(columns, is_category, query, out):
             out[first + i] = totals[i] / counts[i] if counts[i] > 0 else 1.0
 
 
-def gower_distances(columns: Floats, is_category: npt.NDArray[np.bool_], query: Floats) -> Floats:
+def gower_distances(
+    columns: Floats,
+    is_category: npt.NDArray[np.bool_],
+    query: Floats,
+    rows: slice = slice(None),
+) -> Floats:
     """Return the mean difference of each row and a query.
 
     Differences of numbers are absolute; those of categories are 0 or 1. Columns in which a cell is
@@ -51,6 +57,8 @@ def gower_distances(columns: Floats, is_category: npt.NDArray[np.bool_], query: 
         Whether each column contains categories.
     query : float64 array of shape (n_columns,)
         A row.
+    rows : slice
+        Consecutive rows to compare; by default all.
 
     Returns
     -------
@@ -64,6 +72,7 @@ def gower_distances(columns: Floats, is_category: npt.NDArray[np.bool_], query: 
     """
     if not len(columns) == len(is_category) == len(query):
         raise ValueError(f"expected {len(columns)} kinds and cells, got {len(query)} cells")
-    out = np.empty(columns.shape[1])
-    _gower(columns, is_category, query, out)
+    first, end, _ = rows.indices(columns.shape[1])
+    out = np.empty(max(end - first, 0))
+    _gower(columns, is_category, query, first, out)
     return out

@@ -7,6 +7,7 @@ from fedneighbors.kernels.edit._bands import (
     PIECE_LENGTH,
     WITHIN,
     KnownDistances,
+    OpenBand,
     Strings,
     bound_bands,
     count_pieces,
@@ -58,7 +59,9 @@ def compute_bounds(query, strings):
     return bound_bands(count_pieces(make_strings(strings)), lengths, counts, len(query))
 
 
-def verify(query, strings, *, limit, wanted=10**6, order=None, bounds=None, budget=2**62):
+def verify(
+    query, strings, *, limit, wanted=10**6, order=None, bounds=None, budget=2**62, n_calls=1
+):
     letters, indices = np.unique(np.array(query, np.int64), return_inverse=True)
     letter_of = np.full(100, -1, np.int32)
     letter_of[letters] = np.arange(len(letters))
@@ -69,7 +72,10 @@ def verify(query, strings, *, limit, wanted=10**6, order=None, bounds=None, budg
     distances = np.full(len(strings), UNKNOWN, np.int32)
     order = np.arange(len(strings)) if order is None else order
     coded_query, known = (letter_of, indices), KnownDistances(distances, tally, state)
-    n_processed = verify_bands(make_strings(strings), order, coded_query, bounds, known, budget)
+    table, band, n_processed = make_strings(strings), OpenBand.of(len(query)), 0
+    for _ in range(n_calls):
+        left = order[n_processed:]
+        n_processed += verify_bands(table, left, coded_query, bounds, known, band, budget)
     return n_processed, bounds, distances, state
 
 
@@ -86,6 +92,18 @@ def test_distances_within_limit_match_naive_version(search, limit):
         assert (bound, distance) == (
             (limit + 1, UNKNOWN) if expected is None else (expected, expected)
         )
+
+
+def test_an_interrupted_comparison_is_resumed_after_64_columns():
+    rng = np.random.default_rng(0)
+    query = rng.integers(1, 5, 300).tolist()
+    strings = [edit_string(query, n, 4, rng) for n in (3, 40, 90)]
+
+    in_steps = [verify(query, strings, limit=200, budget=1, n_calls=n) for n in (1, 3, 18)]
+
+    expected = [naive.edit_distance(query, string) for string in strings]
+    assert [steps[0] for steps in in_steps] == [0, 0, 3]
+    assert in_steps[-1][2].tolist() == expected
 
 
 @settings(max_examples=150, deadline=None)

@@ -3,7 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedneighbors.kernels.edit._bands import LIMIT, KnownDistances, init_state
-from fedneighbors.kernels.edit._slices import cut_slices, locate_digits, scan_slices
+from fedneighbors.kernels.edit._slices import OpenScan, cut_slices, locate_digits, scan_slices
 from tests.naive.edit import slices as naive
 
 UNKNOWN = np.iinfo(np.int32).max
@@ -22,7 +22,17 @@ def make_slices(strings, n_bits, firsts=None):
     return cut_slices(codes, offsets, firsts, sliced=sliced, n_bits=n_bits)
 
 
-def scan(slices, query, *, groups=None, bounds=None, wanted=10**6, limit=None, budget=2**62):
+def scan(
+    slices,
+    query,
+    *,
+    groups=None,
+    bounds=None,
+    wanted=10**6,
+    limit=None,
+    budget=2**62,
+    n_calls_at_most=1,
+):
     letters, indices = np.unique(np.array(query, np.int64), return_inverse=True)
     groups = np.arange(len(slices.rows)) if groups is None else groups
     bounds = np.zeros(len(groups), np.int64) if bounds is None else bounds
@@ -34,7 +44,11 @@ def scan(slices, query, *, groups=None, bounds=None, wanted=10**6, limit=None, b
         (locate_digits(letters, slices.n_bits), indices),
         KnownDistances(distances, tally, state),
     )
-    n_scanned = scan_slices(slices, groups, bounds, coded, known, budget)
+    open_scan, n_scanned, n_calls = OpenScan.of(len(query)), 0, 0
+    while n_calls < n_calls_at_most and n_scanned < len(groups):
+        left = groups[n_scanned:], bounds[n_scanned:]
+        n_scanned += scan_slices(slices, *left, coded, known, open_scan, budget)
+        n_calls += 1
     return n_scanned, distances, tally, state
 
 
@@ -51,6 +65,20 @@ def test_distances_match_naive_version(strings, data):
     expected = [naive.edit_distance(query, string) for string in strings]
     assert distances.tolist() == expected
     assert tally.tolist() == np.bincount(expected, minlength=len(tally)).tolist()
+
+
+def test_an_interrupted_group_is_resumed_after_each_block_of_rows():
+    rng = np.random.default_rng(0)
+    strings = [rng.integers(1, 5, rng.integers(250, 300)).tolist() for _ in range(20)]
+    query = rng.integers(0, 5, 200).tolist()
+    slices = make_slices(strings, 3, [0, 9, 20])
+
+    first, *_ = scan(slices, query, budget=1)
+    n_scanned, distances, *_ = scan(slices, query, budget=1, n_calls_at_most=10)
+
+    # each call fills one block of 64 rows; the longest string has five blocks
+    assert (first, n_scanned) == (0, 2)
+    assert distances.tolist() == [naive.edit_distance(query, string) for string in strings]
 
 
 @settings(max_examples=50, deadline=None)

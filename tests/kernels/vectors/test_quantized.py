@@ -46,7 +46,10 @@ def bounds_of(rows, query, step, of_products=False, module=quantized):
     table = module.QuantizedRows(*rows.shape, step=step)
     table.put(rows[: len(rows) // 2], 0)
     table.put(rows[len(rows) // 2 :], len(rows) // 2)
-    return table.bound(query, of_products=of_products)
+    bounds = table.bound(query, of_products=of_products)
+    bounds.extend(len(rows) // 2)
+    bounds.extend(len(rows))
+    return bounds
 
 
 @pytest.mark.parametrize(("step", "of_products"), [*((step, False) for step in STEPS), (0.0, True)])

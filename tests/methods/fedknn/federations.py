@@ -39,7 +39,7 @@ class _BoundedIndex:
         rng = np.random.default_rng(self.metric.seed)
         shrink = 1 - self.metric.looseness * rng.random(len(self.objects))
         bounds = np.abs(self.objects - query) * shrink
-        session.bounds = lambda: bounds
+        session.bounds = lambda deadline_s=None: bounds
         return session
 
 

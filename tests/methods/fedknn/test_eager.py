@@ -25,7 +25,7 @@ from fedneighbors.methods.fedknn._queries import decode_query, encode_query
 from fedneighbors.methods.fedknn.algorithm import LAST_TIE, tie_keys
 from fedneighbors.methods.fedknn.metrics import metric_of
 from fedneighbors.methods.fedknn.metrics._function import FunctionMetric
-from fedneighbors.methods.fedknn.metrics._sessions import SessionBatch, SessionIndex
+from fedneighbors.methods.fedknn.metrics._interfaces import SessionBatch, SessionIndex
 from tests.methods.fedknn.federations import KEY, federations, random_federation
 from tests.naive.fedknn import nearest
 
@@ -271,10 +271,10 @@ class TimedSession:
         self._distances, self._reached_s, self._clock = distances, reached_s, clock
         self._n_emitted, self._worked_s = 0, 0.0
 
-    def bounds(self):
+    def bounds(self, *, deadline_s=None):
         return np.zeros(len(self._distances))
 
-    def count(self, radius):
+    def count(self, radius, *, deadline_s=None):
         return int((self._distances <= radius).sum())
 
     def next(self, k, *, cutoff=math.inf, deadline_s=None):

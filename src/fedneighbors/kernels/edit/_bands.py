@@ -58,6 +58,32 @@ def count_value(tally: Any, state: Any, value: Any) -> Any:
         state[LIMIT] -= 1
 
 
+class OpenBand(NamedTuple):
+    """Working memory for a query, and the state of an interrupted comparison.
+
+    Parameters
+    ----------
+    ups, downs : uint64 arrays of shape (n_words,)
+        Rows in which the last column rises or falls, 64 to a word.
+    bottoms : int64 array of shape (n_words,)
+        Value in the last row of each word.
+    place : int64 array of shape (4,)
+        String, or -1 for none; its limit; next column; last word of the band.
+    """
+
+    ups: npt.NDArray[np.uint64]
+    downs: npt.NDArray[np.uint64]
+    bottoms: npt.NDArray[np.int64]
+    place: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, query_length: int) -> "OpenBand":
+        """Return the working memory for a query of some length."""
+        n_words = (query_length + 63) // 64
+        ups, downs = np.empty((2, n_words), np.uint64)
+        return cls(ups, downs, np.empty(n_words, np.int64), np.full(4, -1))
+
+
 class KnownDistances(NamedTuple):
     """Distances found so far and the limit that follows from them.
 
@@ -223,24 +249,27 @@ def _value_at(row: Any, ups: Any, downs: Any, bottom: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _distance(masks: Any, n_rows: Any, letters: Any, limit: Any, buffers: Any) -> Any:
-    """Return the distance; any number above ``limit`` if it exceeds that.
+def _distance(masks: Any, n_rows: Any, letters: Any, limit: Any, band: Any, budget: Any) -> Any:
+    """Return the distance and the work.
+
+    The distance is any number above ``limit`` if it exceeds that. It is -1 if the work exceeded the
+    budget; the next call continues.
 
     ``masks[letter, word]`` are the rows of the query that contain a letter; ``letters`` is the
     string. A value outside the band is assumed to be one more than its neighbor inside. Therefore
     each computed value is the cost of some path, and it is exact if the best path stays in the
     band.
     """
-    ups, downs, bottoms = buffers
+    ups, downs, bottoms, place = band
     if abs(n_rows - letters.size) > limit:
-        return limit + 1
+        return limit + 1, 0
     if n_rows == 0 or letters.size == 0:
-        return max(n_rows, letters.size)
+        return max(n_rows, letters.size), 0
     # diagonals below and above the main one that a path within the limit may reach
     n_below = (limit + n_rows - letters.size) // 2
     n_above = (limit - n_rows + letters.size) // 2
-    last_word = -1
-    for column in range(letters.size):
+    last_word, work = place[3], 0
+    for column in range(place[2], letters.size):
         first_word = max(0, column - n_above) // 64
         while last_word < min(masks.shape[1] - 1, (column + n_below) // 64):
             last_word += 1
@@ -253,6 +282,7 @@ def _distance(masks: Any, n_rows: Any, letters: Any, limit: Any, buffers: Any) -
                 match, ups[word], downs[word], right, left
             )
             bottoms[word] += np.int64(right) - np.int64(left)
+        work += last_word - first_word + 1
         if column % 64 == 63:
             ahead = letters.size - column - 1 - n_rows
             least = limit + 1
@@ -260,12 +290,18 @@ def _distance(masks: Any, n_rows: Any, letters: Any, limit: Any, buffers: Any) -
                 bound = _path_bound(word, ups[word], downs[word], bottoms[word], ahead, n_rows)
                 least = min(least, bound)
             if least > limit:
-                return limit + 1
-    return _value_at(n_rows - 64 * last_word, ups[last_word], downs[last_word], bottoms[last_word])
+                return limit + 1, work
+            if work > budget:
+                place[2], place[3] = column + 1, last_word
+                return -1, work
+    row = n_rows - 64 * last_word
+    return _value_at(row, ups[last_word], downs[last_word], bottoms[last_word]), work
 
 
 @njit(cache=True, nogil=True)
-def verify_bands(strings: Any, order: Any, query: Any, bounds: Any, known: Any, budget: int) -> Any:
+def verify_bands(
+    strings: Any, order: Any, query: Any, bounds: Any, known: Any, band: Any, budget: int
+) -> Any:
     """Compute the distances of strings that are within the limit.
 
     Parameters
@@ -283,6 +319,9 @@ def verify_bands(strings: Any, order: Any, query: Any, bounds: Any, known: Any, 
         otherwise to the limit plus one.
     known : KnownDistances
         Distances of the strings, updated.
+    band : OpenBand
+        Working memory. An interrupted comparison is resumed if the next call begins with the same
+        string and no larger limit.
     budget : int
         Maximum work, in steps of one word; the function stops once it is used up.
 
@@ -306,11 +345,7 @@ def verify_bands(strings: Any, order: Any, query: Any, bounds: Any, known: Any, 
     masks = np.zeros((n_letters + 1, n_words), np.uint64)  # last row: letters not in the query
     for i in range(indices.size):
         masks[indices[i], i // 64] |= _ONE << uint64(i % 64)
-    buffers = (
-        np.empty(n_words, np.uint64),
-        np.empty(n_words, np.uint64),
-        np.empty(n_words, np.int64),
-    )
+    place = band.place
     letters = np.empty(0, np.int32)
     n_processed = 0
     while n_processed < order.size and budget > 0:
@@ -330,13 +365,19 @@ def verify_bands(strings: Any, order: Any, query: Any, bounds: Any, known: Any, 
         for i in range(start, end):
             index = letter_of[strings.codes[i]]
             letters[i - start] = index if index >= 0 else n_letters
-        distance = _distance(masks, indices.size, letters[: end - start], limit, buffers)
+        if place[0] != string or place[1] < limit:
+            place[0], place[1], place[2], place[3] = string, limit, 0, -1
+        limit = place[1]
+        distance, work = _distance(masks, indices.size, letters[: end - start], limit, band, budget)
+        if distance < 0:
+            break
+        place[0] = -1
         if distance <= limit:
             distances[string] = distance
             bounds[string] = distance
             count_value(tally, state, distance)
         else:
             bounds[string] = limit + 1
-        budget -= (end - start) * (limit // 64 + 2)
+        budget -= work + end - start
         n_processed += 1
     return n_processed

@@ -15,7 +15,7 @@ from fedneighbors.kernels.edit._bands import LIMIT, count_value
 from fedneighbors.kernels.edit._lanes import N_LANES, N_WORDS, fill, load, store
 
 # Digests of the kernel files used here; Numba's cache does not notice edits in other files.
-USES = {"edit/lanes": "029b9eee946b9bf8", "edit/bands": "7452ccf5865ed880"}
+USES = {"edit/lanes": "029b9eee946b9bf8", "edit/bands": "018d151cbbe0c3f1"}
 
 _BLOCK_ROWS = 64  # rows whose letter masks and differences fit into the second-level cache
 # Rows per letter; odd, since otherwise all letters would compete for the same cache lines.
@@ -50,6 +50,30 @@ class Slices(NamedTuple):
     firsts: npt.NDArray[np.int64]
     lengths: npt.NDArray[np.int64]
     n_bits: int
+
+
+class OpenScan(NamedTuple):
+    """Working memory for a query, and the state of an interrupted group.
+
+    Parameters
+    ----------
+    horizontal : uint64 array
+        Horizontal differences in the last row, for each column.
+    counts : uint64 array
+        Counters of the vertical differences in the last column.
+    place : int64 array of shape (2,)
+        Group, or -1 for none, and the next row.
+    """
+
+    horizontal: npt.NDArray[np.uint64]
+    counts: npt.NDArray[np.uint64]
+    place: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, query_length: int) -> "OpenScan":
+        """Return the working memory for a query of some length."""
+        horizontal = np.empty((query_length + 1) * 2 * N_WORDS, np.uint64)
+        return cls(horizontal, np.empty(64 * N_WORDS, np.uint64), np.full(2, -1))
 
 
 @njit(cache=True, nogil=True)
@@ -215,18 +239,22 @@ def _add_differences(
 
 @njit(cache=True, nogil=True)
 def _fill_table(
-    slices: Any, group: Any, letters: Any, indices: Any, buffers: Any, n_counts: Any
+    slices: Any, query: Any, buffers: Any, scan: Any, n_counts: Any, budget: Any
 ) -> Any:
-    """Fill a group's table, one block of rows after the other.
+    """Fill a group's table, block by block, and return the work.
 
     The vertical differences in the last column are counted in each block.
     """
-    equal, vertical, horizontal, counts, digits = buffers
-    counts[:] = uint64(0)
-    for column in range(indices.size):
-        store(horizontal, 2 * N_WORDS * column, fill(_ALL))
-        store(horizontal, 2 * N_WORDS * column + N_WORDS, fill(uint64(0)))
-    for top in range(0, slices.rows[group], _BLOCK_ROWS):
+    (letters, indices), (equal, vertical, digits) = query, buffers
+    horizontal, counts, place = scan
+    group, work = place[0], 0
+    if place[1] == 0:
+        counts[:] = uint64(0)
+        for column in range(indices.size):
+            store(horizontal, 2 * N_WORDS * column, fill(_ALL))
+            store(horizontal, 2 * N_WORDS * column + N_WORDS, fill(uint64(0)))
+    while place[1] < slices.rows[group] and work < budget:
+        top = place[1]
         n_rows = min(_BLOCK_ROWS, slices.rows[group] - top)
         start = slices.starts[group] + top * slices.n_bits * N_WORDS
         _match_letters(slices.planes, start, n_rows, slices.n_bits, letters, digits, equal)
@@ -242,6 +270,9 @@ def _fill_table(
         if column < indices.size:
             _column(equal, indices[column] * stride, n_rows, vertical, horizontal, column)
         _add_differences(slices.planes, start, n_rows, slices.n_bits, vertical, counts, n_counts)
+        place[1] += n_rows
+        work += indices.size * n_rows
+    return work
 
 
 @njit(cache=True, nogil=True)
@@ -268,7 +299,9 @@ def locate_digits(letters: npt.NDArray[np.int64], n_bits: int) -> npt.NDArray[np
 
 
 @njit(cache=True, nogil=True)
-def scan_slices(slices: Any, groups: Any, bounds: Any, query: Any, known: Any, budget: int) -> Any:
+def scan_slices(
+    slices: Any, groups: Any, bounds: Any, query: Any, known: Any, scan: Any, budget: int
+) -> Any:
     """Compute all distances in groups, one group after the other.
 
     Parameters
@@ -284,6 +317,8 @@ def scan_slices(slices: Any, groups: Any, bounds: Any, query: Any, known: Any, b
     known : KnownDistances
         Distances of the strings, updated for scanned groups. Strings whose distance was already
         known are not counted again.
+    scan : OpenScan
+        Working memory. An interrupted group is resumed if the next call begins with it.
     budget : int
         Maximum work, in cells; the scan stops once it is used up.
 
@@ -301,27 +336,30 @@ def scan_slices(slices: Any, groups: Any, bounds: Any, query: Any, known: Any, b
     buffers = (
         np.empty(letters.shape[0] * _LETTER_STRIDE * N_WORDS, np.uint64),
         np.empty(_BLOCK_ROWS * 2 * N_WORDS, np.uint64),
-        np.empty((indices.size + 1) * 2 * N_WORDS, np.uint64),
-        np.empty(64 * N_WORDS, np.uint64),
         np.empty((slices.n_bits + _DIGIT_BITS) * (N_WORDS << _DIGIT_BITS), np.uint64),
     )
     values = np.empty(N_LANES, np.uint64)
+    place = scan.place
     n_scanned = 0
     while n_scanned < groups.size and bounds[n_scanned] <= state[LIMIT] and budget > 0:
         group = groups[n_scanned]
         n_counts = 1
         while (2 * slices.rows[group]) >> n_counts:
             n_counts += 1
-        _fill_table(slices, group, letters, indices, buffers, n_counts)
+        if place[0] != group:
+            place[0], place[1] = group, 0
+        budget -= N_LANES + _fill_table(slices, query, buffers, scan, n_counts, budget)
+        if place[1] < slices.rows[group]:
+            break
+        place[0] = -1
         first = slices.firsts[group]
         size = slices.firsts[group + 1] - first
-        _unslice_counts(buffers[3], n_counts, (size + 63) // 64, values)
+        _unslice_counts(scan.counts, n_counts, (size + 63) // 64, values)
         for lane in range(size):
             string = first + lane
             distance = indices.size + np.int64(values[lane]) - slices.lengths[string]
             if distances[string] != distance:  # otherwise already known and counted
                 distances[string] = distance
                 count_value(tally, state, distance)
-        budget -= indices.size * slices.rows[group] + N_LANES
         n_scanned += 1
     return n_scanned

@@ -367,21 +367,38 @@ def _check_positions(positions: npt.NDArray[np.int64], n: int) -> None:
 
 
 @njit(cache=True, nogil=True)
+def to_angles(longitude: Any, latitude: Any) -> Any:
+    """Return longitude, latitude and the cosine of the latitude, given degrees."""
+    return longitude * _RADIANS, latitude * _RADIANS, math.cos(latitude * _RADIANS)
+
+
+@njit(cache=True, nogil=True)
+def measure_m(
+    longitude: float,
+    latitude: float,
+    cosine: float,
+    longitude2: float,
+    latitude2: float,
+    cosine2: float,
+) -> Any:
+    """Return the distance of two places in metres, given their angles."""
+    sine_lat = math.sin((latitude - latitude2) * 0.5)
+    sine_lon = math.sin((longitude - longitude2) * 0.5)
+    sine = math.sqrt(sine_lat * sine_lat + cosine * cosine2 * (sine_lon * sine_lon))
+    if sine > 1.0:  # by rounding; min() would hide NaN
+        sine = 1.0
+    return 2.0 * EARTH_RADIUS_M * math.asin(sine)
+
+
+@njit(cache=True, nogil=True)
 def _great_circle(places: Any, query: Any, positions: Any, out: Any) -> int:
     # The return on NaN keeps the compiler from vectorizing the loop. If a vector math library was
     # installed, a place's distance could otherwise depend on its position in the loop.
-    longitude = query[0] * _RADIANS
-    latitude = query[1] * _RADIANS
+    longitude, latitude, cosine = to_angles(query[0], query[1])
     for i in range(positions.shape[0]):
         p = positions[i]
-        latitude2 = places[p, 1] * _RADIANS
-        sine_lat = math.sin((latitude - latitude2) * 0.5)
-        sine_lon = math.sin((longitude - places[p, 0] * _RADIANS) * 0.5)
-        h = sine_lat * sine_lat + math.cos(latitude) * math.cos(latitude2) * (sine_lon * sine_lon)
-        sine = math.sqrt(h)
-        if sine > 1.0:  # by rounding; min() would hide NaN
-            sine = 1.0
-        metres = 2.0 * EARTH_RADIUS_M * math.asin(sine)
+        longitude2, latitude2, cosine2 = to_angles(places[p, 0], places[p, 1])
+        metres = measure_m(longitude, latitude, cosine, longitude2, latitude2, cosine2)
         if math.isnan(metres):
             return i
         out[i] = metres

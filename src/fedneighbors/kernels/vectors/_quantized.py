@@ -35,6 +35,7 @@ become vector instructions.
 """
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -179,8 +180,10 @@ def _least(bounds: Any, block: Any) -> Any:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _bound(rows: Any, n_rows: Any, query: Any, kind: Any, bounds: Any, minima: Any) -> None:
-    """Compute lower bounds of distances, and the lowest of each block."""
+def _bound(
+    rows: Any, n_rows: Any, query: Any, kind: Any, bounds: Any, minima: Any, blocks: Any
+) -> None:
+    """Compute lower bounds of distances in some blocks, and their minima."""
     codes, scales, squares, radii = rows
     query_codes, scale, radius, clipped = query
     sums = np.empty(64, np.int32)
@@ -191,7 +194,7 @@ def _bound(rows: Any, n_rows: Any, query: Any, kind: Any, bounds: Any, minima: A
     size = math.sqrt(own) + radius  # at least the length of the query
     row_factor = size * (1.0 + 2.0**-20)
     code_factor = radius * (1.0 + 2.0**-20) + 2.0**-20 * size
-    for block in range(codes.shape[0]):
+    for block in range(blocks[0], blocks[1]):
         first = block * 64
         if kind == SQUARE:
             _multiply_block(codes, block, query_codes, sums)
@@ -258,10 +261,31 @@ class RowBounds:
         Bound of each row; infinity for rows that were taken, and after the last row.
     minima : float32 array of shape (n_blocks,)
         Lowest bound of each block.
+    compute : callable, optional
+        Function that computes them, from one block to another; by default they are known.
     """
 
-    def __init__(self, values: npt.NDArray[np.float32], minima: npt.NDArray[np.float32]) -> None:
+    def __init__(
+        self,
+        values: npt.NDArray[np.float32],
+        minima: npt.NDArray[np.float32],
+        compute: Callable[[int, int], None] | None = None,
+    ) -> None:
         self.values, self.minima = values, minima
+        self._compute = compute
+        self._n_blocks = 0 if compute else len(minima)
+
+    @property
+    def is_complete(self) -> bool:
+        """Return whether all bounds are known."""
+        return self._n_blocks == len(self.minima)
+
+    def extend(self, n_rows: int) -> None:
+        """Compute the bounds of about ``n_rows`` more rows."""
+        if self._compute is not None:
+            first = self._n_blocks
+            self._n_blocks = min(first + max(1, n_rows // BLOCK), len(self.minima))
+            self._compute(first, self._n_blocks)
 
     def lowest(self) -> float:
         """Return the lowest bound of the rows that were not taken."""
@@ -323,9 +347,10 @@ class QuantizedRows:
         _encode(rows, self._step, first, self._codes, self._scales, self._squares, self._radii)
 
     def bound(self, query: Floats, *, of_products: bool = False) -> RowBounds:
-        """Return lower bounds of distances to a query; finite, below 2**60.
+        """Return lower bounds of distances, to be computed by ``extend``.
 
-        ``of_products``: the distance is the negative inner product; ``step`` must be 0.
+        The query is finite, below 2**60. ``of_products``: the distance is the negative inner
+        product; ``step`` must be 0.
         """
         scale = self._step / _STEPS if self._step else float(np.abs(query).max()) / self._max_query
         codes = np.zeros(len(query))
@@ -341,12 +366,11 @@ class QuantizedRows:
         pairs[: len(query)] = codes
         values = np.empty(len(self._scales), np.float32)
         minima = np.empty(len(self._codes), np.float32)
-        _bound(
-            (self._codes, self._scales, self._squares, self._radii),
-            self.n_rows,
-            (pairs, scale, radius + _UNDERFLOW, clipped),
-            PRODUCT if of_products else ABSOLUTE if self._step else SQUARE,
-            values,
-            minima,
-        )
-        return RowBounds(values, minima)
+        rows = self._codes, self._scales, self._squares, self._radii
+        numbers = pairs, scale, radius + _UNDERFLOW, clipped
+        kind = PRODUCT if of_products else ABSOLUTE if self._step else SQUARE
+
+        def compute(first: int, end: int) -> None:
+            _bound(rows, self.n_rows, numbers, kind, values, minima, (first, end))
+
+        return RowBounds(values, minima, compute)

@@ -18,13 +18,8 @@ from typing import Any, Self
 import numpy as np
 
 from fedneighbors._typing import Array, Booleans, Floats, Integers
-from fedneighbors.methods.fedknn.metrics._sessions import (
-    Index,
-    Session,
-    SessionBatch,
-    check_request,
-    end_at,
-)
+from fedneighbors.methods.fedknn.metrics._interfaces import Index, Session, SessionBatch
+from fedneighbors.methods.fedknn.metrics._sessions import check_request, end_at
 
 Where = Mapping[str, Any]
 """A filter, such as ``{"age": {">=": 40}, "or": [{"site": "a"}, {"site": None}]}``."""
@@ -263,19 +258,21 @@ class FilteredSession:
         self._n_wanted = 1
         self.n_verified = 0  # distances, also to excluded objects
 
-    def bounds(self) -> Floats:
+    def bounds(self, *, deadline_s: float | None = None) -> Floats:
         """Return the lower bounds of the remaining objects."""
-        return self._session.bounds()[self._rows]
+        return self._session.bounds(deadline_s=deadline_s)[self._rows]
 
     def separate_bounds(self) -> Floats:
         """Return bounds that depend on one object each, or 0."""
         compute: Any = getattr(self._session, "separate_bounds", None)
         return np.zeros(len(self._rows)) if compute is None else compute()[self._rows]
 
-    def count(self, radius: float) -> int:
+    def count(self, radius: float, *, deadline_s: float | None = None) -> int:
         """Return the number of remaining objects within a radius."""
+        end = end_at(deadline_s)
         self._counting = self._counting or self._open_own()
-        return self._counting.count(radius)
+        left_s = None if deadline_s is None else max(end - time.monotonic(), 0.0)
+        return self._counting.count(radius, deadline_s=left_s)
 
     def next(
         self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None

@@ -10,7 +10,8 @@ import json
 import math
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -29,7 +30,8 @@ from fedneighbors.methods.fedknn._eager import EagerRequest
 from fedneighbors.methods.fedknn._filters import FilterColumns, FilteredIndex
 from fedneighbors.methods.fedknn._queries import FilteredQuery
 from fedneighbors.methods.fedknn.algorithm import rank_objects, tie_keys
-from fedneighbors.methods.fedknn.metrics._sessions import Index, Metric, Session, SessionBatch
+from fedneighbors.methods.fedknn.metrics._interfaces import Index, Metric, Session, SessionBatch
+from fedneighbors.methods.fedknn.metrics._sessions import LATE
 from fedneighbors.methods.fedknn.private._padding import (
     EPOCH_BYTES,
     MAX_NAME_BYTES,
@@ -156,7 +158,9 @@ class Provider:
         """Return the reply to one of the requests in ``accepts``."""
         match request:
             case BoundRequest():
-                return BoundReply(lowest(self._get_session(request)[0].bounds(), request.k))
+                session, left_s = self._get_timed(request)
+                with refuse_late():
+                    return BoundReply(lowest(session.bounds(deadline_s=left_s), request.k))
             case EagerRequest():
                 start = time.monotonic()  # the budget includes opening the session
                 session, found = self._get_session(request)
@@ -178,7 +182,9 @@ class Provider:
             case RangeCountRequest():
                 if request.radius is None:  # needs no search
                     return RangeCountReply(self._decode_query(request.query)[1].index.n_objects)
-                return RangeCountReply(self._get_session(request)[0].count(request.radius))
+                session, left_s = self._get_timed(request)
+                with refuse_late():
+                    return RangeCountReply(session.count(request.radius, deadline_s=left_s))
             case FinishRequest():
                 for name in request.names:
                     self._open.pop(name, None)
@@ -210,6 +216,14 @@ class Provider:
         except (TypeError, ValueError) as error:
             raise Refused(INVALID_QUERY) from error
         return NearestBatchReply(distances, positions.astype(np.int32))
+
+    def _get_timed(self, request: BoundRequest | RangeCountRequest) -> tuple[Session, float | None]:
+        """Return the session of a query, and the remaining seconds."""
+        start = time.monotonic()  # the budget includes opening the session
+        session, _ = self._get_session(request)
+        if request.budget_s is None:
+            return session, None
+        return session, request.budget_s - (time.monotonic() - start)
 
     def _get_session(self, request: Any) -> tuple[Session, IndexedObjects]:
         """Return the session of a query; open one for a new name."""
@@ -253,6 +267,15 @@ class Provider:
         while len(sizes) > 1 and (len(sizes) > MAX_FILTERS or sum(sizes) > len(self.ids)):
             del self._filtered[next(iter(self._filtered))], sizes[0]
         return found
+
+
+@contextmanager
+def refuse_late() -> Iterator[None]:
+    """Refuse a request whose time budget is spent."""
+    try:
+        yield
+    except TimeoutError as error:
+        raise Refused(LATE) from error
 
 
 def build_index(metric: Metric, objects: Sequence[Any], rows: Integers, ranks: Integers) -> Index:

@@ -21,7 +21,7 @@ from fedneighbors.federation._loop import Coordinator, Outcome
 from fedneighbors.federation._messages import decode, encode, message
 from fedneighbors.methods.fedknn._filters import Where, filter_text
 from fedneighbors.methods.fedknn.algorithm import Merged
-from fedneighbors.methods.fedknn.metrics._sessions import Metric
+from fedneighbors.methods.fedknn.metrics._interfaces import Metric
 from fedneighbors.methods.fedknn.protocol import Answer, close_queries
 
 EncodedQuery = tuple[Any, bytes]

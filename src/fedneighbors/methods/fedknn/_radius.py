@@ -51,6 +51,7 @@ def hufu(
     step: float = 0.0,
     least: float = 0.0,
     allow_partial: bool = False,
+    budget_s: float | None = None,
 ) -> Coordinator[Answer]:
     """Find a radius with k objects by binary search, then fetch them.
 
@@ -66,8 +67,10 @@ def hufu(
         Unit of the distances, which are multiples of it; 0 for any number.
     least : float
         No distance is below this number.
+    budget_s : float, optional
+        Seconds after which a provider stops a count.
     """
-    active = ActiveProviders(allow_partial=allow_partial)
+    active = ActiveProviders(allow_partial=allow_partial, budget_s=budget_s)
     counts = _RangeCounts(query, name, active)
     low, high = math.nextafter(least, -math.inf), math.inf
     if (yield from counts.count(math.inf)) > k:
@@ -87,6 +90,7 @@ def hufu_plus(
     step: float = 0.0,
     least: float = 0.0,
     allow_partial: bool = False,
+    budget_s: float | None = None,
 ) -> Coordinator[Answer]:
     """Count within ascending radii until there are k objects; then fetch them.
 
@@ -96,10 +100,10 @@ def hufu_plus(
 
     Parameters
     ----------
-    query, k, name, step, least, allow_partial
+    query, k, name, step, least, allow_partial, budget_s
         As for :func:`hufu`.
     """
-    active = ActiveProviders(allow_partial=allow_partial)
+    active = ActiveProviders(allow_partial=allow_partial, budget_s=budget_s)
     counts = _RangeCounts(query, name, active)
     bounds = yield from ask_bounds(query, k, name=name, active=active)
     lowest = np.sort(np.concatenate(list(bounds.values())))
@@ -122,7 +126,12 @@ def hufu_plus(
 
 
 def range_search(
-    query: bytes, radius: float, *, name: str, allow_partial: bool = False
+    query: bytes,
+    radius: float,
+    *,
+    name: str,
+    allow_partial: bool = False,
+    budget_s: float | None = None,
 ) -> Coordinator[Answer]:
     """Find all objects within a distance of the query.
 
@@ -139,6 +148,8 @@ def range_search(
         Unique name of the query at the providers.
     allow_partial : bool
         Leave out a missing provider, and report it in the answer.
+    budget_s : float, optional
+        Seconds after which a provider stops the count.
 
     Raises
     ------
@@ -148,7 +159,8 @@ def range_search(
         If a provider returns fewer objects than it counted, or violates the protocol in another
         way.
     """
-    counts = _RangeCounts(query, name, ActiveProviders(allow_partial=allow_partial))
+    active = ActiveProviders(allow_partial=allow_partial, budget_s=budget_s)
+    counts = _RangeCounts(query, name, active)
     yield from counts.count(radius)
     parts, verified = yield from _fetch_within(counts, radius)
     merged = merge(parts, sum(map(len, parts.values())))
@@ -165,7 +177,8 @@ class _RangeCounts:
     def count(self, radius: float) -> Coordinator[int]:
         """Count the objects of all active providers within a radius."""
         sent = radius if radius < math.inf else None
-        replies = yield self.active.ask(RangeCountRequest(self.name, self.query, sent))
+        budget_s = self.active.budget_s
+        replies = yield self.active.ask(RangeCountRequest(self.name, self.query, sent, budget_s))
         each = self.active.read(replies, "the counts")
         self._counts[radius] = {provider: reply.count for provider, reply in each.items()}
         for provider, count in self._counts[radius].items():

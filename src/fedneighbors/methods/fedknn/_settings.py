@@ -77,7 +77,7 @@ class SearchSettings:
     ----------
     algorithm, privacy, guarantee, variant, failure, max_queries, grid_s
         As in :class:`~fedneighbors.methods.fedknn.estimator.FederatedNeighbors`.
-    random_state, allow_partial
+    random_state, allow_partial, deadline_s
         As in :class:`~fedneighbors.methods.fedknn.estimator.FederatedNeighbors`.
     step, least : float
         Unit of the distances, which are multiples of it, 0 for any number; and a number that no
@@ -100,6 +100,7 @@ class SearchSettings:
     allow_partial: bool
     step: float
     least: float
+    deadline_s: float | None = None
 
     def __post_init__(self) -> None:
         _check_choice("algorithm", self.algorithm, ("auto", *ALGORITHMS, "dann*"))
@@ -223,15 +224,13 @@ class SearchSettings:
         """
         if algorithm == "eager":
             return eager(query, k, name=name, pace=pace, allow_partial=self.allow_partial)
+        limits: dict[str, Any] = {"allow_partial": self.allow_partial, "budget_s": self.deadline_s}
         if algorithm in ("hufu", "hufu+"):
             return ALGORITHMS[algorithm](
-                query,
-                k,
-                name=name,
-                step=self.step,
-                least=self.least,
-                allow_partial=self.allow_partial,
+                query, k, name=name, step=self.step, least=self.least, **limits
             )
+        if algorithm == "dann":
+            return dann(query, k, name=name, **limits)
         if algorithm != "dann*":
             return ALGORITHMS[algorithm](query, k, name=name, allow_partial=self.allow_partial)
         if ledger is None:

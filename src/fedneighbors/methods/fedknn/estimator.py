@@ -288,7 +288,11 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
             lambda query, run: (
                 run(
                     lambda name: range_search(
-                        query, float(radius), name=name, allow_partial=self.allow_partial
+                        query,
+                        float(radius),
+                        name=name,
+                        allow_partial=self.allow_partial,
+                        budget_s=self.deadline_s,
                     )
                 ),
                 "",

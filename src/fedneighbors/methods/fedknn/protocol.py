@@ -58,12 +58,13 @@ class BoundReply:
 
 @message
 class BoundRequest:
-    """New query and request for the ``k`` lowest bounds."""
+    """New query and request for the ``k`` lowest bounds, refused after ``budget_s`` seconds."""
 
     reply: ClassVar[type] = BoundReply
     name: str
     query: bytes
     k: int
+    budget_s: float | None = None
 
     def __post_init__(self) -> None:
         check_query(self.query, self.name, self.k)
@@ -141,12 +142,13 @@ class RangeCountReply:
 
 @message
 class RangeCountRequest:
-    """Request for the number of objects within ``radius``; of all objects if it is None."""
+    """Request for a count within ``radius`` (None for all), refused after ``budget_s`` seconds."""
 
     reply: ClassVar[type] = RangeCountReply
     name: str
     query: bytes
     radius: float | None
+    budget_s: float | None = None
 
     def __post_init__(self) -> None:
         check_query(self.query, self.name)
@@ -207,6 +209,8 @@ class ActiveProviders:
     ----------
     allow_partial : bool
         Continue without a missing provider. Otherwise raise an error.
+    budget_s : float, optional
+        Seconds after which a provider stops computing bounds and counts.
 
     Attributes
     ----------
@@ -214,9 +218,9 @@ class ActiveProviders:
         Missing providers, and the reasons.
     """
 
-    def __init__(self, *, allow_partial: bool = False) -> None:
+    def __init__(self, *, allow_partial: bool = False, budget_s: float | None = None) -> None:
         self.missing: dict[str, str] = {}
-        self._allow_partial = allow_partial
+        self.budget_s, self._allow_partial = budget_s, allow_partial
         self._names: tuple[str, ...] | None = None
 
     def __contains__(self, name: str) -> bool:
@@ -291,6 +295,7 @@ def dann(
     with_cutoff: bool = True,
     estimate: Estimate = proportional_counts,
     allow_partial: bool = False,
+    budget_s: float | None = None,
 ) -> Coordinator[Answer]:
     """Find the k nearest objects in three exchanges (Algorithm 1).
 
@@ -301,13 +306,14 @@ def dann(
     at_least : int
         Minimum of the first request sizes; Lemma 4.7 proposes ``ceil(k / m)`` for m providers.
     with_cutoff : bool
-        Send the distance and tie key of the k-th object found so far in the second round, so that
-        providers omit later objects.
+        Send the k-th place found so far in the second round, so that providers omit later objects.
     estimate : callable
         Function from bounds and k to the first request sizes. The paper's is
         :func:`~fedneighbors.methods.fedknn.algorithm.expected_counts`.
+    budget_s : float, optional
+        Seconds after which a provider stops computing bounds.
     """
-    active = ActiveProviders(allow_partial=allow_partial)
+    active = ActiveProviders(allow_partial=allow_partial, budget_s=budget_s)
     bounds = yield from ask_bounds(query, k, name=name, active=active)
     first = {
         provider: NearestRequest(name, query, max(count, at_least, 1), None)
@@ -325,8 +331,8 @@ def ask_bounds(
     query: bytes, k: int, *, name: str, active: ActiveProviders
 ) -> Coordinator[dict[str, Floats]]:
     """Ask every provider for its k lowest bounds."""
-    replies = yield active.ask(BoundRequest(name, query, k))
-    each = active.read(replies, "the lower bounds")
+    request = BoundRequest(name, query, k, active.budget_s)
+    each = active.read((yield active.ask(request)), "the lower bounds")
     bounds = {provider: reply.bounds for provider, reply in each.items()}
     check_bounds(bounds, k)
     return bounds

@@ -10,12 +10,18 @@ Searches have repeated objects, random ranks, queries with and without an equal 
 and cutoffs and radii at, just below and just above the distances of objects.
 """
 
+import contextlib
+import itertools
 import math
+import time
 from dataclasses import dataclass
 from typing import Any
+from unittest import mock
 
 import numpy as np
 from hypothesis import strategies as st
+
+from fedneighbors.methods.fedknn.metrics import _sessions
 
 
 @dataclass(frozen=True)
@@ -40,9 +46,14 @@ class Search:
     query: Any
     ranks: list[int]
     steps: list[Step]
+    step_cells: int = _sessions.STEP_CELLS
 
     def assert_equals_brute_force(self, metric):
         """Assert that sessions of the metric equal brute force."""
+        with mock.patch.object(_sessions, "STEP_CELLS", self.step_cells):
+            self._assert_equals_brute_force(metric)
+
+    def _assert_equals_brute_force(self, metric):
         brute_force = BruteForce(metric, self)
         index = metric.index(self.objects, ranks=np.array(self.ranks, np.int64))
         assert index.n_objects == len(self.objects)
@@ -95,6 +106,8 @@ class BruteForce:
             elif step.call == "count":
                 radius = self.limit(step)
                 assert session.count(radius) == int((self.distances <= radius).sum())
+            elif step.call == "late":
+                self.check_late(session, step)
             else:
                 n_emitted += self.check_batch(session, n_emitted, step)
             assert n_verified <= session.n_verified <= len(self.order)
@@ -108,6 +121,16 @@ class BruteForce:
 
         assert bounds.shape == self.distances.shape
         assert (bounds <= self.distances).all()
+
+    def check_late(self, session, step):
+        """Interrupt a count and bounds after some readings of the clock."""
+        radius = self.limit(step)
+        with mock.patch.object(time, "monotonic", itertools.count().__next__):
+            with contextlib.suppress(TimeoutError):
+                found = session.count(radius, deadline_s=step.k)
+                assert found == int((self.distances <= radius).sum())
+            with contextlib.suppress(TimeoutError):
+                assert (session.bounds(deadline_s=step.k) <= self.distances).all()
 
     def check_batch(self, session, n_emitted, step):
         """Check one batch; return its number of certified objects."""
@@ -138,7 +161,7 @@ class BruteForce:
         return n_certified
 
 
-CALLS = ["next", "next", "next", "next", "deadline", "count", "bounds"]
+CALLS = ["next", "next", "next", "next", "deadline", "count", "bounds", "late"]
 LIMITS = ["none", "none", "at", "below", "above", "zero", "negative"]
 STEPS = st.lists(
     st.builds(
@@ -171,4 +194,5 @@ def searches(draw, *, objects, queries=None, max_size=12):
     query_strategy = objects if queries is None else queries
     query = draw(query_strategy | st.sampled_from(items)) if items else draw(query_strategy)
     ranks = draw(st.permutations(range(len(items))))
-    return Search(items, query, [7 * rank - 3 for rank in ranks], draw(STEPS))
+    step_cells = draw(st.sampled_from([_sessions.STEP_CELLS, 1, 70]))
+    return Search(items, query, [7 * rank - 3 for rank in ranks], draw(STEPS), step_cells)

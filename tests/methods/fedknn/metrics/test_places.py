@@ -34,6 +34,30 @@ def test_a_tree_search_equals_brute_force(search):
         search.assert_equals_brute_force(HaversineMetric())
 
 
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(PLACES, min_size=1, max_size=8),
+    st.lists(PLACES, min_size=1, max_size=4),
+    st.integers(1, 60),
+    st.randoms(use_true_random=False),
+)
+def test_a_batch_equals_queries_one_at_a_time(few, queries, k, random):
+    objects = np.array([random.choice(few) for _ in range(50)])
+    ranks = np.array(random.sample(range(100), 50))
+    queries = np.array([*queries, objects[0]])
+
+    with (
+        mock.patch.object(places, "_MIN_TREE_PLACES", random.choice([1, 1000])),
+        mock.patch.object(points, "_MAX_TREE_FRACTION", 1.0),
+    ):
+        index = HaversineMetric().index(objects, ranks=ranks)
+        distances, positions = index.nearest(queries, k, peak=360.0)
+        expected = [index.open(query).next(k) for query in queries]
+
+    assert distances.tolist() == [batch.distances.tolist() for batch in expected]
+    assert positions.tolist() == [batch.positions.tolist() for batch in expected]
+
+
 @pytest.mark.parametrize(
     ("query", "latitude"), [((0.0, 90.0), 60.0), ((7.0, 90.0), -89.9999), ((0.0, -90.0), -89.99999)]
 )

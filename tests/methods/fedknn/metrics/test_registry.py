@@ -6,7 +6,7 @@ import pytest
 
 from fedneighbors.methods.fedknn.metrics import METRIC_NAMES, metric_of
 from fedneighbors.methods.fedknn.metrics._function import FunctionMetric
-from fedneighbors.methods.fedknn.metrics._sessions import Metric
+from fedneighbors.methods.fedknn.metrics._interfaces import Metric
 from fedneighbors.methods.fedknn.metrics._sets import JaccardMetric
 
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedneighbors.methods.fedknn.metrics._function import FunctionMetric
-from fedneighbors.methods.fedknn.metrics._sessions import Metric
+from fedneighbors.methods.fedknn.metrics._interfaces import Metric
 from fedneighbors.methods.fedknn.metrics._strings import EditMetric, StringIndex, build_table
 from tests.methods.fedknn.metrics.brute_force import searches
 from tests.naive.edit.slices import edit_distance

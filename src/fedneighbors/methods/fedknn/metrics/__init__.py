@@ -1,6 +1,7 @@
 """Metrics and their search indexes.
 
-Each kind of object has its module; ``_points`` and ``_sessions`` are shared. A metric can be given
+Each kind of object has its module; ``_points``, ``_sessions`` and
+``_interfaces`` are shared. A metric can be given
 as a name, a metric object or a distance function::
 
     metric_of("euclidean")
@@ -11,21 +12,21 @@ from typing import Any
 
 from fedneighbors._lazy import lazy_names
 from fedneighbors.datasets._schema import Schema
-from fedneighbors.methods.fedknn.metrics._sessions import Metric
+from fedneighbors.methods.fedknn.metrics._interfaces import Metric
 
 # Modules are imported on first use, so that a metric loads only its own dependencies.
 _HOMES = {
     "BrowsingSession": f"{__name__}._sessions",
     "EditMetric": f"{__name__}._strings",
-    "SessionBatch": f"{__name__}._sessions",
+    "SessionBatch": f"{__name__}._interfaces",
     "GraphEditMetric": f"{__name__}._graphs",
     "HaversineMetric": f"{__name__}._places",
-    "Index": f"{__name__}._sessions",
+    "Index": f"{__name__}._interfaces",
     "JaccardMetric": f"{__name__}._sets",
     "TabularMetric": f"{__name__}._mixed",
     "TanimotoMetric": f"{__name__}._fingerprints",
     "FunctionMetric": f"{__name__}._function",
-    "Session": f"{__name__}._sessions",
+    "Session": f"{__name__}._interfaces",
     "VectorMetric": f"{__name__}._vectors",
 }
 _CLASSES = {

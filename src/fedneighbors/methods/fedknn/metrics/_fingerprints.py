@@ -5,7 +5,6 @@ rates every object by an upper bound of its similarity, in 256 levels. Objects a
 highest level down, whole levels at a time, until the next ones are certified.
 """
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,14 +17,18 @@ from fedneighbors.errors import DataError
 from fedneighbors.kernels._fingerprints import (
     BLOCK_ROWS,
     MAX_BITS,
-    TOP_LEVEL,
     Words,
     bound_common,
     count_common,
     fold,
     rate,
 )
-from fedneighbors.methods.fedknn.metrics._sessions import BrowsingSession, check_radius, check_ranks
+from fedneighbors.methods.fedknn.metrics._sessions import (
+    LevelSession,
+    check_ranks,
+    check_time,
+    end_at,
+)
 
 _Bytes = npt.NDArray[np.uint8]
 
@@ -35,9 +38,7 @@ _PLACES_PER_BIT = 5
 _OWN_FRACTION = 4  # the most frequent bits have a place of their own: one fourth of the places
 _SAMPLE_SIZE = 4096  # rows that determine the frequencies
 
-_ROWS_AT_ONCE = 1 << 21  # rows scanned between two clock checks, less than 20 ms
-_MIN_BATCH = 64  # objects verified at a time
-_PASS_ROWS = 512  # verifying one object takes as long as reading the levels of so many
+_ROWS_AT_ONCE = 1 << 19  # rows scanned between two clock checks, less than 20 ms
 
 
 class TanimotoMetric:
@@ -138,55 +139,33 @@ class _Sketch:
         return bound_common(blocks, weights, end - first)
 
 
-class _FingerprintSession(BrowsingSession):
-    """A query session that verifies objects by level, the highest first.
-
-    All objects of at least ``_level`` are verified.
-    """
+class _FingerprintSession(LevelSession):
+    """A query session that rates objects by their sketches."""
 
     def __init__(self, index: _FingerprintIndex, query: Words) -> None:
-        super().__init__(index.ranks)
+        super().__init__(index.ranks, width=8 * index.bits.shape[1])
         self._index = index
         self._query = query
         self._n_query = int(np.bitwise_count(query).sum())
-        self._n_scanned = 0
-        self._levels = np.empty(index.n_objects, np.uint8)
-        self._counts = np.zeros(TOP_LEVEL + 1, np.int64)  # objects of each level
-        self._level = TOP_LEVEL + 1
 
-    def bounds(self) -> Floats:
+    def bounds(self, *, deadline_s: float | None = None) -> Floats:
         """Return the distances themselves, the tightest bounds."""
-        return self._measure(None)
+        end, parts = end_at(deadline_s), [np.empty(0)]
+        for first in range(0, self._n_objects, self._n_per_step):
+            check_time(end)
+            rows = np.arange(first, min(first + self._n_per_step, self._n_objects))
+            parts.append(self._measure(rows))
+        return np.concatenate(parts)
 
     def separate_bounds(self) -> Floats:
         """Return the distances, which do not depend on other objects."""
-        return self._measure(None)
+        return self.bounds()
 
-    def count(self, radius: float) -> int:
-        check_radius(radius)
-        while self._n_scanned < self._n_objects:
-            self._scan()
-        self._verify_down_to(_level_of(radius))
-        return self._count_verified_within(radius)
-
-    def _measure(self, positions: Integers | None) -> Floats:
+    def _measure(self, positions: Integers) -> Floats:
         index = self._index
         common = count_common(index.bits, self._query, positions).astype(np.int64)
-        sizes = index.sizes if positions is None else index.sizes[positions]
-        union = self._n_query + sizes - common
+        union = self._n_query + index.sizes[positions] - common
         return np.where(union > 0, (union - common) / np.maximum(union, 1), 0.0)
-
-    def _widen(self, k: int, cutoff: float) -> None:
-        if self._n_scanned < self._n_objects:
-            self._scan()
-            return
-        front = self._pool.front(k)
-        farthest = min(cutoff, float(front[-1]) if len(front) == k else math.inf)
-        batch_size = max(_MIN_BATCH, self._n_objects // _PASS_ROWS, k - len(front), self.n_verified)
-        n_from = np.cumsum(self._counts[::-1])[::-1]  # objects of each level and above it
-        level = np.flatnonzero(n_from >= min(self.n_verified + batch_size, self._n_objects))[-1]
-        # Objects of lower levels are farther than the k-th known distance or the cutoff.
-        self._verify_down_to(min(max(int(level), _level_of(farthest)), self._level - 1))
 
     def _scan(self) -> None:
         """Compute the levels of the next objects."""
@@ -199,24 +178,6 @@ class _FingerprintSession(BrowsingSession):
         levels, sizes = self._levels[first:end], index.sizes[first:end]
         rate(common, sizes, self._n_query, levels, self._counts)
         self._n_scanned = end
-
-    def _verify_down_to(self, level: int) -> None:
-        """Verify the remaining objects of a level and above it."""
-        if level >= self._level:
-            return
-        is_new = self._levels >= level
-        if self._level <= TOP_LEVEL:
-            is_new &= self._levels < self._level
-        positions = np.flatnonzero(is_new)
-        self._level = level
-        # the similarity of all other objects is below level / TOP_LEVEL
-        self._add_verified(positions, self._measure(positions), (TOP_LEVEL - level) / TOP_LEVEL)
-
-
-def _level_of(distance: float) -> int:
-    """Return a level that all objects within a distance reach."""
-    similarity = min(max(1 - distance, 0.0), 1.0) - 2.0**-40  # minus more than the rounding error
-    return max(math.floor(TOP_LEVEL * similarity), 0)
 
 
 def _choose_size(sizes: npt.NDArray[np.uint16]) -> int:

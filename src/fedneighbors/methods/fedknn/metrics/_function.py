@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from fedneighbors._typing import Floats, Integers
-from fedneighbors.methods.fedknn.metrics._sessions import SessionBatch, SessionIndex, end_at
+from fedneighbors.methods.fedknn.metrics._interfaces import SessionBatch, SessionIndex
+from fedneighbors.methods.fedknn.metrics._sessions import LATE, end_at
 
 
 class FunctionMetric:
@@ -60,7 +61,7 @@ class _FunctionSession:
         self._distances = np.full(len(objects), np.nan)
         self._n_emitted = 0
 
-    def bounds(self) -> Floats:
+    def bounds(self, *, deadline_s: float | None = None) -> Floats:  # noqa: ARG002 - no work
         return np.zeros(len(self._objects))
 
     def separate_bounds(self) -> Floats:
@@ -83,8 +84,9 @@ class _FunctionSession:
             n_certified=len(positions) if complete else 0,
         )
 
-    def count(self, radius: float) -> int:
-        self._compute(None)
+    def count(self, radius: float, *, deadline_s: float | None = None) -> int:
+        if not self._compute(deadline_s):
+            raise TimeoutError(LATE)
         return int((self._distances <= radius).sum())
 
     def _compute(self, deadline_s: float | None) -> bool:

@@ -16,10 +16,11 @@ from fedneighbors.errors import DataError
 from fedneighbors.kernels.graph_edit._bounds import Counts, table_bounds
 from fedneighbors.kernels.graph_edit._search import GraphTable, find_twins, new_search, verify_many
 from fedneighbors.kernels.graph_edit._tree import GedSearch
+from fedneighbors.methods.fedknn.metrics._interfaces import SessionBatch
 from fedneighbors.methods.fedknn.metrics._sessions import (
-    SessionBatch,
     check_ranks,
     check_request,
+    check_time,
     end_at,
 )
 
@@ -258,7 +259,7 @@ class _GraphSession:
     def n_verified(self) -> int:
         return int((self._upper < _UNKNOWN).sum())
 
-    def bounds(self) -> Floats:
+    def bounds(self, *, deadline_s: float | None = None) -> Floats:  # noqa: ARG002 - known
         return self._lower.astype(np.float64)
 
     def separate_bounds(self) -> Floats:
@@ -285,11 +286,16 @@ class _GraphSession:
             frontier=float(self._level) if n_left and not exhausted else 0.0,
         )
 
-    def count(self, radius: float) -> int:
+    def count(self, radius: float, *, deadline_s: float | None = None) -> int:
         if not radius >= 0:
             return 0
-        tau = int(min(radius, float(_UNKNOWN - 1)))
-        self._verify(np.flatnonzero(self._lower <= tau), tau, self._count_search)
+        end, tau = end_at(deadline_s), int(min(radius, float(_UNKNOWN - 1)))
+        budget = None if end == math.inf else _CLOCK_CHECK_WORK
+        unknown = np.flatnonzero((self._lower <= tau) & (self._upper > tau))
+        first, search = 0, self._count_search
+        while first < len(unknown):
+            check_time(end)
+            first, _ = self._verify(unknown, tau, search, start=first, budget=budget)
         return int((self._upper <= tau).sum())
 
     def _enter_level(self, cutoff: float) -> bool:

@@ -22,8 +22,9 @@ from fedneighbors.datasets._schema_columns import (
 from fedneighbors.datasets._table import check_names, join_names
 from fedneighbors.errors import DataError
 from fedneighbors.kernels._gower import gower_distances
+from fedneighbors.methods.fedknn.metrics._interfaces import SessionIndex
 from fedneighbors.methods.fedknn.metrics._points import ScanSession
-from fedneighbors.methods.fedknn.metrics._sessions import SessionIndex, check_ranks
+from fedneighbors.methods.fedknn.metrics._sessions import check_ranks
 
 
 class TabularMetric:
@@ -122,7 +123,8 @@ class TabularMetric:
         is_category = np.array(
             [isinstance(column, CategoricalColumn) for column in self._require_schema().columns]
         )
-        return ScanSession(ranks, lambda _: gower_distances(columns, is_category, row))
+        compare = partial(gower_distances, columns, is_category, row)
+        return ScanSession(ranks, compare, width=len(columns))
 
     def _require_schema(self) -> Schema:
         if self.schema is None:

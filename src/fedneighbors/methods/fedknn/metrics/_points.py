@@ -8,19 +8,25 @@ above rounding errors and far below any relevant difference.
 """
 
 import math
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
-from scipy.spatial import cKDTree
 
-from fedneighbors._typing import Floats, Integers
+from fedneighbors._typing import Booleans, Floats, Integers
 from fedneighbors.kernels.vectors._duplicates import DistinctRows
 from fedneighbors.kernels.vectors._quantized import RowBounds
-from fedneighbors.methods.fedknn.metrics._sessions import BrowsingSession, check_radius
+from fedneighbors.methods.fedknn.metrics._sessions import (
+    BrowsingSession,
+    check_radius,
+    check_time,
+    end_at,
+)
 
 # Squares of differences below 2**501 stay finite, and so do sums of up to 2**21 of them.
 MAX_MAGNITUDE = 2.0**500
@@ -28,8 +34,6 @@ MAX_MAGNITUDE = 2.0**500
 # Squares below 2**-1022 lose bits or underflow. This changes the square root of a sum of up to
 # 2**21 squares by less than 2**-500.
 _UNDERFLOW = 2.0**-500
-
-_LEAST_PRODUCT = 2.0**-1000  # smaller bounds of inner products lose bits
 
 
 class Scale(ABC):
@@ -41,6 +45,10 @@ class Scale(ABC):
     @abstractmethod
     def lower(self, search_distances: Floats) -> Floats:
         """Return lower bounds of the metric's distances, given search-space distances."""
+
+    def lower_one(self, search_distance: float) -> float:
+        """Return a lower bound of one distance."""
+        return float(self.lower(np.array(search_distance)))
 
     @abstractmethod
     def _radius(self, distance: float, side: int) -> float:
@@ -98,58 +106,35 @@ class MinkowskiScale(Scale):
         return radius * (1 + side * 4 * self._relative) + side * 4 * _UNDERFLOW
 
 
-@dataclass(frozen=True)
-class ProductScale(Scale):
-    """Scale of ``inner_product`` for one query.
-
-    Search-space distances are the inner products of a query and centered rows, scaled by a power of
-    two, with the opposite sign.
-
-    Parameters
-    ----------
-    shift : float
-        Inner product of the query and the center, scaled.
-    error : float
-        Rounding error of scaled distances, other than a fraction of the search-space distance.
-    exponent : int
-        Power of two.
-    """
-
-    shift: float
-    error: float
-    exponent: int
-
-    def lower(self, search_distances: Floats) -> Floats:
-        """Return lower bounds of the metric's distances, given search-space distances."""
-        scaled = search_distances - (self.shift + self.error)
-        return np.asarray(np.ldexp(scaled, -self.exponent) - _LEAST_PRODUCT)
-
-    def _radius(self, distance: float, side: int) -> float:
-        with np.errstate(over="ignore"):
-            scaled = float(np.ldexp(distance + side * 2 * _LEAST_PRODUCT, self.exponent))
-        # search-space distances of _MAX_BOUND do not occur
-        rounding = 2.0**-50 * (min(abs(scaled), _MAX_BOUND) + abs(self.shift))
-        return scaled + self.shift + side * (2 * self.error + rounding)
-
-    def outer_radius(self, distance: float) -> float:
-        """Return a radius beyond which ``lower`` exceeds ``distance``; may be negative."""
-        return self._radius(distance, 1)
-
-
-Measure = Callable[[Integers | None], Floats]
-"""Function that returns the query's distances to objects at given positions, or to all if None."""
+Measure = Callable[[Any], Floats]
+"""Function that returns the query's distances to objects, given a slice or array of positions."""
 
 # For more than this fraction of all objects, a scan is used in place of the tree. Measured for 1/8
 # of 100,000 points in two dimensions: 9 ms with the tree; 0.3 ms to scan all and 1.5 ms to select
 # the nearest.
 _MAX_TREE_FRACTION = 1 / 16
-_N_EXTRA = 8  # additional neighbors requested from the tree
+_MAX_FROM_TREE = 1 << 14  # neighbors that a tree finds at once, in less than 20 ms
+_N_EXTRA = 4  # additional neighbors requested from the tree
 _GROWTH = 2  # largest ratio of new to verified objects
-_MAX_BOUND = 2.0**100  # above all finite bounds
+MAX_BOUND = 2.0**100  # above all finite bounds
+
+
+def count_candidates(k: int) -> int:
+    """Return the number of neighbors to request for the k nearest.
+
+    There are a few more than k: the distances of the last one and the next may be equal, or differ
+    by less than the rounding error.
+    """
+    return k + k // 32 + _N_EXTRA
+
+
+def max_from_tree(n_objects: int) -> int:
+    """Return the number of neighbors above which all objects are scanned."""
+    return min(int(n_objects * _MAX_TREE_FRACTION), _MAX_FROM_TREE, n_objects - 1)
 
 
 class ScanSession(BrowsingSession):
-    """A query session that computes all distances at the first request.
+    """A query session that computes all distances.
 
     Subclasses compute them on demand.
 
@@ -159,50 +144,64 @@ class ScanSession(BrowsingSession):
         Rank of each object; objects of equal distance are emitted by ascending rank.
     measure : callable
         Function that computes distances.
+    width : int
+        Cells read to compute one distance.
     least : float
         No distance is below this number.
     """
 
-    def __init__(self, ranks: Integers, measure: Measure, *, least: float = 0.0) -> None:
-        super().__init__(ranks, least=least)
-        self._measure = measure
-        self._is_verified = np.zeros(len(ranks), np.bool_)
-        self._bounds: Floats | None = None
+    def __init__(
+        self, ranks: Integers, measure: Measure, *, width: int = 1, least: float = 0.0
+    ) -> None:
+        super().__init__(ranks, width=width, least=least)
+        self._compute = measure
+        self._n_scanned = 0
 
-    def bounds(self) -> Floats:
+    def bounds(self, *, deadline_s: float | None = None) -> Floats:
         """Return the distances themselves, the tightest bounds."""
-        if self._bounds is None:
-            self._bounds = self._measure(None)
-            self._add_remaining(self._bounds)
-        return self._bounds.copy()
+        return self.separate_bounds(deadline_s=deadline_s)
 
-    def separate_bounds(self) -> Floats:
+    def separate_bounds(self, *, deadline_s: float | None = None) -> Floats:
         """Return the distances, which do not depend on other objects.
 
         Bounds in a search space may depend on the whole table.
         """
-        distances = self._measure(None)
-        self._add_remaining(distances)
-        return distances
+        end = end_at(deadline_s)
+        while self._n_scanned < self._n_objects:
+            check_time(end)
+            self._scan()
+        return self._all.copy()
 
-    def count(self, radius: float) -> int:
-        """Return the number of objects within a distance of ``radius``."""
-        check_radius(radius)
-        self._verify_all()
-        return self._count_verified_within(radius)
+    def _widen(self, k: int, cutoff: float) -> None:  # noqa: ARG002 - computes all distances
+        self._scan()
 
-    def _widen(self, k: int, cutoff: float) -> None:  # noqa: ARG002 - computes all at once
-        self._verify_all()
+    def _measure(self, positions: Integers) -> Floats:
+        return self._compute(positions)
 
-    def _verify_all(self) -> None:
-        if self.n_verified < self._n_objects:
-            self._add_remaining(self._measure(None))
+    @cached_property
+    def _is_verified(self) -> Booleans:
+        """Mark the objects whose distances are or will be computed."""
+        return np.zeros(self._n_objects, np.bool_)
 
-    def _add_remaining(self, distances: Floats) -> None:
-        """Add all unverified objects, given the distances of all objects."""
-        remaining = np.flatnonzero(~self._is_verified)
-        self._is_verified[remaining] = True
-        self._add_verified(remaining, distances[remaining], math.inf)
+    @cached_property
+    def _all(self) -> Floats:
+        """Hold the distances of all objects, as far as they were scanned."""
+        return np.empty(self._n_objects)
+
+    def _scan(self) -> None:
+        """Compute the distances of the next objects, verified or not.
+
+        After the last one, the unverified ones are added to the pool.
+        """
+        part = slice(self._n_scanned, min(self._n_scanned + self._n_per_step, self._n_objects))
+        self._all[part] = self._compute(part)
+        self._n_scanned = part.stop
+        if part.stop == self._n_objects:
+            self._is_verified[self._queue[0]] = False
+            self._queue = self._queue[0][:0], math.inf
+            remaining = np.flatnonzero(~self._is_verified)
+            self._is_verified[remaining] = True
+            self._add_verified(remaining, self._all[remaining], math.inf)
 
     def _verify(self, positions: Integers, frontier: float) -> None:
         """Compute the distances of those objects that are not verified.
@@ -211,7 +210,41 @@ class ScanSession(BrowsingSession):
         """
         new = positions[~self._is_verified[positions]]
         self._is_verified[new] = True
-        self._add_verified(new, self._measure(new), frontier)
+        self._verify_in_steps(new, frontier)
+
+
+class Found(NamedTuple):
+    """Nearest objects of the search space.
+
+    Parameters
+    ----------
+    positions : int64 array of shape (n,)
+        Positions of the objects.
+    farthest : float
+        Search distance that no other object is below.
+    distances : float64 array of shape (n,), optional
+        Distances of the metric, if known; objects are then in the order of emission.
+    """
+
+    positions: Integers
+    farthest: float
+    distances: Floats | None = None
+
+
+class PointSearch(Protocol):
+    """Search for the nearest points of one query in a tree."""
+
+    def count(self, radius: float) -> int:
+        """Count the objects within a radius of the search space."""
+        ...
+
+    def list_within(self, radius: float, n: int) -> Integers:
+        """Return the ``n`` objects within a radius of the search space."""
+        ...
+
+    def nearest(self, n: int, radius: float) -> Found:
+        """Return the ``n`` nearest objects, or all within a radius."""
+        ...
 
 
 class TreeSession(ScanSession):
@@ -224,11 +257,11 @@ class TreeSession(ScanSession):
     measure : callable
         Function that computes distances.
     bound : callable
-        Function that computes lower bounds of all distances.
-    tree : cKDTree
+        Function that computes lower bounds of distances, given a slice of positions.
+    width : int
+        Cells read to compute one distance.
+    tree : PointSearch
         Tree of the objects' points in the search space.
-    point : float64 array of shape (n_columns,)
-        The query in the search space.
     scale : Scale
         Conversion between distances in the search space and of the metric.
     """
@@ -237,66 +270,67 @@ class TreeSession(ScanSession):
         self,
         ranks: Integers,
         measure: Measure,
-        bound: Callable[[], Floats],
+        bound: Measure,
         *,
-        tree: cKDTree,
-        point: Floats,
+        width: int,
+        tree: PointSearch,
         scale: Scale,
     ) -> None:
-        super().__init__(ranks, measure)
+        super().__init__(ranks, measure, width=width)
         self._bound = bound
         self._tree = tree
-        self._point = point
         self._scale = scale
+        self._first_found = np.empty(0, np.int64)
         self._n_requested = 0
 
-    def bounds(self) -> Floats:
+    def bounds(self, *, deadline_s: float | None = None) -> Floats:
         """Return bounds of all objects, computed without the tree."""
-        return self._bound()
+        end, parts = end_at(deadline_s), [np.empty(0)]
+        for first in range(0, self._n_objects, self._n_per_step):
+            check_time(end)
+            parts.append(self._bound(slice(first, first + self._n_per_step)))
+        return np.concatenate(parts)
 
-    def count(self, radius: float) -> int:
+    def count(self, radius: float, *, deadline_s: float | None = None) -> int:
         """Return the number within ``radius``; verify objects only if necessary."""
+        end = end_at(deadline_s)
         check_radius(radius)
-        if self.n_verified == self._n_objects:
-            return self._count_verified_within(radius)
-        outer = self._scale.outer_radius(radius)
-        n_outer = self._count_ball(outer)
-        if n_outer == self._count_ball(self._scale.inner_radius(radius)):
-            return n_outer
-        if n_outer > self._n_objects * _MAX_TREE_FRACTION:
-            self._verify_all()
-        else:
-            inside = self._tree.query_ball_point(self._point, outer, p=self._scale.power)
-            self._verify(np.array(inside, np.int64), self._frontier)
-        return self._count_verified_within(radius)
+        self._finish_queue(end)
+        if self.n_verified < self._n_objects:
+            outer = self._scale.outer_radius(radius)
+            n_outer = self._tree.count(outer)
+            check_time(end)
+            inner = self._scale.inner_radius(radius)
+            if n_outer == (self._tree.count(inner) if inner >= 0 else 0):
+                return n_outer
+            if 0 < n_outer <= max_from_tree(self._n_objects):
+                self._verify(self._tree.list_within(outer, n_outer), self._frontier)
+                self._finish_queue(end)
+                return self._count_verified_within(radius)
+        return super().count(radius, deadline_s=max(end - time.monotonic(), 0.0))
 
-    def _count_ball(self, radius: float) -> int:
-        if radius < 0:
-            return 0
-        n = self._tree.query_ball_point(
-            self._point, radius, p=self._scale.power, return_length=True
-        )
-        return int(n)
+    @cached_property
+    def _is_verified(self) -> Booleans:
+        """Mark the objects in the pool and the queue."""
+        is_verified = np.zeros(self._n_objects, np.bool_)
+        is_verified[self._first_found] = True
+        return is_verified
 
     def _widen(self, k: int, cutoff: float) -> None:
-        wanted = self._n_emitted + k
-        # A few more than wanted: the distances of the last one and the next may be equal, or differ
-        # by less than the rounding error.
-        n = max(wanted + wanted // 8 + _N_EXTRA, 2 * self._n_requested)
+        wanted = self._n_emitted + k if k else self._n_objects
+        n = max(count_candidates(wanted), 2 * self._n_requested)
         self._n_requested = n
-        if n > self._n_objects * _MAX_TREE_FRACTION or n >= self._n_objects:
-            self._verify_all()
+        if n > max_from_tree(self._n_objects):
+            self._scan()
             return
-        outer = self._scale.outer_radius(cutoff)
-        search_distances, positions = map(
-            np.asarray,
-            self._tree.query(self._point, n, p=self._scale.power, distance_upper_bound=outer),
-        )
-        # If the tree finds fewer than n, these are all within the radius; it pads with n_objects.
-        has_found_n = positions[-1] < self._n_objects
-        farthest = search_distances[-1] if has_found_n else outer
-        frontier = float(self._scale.lower(np.array(farthest)))
-        self._verify(positions[positions < self._n_objects], frontier)
+        outer = self._scale.outer_radius(cutoff) if cutoff < math.inf else math.inf
+        found = self._tree.nearest(n, outer)
+        frontier = self._scale.lower_one(found.farthest)
+        if found.distances is None or self.n_verified:
+            self._verify(found.positions, frontier)
+        else:
+            self._first_found = found.positions
+            self._add_verified(found.positions, found.distances, frontier, follow=True)
 
 
 class DistanceBounds:
@@ -317,6 +351,15 @@ class DistanceBounds:
         self._scale = scale
         self._exponent = exponent
 
+    @property
+    def is_complete(self) -> bool:
+        """Return whether all bounds are known."""
+        return self._bounds.is_complete
+
+    def extend(self, n_objects: int) -> None:
+        """Compute the bounds of about ``n_objects`` more objects."""
+        self._bounds.extend(n_objects)
+
     def list_all(self, n_objects: int) -> Floats:
         """Return the bounds of all objects, if none was taken."""
         return self._lower(self._bounds.values[:n_objects])
@@ -331,7 +374,7 @@ class DistanceBounds:
         If there are more than ``n``, at least ``n`` of the lowest bounds are removed.
         """
         radius = float(np.ldexp(self._scale.outer_radius(distance), self._exponent))
-        return self._bounds.take(min(radius, _MAX_BOUND), n)
+        return self._bounds.take(min(radius, MAX_BOUND), n)
 
     def _lower(self, bounds: npt.NDArray[np.float32]) -> Floats:
         return self._scale.lower(np.ldexp(bounds.astype(np.float64), -self._exponent))
@@ -347,7 +390,9 @@ class BoundedSession(ScanSession):
     measure : callable
         Function that computes distances.
     bound : callable
-        Function that computes the lower bounds of all distances.
+        Function that returns the lower bounds of all distances, not yet computed.
+    width : int
+        Cells read to compute one distance.
     least : float
         No distance is below this number.
     """
@@ -358,9 +403,10 @@ class BoundedSession(ScanSession):
         measure: Measure,
         bound: Callable[[], DistanceBounds],
         *,
+        width: int,
         least: float = 0.0,
     ) -> None:
-        super().__init__(ranks, measure, least=least)
+        super().__init__(ranks, measure, width=width, least=least)
         self._bound = bound
 
     @cached_property
@@ -368,22 +414,25 @@ class BoundedSession(ScanSession):
         """Return the bounds of the objects that are not verified."""
         return self._bound()
 
-    def bounds(self) -> Floats:
+    def bounds(self, *, deadline_s: float | None = None) -> Floats:
         """Return the bounds that select the objects to verify."""
-        return (self._bound() if self.n_verified else self._left).list_all(self._n_objects)
-
-    def count(self, radius: float) -> int:
-        """Return the number within ``radius``; verify objects with bounds within it."""
-        check_radius(radius)
-        self._verify(self._left.take(radius), self._frontier)
-        return self._count_verified_within(radius)
+        end, bounds = end_at(deadline_s), self._left
+        if self._is_verified.any():  # their bounds were taken
+            bounds = self._bound()
+        while not bounds.is_complete:
+            check_time(end)
+            bounds.extend(self._n_per_step)
+        return bounds.list_all(self._n_objects)
 
     def _widen(self, k: int, cutoff: float) -> None:
+        if not self._left.is_complete:
+            self._left.extend(self._n_per_step)
+            return
         front = self._pool.front(k)
         # Objects beyond the k-th known distance, or the cutoff, cannot be among the next k.
-        limit = min(float(front[-1]) if len(front) == k else math.inf, cutoff)
+        limit = min(float(front[-1]) if 0 < len(front) == k else math.inf, cutoff)
         # not all at once: in heavy tails the lowest bounds may be those of far objects
-        n = max(k - len(front) + _N_EXTRA, _GROWTH * self.n_verified)
+        n = max(k - len(front) + _N_EXTRA, _GROWTH * self.n_verified) if k else None
         near = self._left.take(limit, n)
         lowest = self._left.lowest()
         self._verify(near, lowest if len(near) else max(lowest, math.nextafter(limit, math.inf)))
@@ -406,26 +455,22 @@ class GroupedSession(BrowsingSession):
         self._session = session
         self._n_requested = 1
 
-    def bounds(self) -> Floats:
+    def bounds(self, *, deadline_s: float | None = None) -> Floats:
         """Return the bounds of the distinct objects."""
-        return np.asarray(self._session.bounds()[self._distinct.groups])
+        return np.asarray(self._session.bounds(deadline_s=deadline_s)[self._distinct.groups])
 
     def separate_bounds(self) -> Floats:
         """Return bounds that do not depend on other objects."""
         return np.asarray(self._session.separate_bounds()[self._distinct.groups])
 
-    def count(self, radius: float) -> int:
-        """Return the number of objects within a distance of ``radius``."""
-        check_radius(radius)
-        while self._may_have_more(radius):
-            self._widen(self._n_requested, radius)
-        return self._count_verified_within(radius)
-
     def _widen(self, k: int, cutoff: float) -> None:
-        self._n_requested = max(2 * self._n_requested, k - len(self._pool.front(k)) + 1)
-        batch = self._session.next(self._n_requested, cutoff=cutoff)
-        positions, counts = self._distinct.members(batch.positions)
-        frontier = math.nextafter(cutoff, math.inf)
-        if not batch.exhausted:
+        wanted = max(self._n_requested, k - len(self._pool.front(k)) + 1)
+        batch = self._session.next(wanted, cutoff=cutoff, deadline_s=-1.0)  # one step
+        n, frontier = batch.n_certified, max(batch.frontier, self._frontier)
+        if batch.exhausted:
+            frontier = math.nextafter(cutoff, math.inf)
+        elif n == wanted:
+            self._n_requested = min(2 * wanted, self._n_per_step)
             frontier = float(batch.distances[-1])
-        self._add_verified(positions, np.repeat(batch.distances, counts), frontier)
+        positions, counts = self._distinct.members(batch.positions[:n])
+        self._add_verified(positions, np.repeat(batch.distances[:n], counts), frontier)

@@ -1,162 +1,25 @@
-"""Interfaces of metrics, indexes and sessions, and the common emission logic.
+"""Common logic of query sessions: resumable, exact emission, and clock checks.
 
-A session answers one query. It emits objects in batches, in ascending order of distance; at equal
-distance, the object of lower *rank* comes first. The second round of a federated search continues
-the first. An object is *certified* if it is known to be the next one in this order; certified
-objects are never emitted again.
-
-:class:`BrowsingSession` implements resumable, exact emission for searches that verify objects (that
-is, compute their distances) in the order of a lower bound. Verified objects are in a pool until
-they are emitted; all objects that are not verified are at least as far as the *frontier*.
+:class:`BrowsingSession` serves searches that verify objects (that is, compute their distances) in
+the order of a lower bound. Verified objects are in a pool until they are emitted; all objects that
+are not verified are at least as far as the *frontier*.
 """
 
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-import numpy.typing as npt
 
-from fedneighbors._typing import Floats, Integers
-
-
-@dataclass(frozen=True)
-class SessionBatch:
-    """The next objects of a session, in ascending order of (distance, rank).
-
-    Parameters
-    ----------
-    positions : int64 array of shape (n,)
-        Positions of the objects in the index.
-    distances : float64 array of shape (n,)
-        Distances to the query, in the unit of the metric.
-    exhausted : bool
-        True if no further object is left, or none within the cutoff.
-    n_certified : int
-        Number of leading objects that are certified: all, unless the deadline passed or the index
-        is approximate. After them, nearer objects may be missing, so that the i-th distance is at
-        least that of the i-th object of an exact batch.
-    frontier : float
-        After a deadline: every object nearer than this was emitted. If unknown, a number that no
-        distance is below: 0, or the metric's ``least``.
-    """
-
-    positions: Integers
-    distances: Floats
-    exhausted: bool
-    n_certified: int
-    frontier: float = 0.0
-
-
-class Session(Protocol):
-    """One open query."""
-
-    exact: bool
-    """True if emitted order and distances are exact; false for approximate indexes."""
-
-    n_verified: int
-    """Number of distances computed so far (bounds do not count)."""
-
-    def bounds(self) -> Floats:
-        """Return a lower bound of the distance of each object, shape (n_objects,)."""
-        ...
-
-    def next(
-        self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None
-    ) -> SessionBatch:
-        """Emit the next ``k`` objects with distances up to ``cutoff``.
-
-        Parameters
-        ----------
-        k : int
-            Number of objects, 0 or more; fewer are returned if no more are left.
-        cutoff : float
-            Maximum distance of returned objects.
-        deadline_s : float, optional
-            Timeout in seconds; when it has passed, the best objects found so far are returned.
-        """
-        ...
-
-    def count(self, radius: float) -> int:
-        """Count the objects of the index within ``radius``."""
-        ...
-
-
-class Index(Protocol):
-    """The search index of one party's objects."""
-
-    n_objects: int
-
-    def open(self, query: Any) -> Session:
-        """Open a session for a query.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If the query is not an object of this metric.
-        """
-        ...
-
-
-@dataclass(frozen=True)
-class SessionIndex:
-    """An index made from a function that opens sessions.
-
-    Parameters
-    ----------
-    n_objects : int
-        Number of the party's objects.
-    open : callable
-        Function from a query to its session.
-    """
-
-    n_objects: int
-    open: Callable[[Any], Session]
-
-
-@runtime_checkable
-class Metric(Protocol):
-    """A distance on objects of one kind.
-
-    A class may have an attribute ``step``: a number of which all distances are multiples, such as 1
-    for the edit distance. Searches that vary the radius then try only multiples of ``step``. An
-    attribute ``least`` is a finite number that no distance is below; 0 by default.
-
-    A metric can be made from a distance function alone with
-    :class:`~fedneighbors.methods.fedknn.metrics._function.FunctionMetric`.
-    """
-
-    name: str
-
-    def distance(self, first: Any, second: Any) -> float:
-        """Return the distance of two objects."""
-        ...
-
-    def index(self, objects: Sequence[Any], *, ranks: Integers) -> Index:
-        """Return a search index of objects.
-
-        Parameters
-        ----------
-        objects : sequence
-            May be empty.
-        ranks : int64 array of shape (n_objects,)
-            Distinct ranks; of objects of equal distance, those of lower rank come first.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an object is invalid for this metric; the error names its position.
-        """
-        ...
-
+from fedneighbors._typing import Booleans, Floats, Integers
+from fedneighbors.methods.fedknn.metrics._interfaces import SessionBatch
 
 _MIN_SORTED = 256  # number of objects sorted first
+_MAX_SORTED = 1 << 17  # sorted at once, unless more are wanted: less than 20 ms
 _SAMPLE_SIZE = 1024
 _SAMPLE_MARGIN = 8  # positions beyond the quantile, so that it is rarely too low
 _MAX_SURPLUS = 4  # maximum ratio of the objects within a limit to the objects to sort
+_NONE = np.empty(0, np.int64), np.empty(0)
 _ANY_RANK = np.iinfo(np.int64).max
 
 
@@ -196,6 +59,25 @@ def end_at(deadline_s: float | None) -> float:
     return math.inf if deadline_s is None else time.monotonic() + deadline_s
 
 
+LATE = "the deadline has passed"
+"""Text of the TimeoutError of a session, and code of the refusal that follows."""
+
+
+def check_time(end: float) -> None:
+    """Raise if a monotonic time has passed."""
+    if time.monotonic() > end:
+        raise TimeoutError(LATE)
+
+
+STEP_CELLS = 1 << 21
+"""Maximum work between two clock checks, in cells of about a nanosecond."""
+
+
+def objects_per_step(width: int) -> int:
+    """Return the number of objects of ``width`` cells for one step."""
+    return max(1, STEP_CELLS // max(width, 1))
+
+
 class Pool:
     """Verified objects that are not yet emitted.
 
@@ -213,7 +95,7 @@ class Pool:
 
     def __init__(self, ranks: Integers) -> None:
         self._ranks = ranks
-        self._set_unsorted(np.empty(0, np.int64), np.empty(0))
+        self._set_unsorted(*_NONE)
         self._n_to_sort = _MIN_SORTED
 
     def _set_unsorted(self, positions: Integers, distances: Floats) -> None:
@@ -221,7 +103,7 @@ class Pool:
         self._positions, self._distances = positions, distances
         self._limit, self._rank_limit = -math.inf, _ANY_RANK
         self._n_unsorted = len(positions)
-        self._front = np.empty(0, np.int64), np.empty(0)
+        self._front = _NONE
         self._first = 0  # objects before this index of the front were taken
 
     def __len__(self) -> int:
@@ -251,7 +133,8 @@ class Pool:
 
     def front(self, k: int) -> Floats:
         """Return the ``k`` smallest distances, ascending; fewer if there are fewer."""
-        self._extend_front(k)
+        if self._n_unsorted:
+            self._extend_front(k)
         return self._front[1][self._first : self._first + k]
 
     def peek(self, k: int) -> tuple[Integers, Floats]:
@@ -270,7 +153,7 @@ class Pool:
         n_front = int(self._front[1][self._first :].searchsorted(radius, side="right"))
         return n_front + int(np.count_nonzero(self._distances[self._select_unsorted()] <= radius))
 
-    def _select_unsorted(self) -> npt.NDArray[np.bool_] | slice:
+    def _select_unsorted(self) -> Booleans | slice:
         """Select the objects that were not moved to the front."""
         if self._limit == -math.inf:
             return slice(None)
@@ -304,11 +187,9 @@ class Pool:
         self._first = 0
         self._limit, self._rank_limit = limit, rank_limit
         self._n_unsorted -= len(positions)
-        self._n_to_sort *= 2
+        self._n_to_sort = min(2 * self._n_to_sort, _MAX_SORTED)
 
-    def _select_tied(
-        self, positions: Integers, nearer: npt.NDArray[np.bool_]
-    ) -> tuple[npt.NDArray[np.bool_], int]:
+    def _select_tied(self, positions: Integers, nearer: Booleans) -> tuple[Booleans, int]:
         """Select the nearer objects and the tied ones of lowest rank.
 
         They are ``_n_to_sort`` objects. Returns their mask and the largest rank of a tied one.
@@ -344,16 +225,21 @@ class BrowsingSession(ABC):
     ----------
     ranks : int64 array of shape (n_objects,)
         Rank of each object: at equal distance, lower ranks come first.
+    width : int
+        Cells read to verify an object.
     least : float
         No distance is below this number.
     """
 
     exact = True
 
-    def __init__(self, ranks: Integers, *, least: float = 0.0) -> None:
+    def __init__(self, ranks: Integers, *, width: int = 1, least: float = 0.0) -> None:
         self.least = least
         self.n_verified = 0
         self._n_objects = len(ranks)
+        self._n_per_step = objects_per_step(width)
+        # objects to verify next, and the frontier after them
+        self._queue: tuple[Integers, float] = np.empty(0, np.int64), 0.0
         self._pool = Pool(ranks)
         self._emitted: list[Floats] = []
         self._n_emitted = 0
@@ -361,24 +247,45 @@ class BrowsingSession(ABC):
         self._frontier = least if len(ranks) else math.inf
 
     @abstractmethod
-    def bounds(self) -> Floats:
+    def bounds(self, *, deadline_s: float | None = None) -> Floats:
         """Return a lower bound of the distance of each object."""
 
     @abstractmethod
-    def count(self, radius: float) -> int:
-        """Return the number of objects within a distance of ``radius``."""
-
-    @abstractmethod
     def _widen(self, k: int, cutoff: float) -> None:
-        """Verify more objects and raise the frontier, to emit ``k`` more."""
+        """Verify more objects and raise the frontier, to emit ``k`` more.
+
+        One call works on ``STEP_CELLS`` cells at most, apart from reading one number of each
+        object. If ``k`` is 0, all objects within the cutoff are wanted.
+        """
+
+    def _measure(self, positions: Integers) -> Floats:
+        """Return the distances of objects in the queue."""
+        raise NotImplementedError
+
+    def count(self, radius: float, *, deadline_s: float | None = None) -> int:
+        """Return the number of objects within a distance of ``radius``.
+
+        Raises
+        ------
+        ValueError
+            If the radius is not a number.
+        TimeoutError
+            If the deadline has passed; another call continues.
+        """
+        check_radius(radius)
+        end = end_at(deadline_s)
+        while self._may_have_more(radius):
+            check_time(end)
+            self._step(0, radius)
+        return self._count_verified_within(radius)
 
     def next(
         self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None
     ) -> SessionBatch:
         """Emit the next ``k`` objects.
 
-        The deadline is checked between two calls of ``_widen``; at least one is made if it is
-        needed. Objects that are not certified at the deadline may be emitted again.
+        The deadline is checked between two steps; at least one is made if it is needed. Objects
+        that are not certified at the deadline may be emitted again.
 
         Raises
         ------
@@ -389,7 +296,7 @@ class BrowsingSession(ABC):
         end = end_at(deadline_s)
         n, timed_out = self._n_certified(k, cutoff), False
         while not timed_out and n < k and self._may_have_more(cutoff):
-            self._widen(k, cutoff)
+            self._step(k, cutoff)
             n, timed_out = self._n_certified(k, cutoff), time.monotonic() > end
         timed_out = timed_out and n < k and self._may_have_more(cutoff)
         positions, distances = self._pool.take(n)
@@ -405,14 +312,45 @@ class BrowsingSession(ABC):
             frontier=self.least,
         )
 
+    def _step(self, k: int, cutoff: float) -> None:
+        """Verify the next objects of the queue, or widen the search."""
+        if len(self._queue[0]):
+            self._verify_queued()
+        else:
+            self._widen(k, cutoff)
+
+    def _verify_in_steps(self, positions: Integers, frontier: float) -> None:
+        """Verify objects: some now, the others in further steps.
+
+        ``frontier`` is a lower bound of the distances of all objects that remain unverified.
+        """
+        self._queue = positions, frontier
+        self._verify_queued()
+
+    def _finish_queue(self, end: float) -> None:
+        """Verify all objects of the queue before a monotonic time."""
+        while len(self._queue[0]):
+            check_time(end)
+            self._verify_queued()
+
+    def _verify_queued(self) -> None:
+        (positions, frontier), n = self._queue, self._n_per_step
+        self._queue = positions[n:], frontier
+        is_last = len(positions) <= n
+        positions = positions[:n]
+        distances = self._measure(positions)
+        self._add_verified(positions, distances, frontier if is_last else self._frontier)
+
     def _n_certified(self, k: int, cutoff: float) -> int:
         """Count the certified objects among the next ``k``.
 
         They are before the frontier and within the cutoff.
         """
         front = self._pool.front(k)
-        within = int(front.searchsorted(cutoff, side="right"))
-        if self.n_verified == self._n_objects:
+        within = len(front)
+        if within and front[-1] > cutoff:
+            within = int(front.searchsorted(cutoff, side="right"))
+        if self.n_verified == self._n_objects or not within or front[-1] < self._frontier:
             return within
         # An object that is not verified may be at the frontier itself and have a lower rank.
         return min(within, int(front.searchsorted(self._frontier, side="left")))
@@ -454,3 +392,72 @@ class BrowsingSession(ABC):
     def _count_verified_within(self, radius: float) -> int:
         n_emitted = sum(int(part.searchsorted(radius, side="right")) for part in self._emitted)
         return n_emitted + self._pool.n_within(radius)
+
+
+TOP_LEVEL = 255
+"""Level of identical objects."""
+
+_MIN_BATCH = 64  # objects verified at a time
+_PASS_OBJECTS = 512  # verifying one object takes as long as reading the levels of so many
+
+
+class LevelSession(BrowsingSession):
+    """A query session that verifies objects by level, the highest first.
+
+    Distances compare like fractions of integers up to 2**26. The level of an object is
+    ``floor(TOP_LEVEL * similarity)`` of an upper bound of its similarity, which is 1 minus the
+    distance. All objects of at least ``_level`` are verified.
+
+    Parameters
+    ----------
+    ranks : int64 array of shape (n_objects,)
+        Rank of each object: at equal distance, lower ranks come first.
+    width : int
+        Cells read to verify an object.
+    """
+
+    def __init__(self, ranks: Integers, *, width: int) -> None:
+        super().__init__(ranks, width=width)
+        self._n_scanned = 0
+        self._levels = np.empty(self._n_objects, np.uint8)
+        self._counts = np.zeros(TOP_LEVEL + 1, np.int64)  # objects of each level
+        self._level = TOP_LEVEL + 1
+
+    @abstractmethod
+    def _scan(self) -> None:
+        """Compute the levels of the next objects, or prepare them."""
+
+    def _widen(self, k: int, cutoff: float) -> None:
+        if self._n_scanned < self._n_objects:
+            self._scan()
+            return
+        front = self._pool.front(k)
+        farthest = min(cutoff, float(front[-1]) if 0 < len(front) == k else math.inf)
+        batch_size = self._choose_batch(k - len(front)) if k else self._n_objects
+        n_from = np.cumsum(self._counts[::-1])[::-1]  # objects of each level and above it
+        level = int(np.flatnonzero(n_from >= min(self.n_verified + batch_size, n_from[0]))[-1])
+        if self.n_verified >= n_from[0]:
+            level = 0
+        # Objects of lower levels are farther than the k-th known distance or the cutoff.
+        self._verify_down_to(min(max(level, _level_of(farthest)), self._level - 1))
+
+    def _choose_batch(self, n_missing: int) -> int:
+        """Return the minimum number of objects to verify next."""
+        return max(_MIN_BATCH, self._n_objects // _PASS_OBJECTS, n_missing, self.n_verified)
+
+    def _verify_down_to(self, level: int) -> None:
+        """Verify the remaining objects of a level and above it."""
+        is_new = self._levels >= level
+        if self._level <= TOP_LEVEL:
+            is_new &= self._levels < self._level
+        self._level = level
+        # The similarity of all other objects is below level / TOP_LEVEL. Distances are rounded
+        # fractions, and equal only if the fractions are, so that theirs are at least the next one.
+        frontier = math.nextafter((TOP_LEVEL - level) / TOP_LEVEL, math.inf)
+        self._verify_in_steps(np.flatnonzero(is_new), frontier)
+
+
+def _level_of(distance: float) -> int:
+    """Return a level that all objects within a distance reach."""
+    similarity = min(max(1 - distance, 0.0), 1.0) - 2.0**-40  # minus more than the rounding error
+    return max(math.floor(TOP_LEVEL * similarity), 0)

@@ -14,6 +14,7 @@ from fedneighbors.kernels.edit._bands import (
     LIMIT,
     WITHIN,
     KnownDistances,
+    OpenBand,
     Strings,
     bound_bands,
     count_pieces,
@@ -21,8 +22,20 @@ from fedneighbors.kernels.edit._bands import (
     verify_bands,
 )
 from fedneighbors.kernels.edit._lanes import N_LANES
-from fedneighbors.kernels.edit._slices import Slices, cut_slices, locate_digits, scan_slices
-from fedneighbors.methods.fedknn.metrics._sessions import SessionBatch, check_request, end_at
+from fedneighbors.kernels.edit._slices import (
+    OpenScan,
+    Slices,
+    cut_slices,
+    locate_digits,
+    scan_slices,
+)
+from fedneighbors.methods.fedknn.metrics._interfaces import SessionBatch
+from fedneighbors.methods.fedknn.metrics._sessions import (
+    LATE,
+    check_request,
+    end_at,
+    objects_per_step,
+)
 
 Codes = npt.NDArray[np.int32]
 
@@ -154,10 +167,6 @@ def _group(lengths: Integers) -> Integers:
 UNKNOWN = np.iinfo(np.int32).max
 """Marks a distance that is not computed."""
 
-CLOCK_CHECK_STEPS = 1_000_000
-"""Kernel steps between two clock checks: a few milliseconds."""
-
-
 WORD_STEP, CELL_STEP = 2, 1
 """Relative costs of two kernel operations on matrices of the dynamic programming.
 
@@ -201,14 +210,18 @@ class StringSession:
         self._max_distance = max(self._length, int(lengths[-1]) if len(lengths) else 0)
         self._tally = np.zeros(self._max_distance + 1, np.int64)  # number of strings by distance
         self._n_emitted = 0
+        self._open_scan: OpenScan | None = None  # only of an interrupted group: it is large
+        self._open_band = OpenBand.of(self._length)
         self._bound_groups()
         self._bound_long(query)
         if not self._length:
             self._set_to_lengths(lengths)
 
-    def bounds(self) -> Floats:
+    def bounds(self, *, deadline_s: float | None = None) -> Floats:
         """Return distances of short strings and lower bounds of long ones."""
-        self._scan_short(self._make_state(len(self._distances) + 1, self._max_distance), math.inf)
+        state = self._make_state(len(self._distances) + 1, self._max_distance)
+        if not self._scan_short(state, end_at(deadline_s)):
+            raise TimeoutError(LATE)
         self._count_verified()
         bounds = np.empty(len(self._distances))
         bounds[self._table.order[: self._table.n_short]] = self._distances[: self._table.n_short]
@@ -246,10 +259,11 @@ class StringSession:
             frontier=certified_limit + 1.0 if n_certified < k and not complete else 0.0,
         )
 
-    def count(self, radius: float) -> int:
+    def count(self, radius: float, *, deadline_s: float | None = None) -> int:
         """Return the number of strings within ``radius``."""
         limit = math.floor(min(max(radius, -1), self._max_distance))
-        self._compute_within(len(self._distances) + 1, limit, math.inf)
+        if not self._compute_within(len(self._distances) + 1, limit, end_at(deadline_s)):
+            raise TimeoutError(LATE)
         return int(self._tally[: limit + 1].sum())
 
     def _bound_groups(self) -> None:
@@ -319,20 +333,22 @@ class StringSession:
 
     def _scan_short(self, state: Integers, end: float) -> bool:
         while True:
-            n_scanned = self._scan(
-                self._groups[self._n_scanned :], self._group_bounds[self._n_scanned :], state, end
-            )
-            self._n_scanned += n_scanned
+            first = self._n_scanned
+            self._n_scanned += self._scan(self._groups[first:], self._group_bounds[first:], state)
             remaining = self._group_bounds[self._n_scanned :]
             if not len(remaining) or remaining[0] > state[LIMIT]:
                 return True
             if time.monotonic() > end:
                 return False
 
-    def _scan(self, groups: Integers, bounds: Integers, state: Integers, end: float) -> int:
+    def _scan(self, groups: Integers, bounds: Integers, state: Integers) -> int:
         known = KnownDistances(self._distances, self._tally, state)
         query = self._digits, self._letter_indices
-        return int(scan_slices(self._table.slices, groups, bounds, query, known, _budget(end)))
+        scan = self._open_scan or OpenScan.of(self._length)
+        slices = self._table.slices
+        n = int(scan_slices(slices, groups, bounds, query, known, scan, objects_per_step(1)))
+        self._open_scan = scan if scan.place[0] >= 0 else None
+        return n
 
     def _verify_long(self, state: Integers, end: float) -> bool:
         open_long = self._list_open_long(state)
@@ -345,7 +361,7 @@ class StringSession:
         while len(open_long) and self._long_bounds[open_long[0]] <= state[LIMIT]:
             if time.monotonic() > end:
                 return False
-            open_long = open_long[self._verify(open_long, state, end) :]
+            open_long = open_long[self._verify(open_long, state) :]
         return True
 
     def _list_open_long(self, state: Integers) -> Integers:
@@ -364,19 +380,22 @@ class StringSession:
         costly = n_open * n_words * n_columns * WORD_STEP > self._length * slices.rows * CELL_STEP
         groups = np.flatnonzero(costly & ~self._scanned_long)
         for group in groups.tolist():
-            if time.monotonic() > end:
-                return False
-            self._scan(np.array([group]), np.zeros(1, np.int64), state, math.inf)
+            n_scanned = 0
+            while not n_scanned:
+                if time.monotonic() > end:
+                    return False
+                n_scanned = self._scan(np.array([group]), np.zeros(1, np.int64), state)
             self._scanned_long[group] = True
             first, last = slices.firsts[group], slices.firsts[group + 1]
             self._long_bounds[first - n_short : last - n_short] = self._distances[first:last]
             self._compared[first - n_short : last - n_short] = True
         return True
 
-    def _verify(self, order: Integers, state: Integers, end: float) -> int:
+    def _verify(self, order: Integers, state: Integers) -> int:
         known = KnownDistances(self._distances[self._table.n_short :], self._tally, state)
         query, bounds = (self._letter_of, self._letter_indices), self._long_bounds
-        n = int(verify_bands(self._table.long, order, query, bounds, known, _budget(end)))
+        long, band = self._table.long, self._open_band
+        n = int(verify_bands(long, order, query, bounds, known, band, objects_per_step(1)))
         self._compared[order[:n]] = True
         return n
 
@@ -402,14 +421,6 @@ class StringSession:
     def _is_exhausted(self, limit: int) -> bool:
         n_known = int(self._tally[: limit + 1].sum())
         return self._bound_unknown() > limit and n_known <= self._n_emitted
-
-
-def _budget(end: float) -> int:
-    """Return the number of kernel steps until the next clock check.
-
-    Unlimited if there is no deadline.
-    """
-    return 2**62 if end == math.inf else CLOCK_CHECK_STEPS
 
 
 class EditMetric:

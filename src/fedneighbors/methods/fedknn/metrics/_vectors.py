@@ -6,6 +6,7 @@ whose distances are computed, see :mod:`fedneighbors.kernels.vectors._quantized`
 
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -25,21 +26,65 @@ from fedneighbors.kernels.vectors._nearest import (
     RowSearch,
 )
 from fedneighbors.kernels.vectors._quantized import MAX_CODE, QuantizedRows
+from fedneighbors.methods.fedknn.metrics._interfaces import Session
 from fedneighbors.methods.fedknn.metrics._points import (
+    MAX_BOUND,
     MAX_MAGNITUDE,
     BoundedSession,
     DistanceBounds,
+    Found,
     GroupedSession,
     MinkowskiScale,
-    ProductScale,
+    Scale,
     ScanSession,
     TreeSession,
 )
-from fedneighbors.methods.fedknn.metrics._sessions import Session, check_ranks
+from fedneighbors.methods.fedknn.metrics._sessions import check_ranks
 
 _CLIP = 8  # elements above this many times the mean magnitude are not spread over the codes
 _MAX_EXPONENT = 1000  # power of two by which an inner product is scaled
 _MAX_POINT = 2.0**40  # magnitude of a query relative to the rows; beyond, bounds are useless
+
+
+_LEAST_PRODUCT = 2.0**-1000  # smaller bounds of inner products lose bits
+
+
+@dataclass(frozen=True)
+class ProductScale(Scale):
+    """Scale of ``inner_product`` for one query.
+
+    Search-space distances are the inner products of a query and centered rows, scaled by a power of
+    two, with the opposite sign.
+
+    Parameters
+    ----------
+    shift : float
+        Inner product of the query and the center, scaled.
+    error : float
+        Rounding error of scaled distances, other than a fraction of the search-space distance.
+    exponent : int
+        Power of two.
+    """
+
+    shift: float
+    error: float
+    exponent: int
+
+    def lower(self, search_distances: Floats) -> Floats:
+        """Return lower bounds of the metric's distances, given search-space distances."""
+        scaled = search_distances - (self.shift + self.error)
+        return np.asarray(np.ldexp(scaled, -self.exponent) - _LEAST_PRODUCT)
+
+    def _radius(self, distance: float, side: int) -> float:
+        with np.errstate(over="ignore"):
+            scaled = float(np.ldexp(distance + side * 2 * _LEAST_PRODUCT, self.exponent))
+        # search-space distances of MAX_BOUND do not occur
+        rounding = 2.0**-50 * (min(abs(scaled), MAX_BOUND) + abs(self.shift))
+        return scaled + self.shift + side * (2 * self.error + rounding)
+
+    def outer_radius(self, distance: float) -> float:
+        """Return a radius beyond which ``lower`` exceeds ``distance``; may be negative."""
+        return self._radius(distance, 1)
 
 
 class QuantizedVectors:
@@ -143,7 +188,7 @@ class VectorMetric:
         query = as_row(first, self._find_invalid)
         other = as_row(second, self._find_invalid, n_columns=len(query))
         rows = self._normalize(np.stack([query, other]))
-        return float(self.distances(rows[1:], rows[0], None)[0])
+        return float(self.distances(rows[1:], rows[0], slice(None))[0])
 
     def index(self, objects: Sequence[Any], *, ranks: Integers) -> "_VectorIndex":
         """Return an index of vectors.
@@ -171,8 +216,13 @@ class VectorMetric:
         row = as_row(query, self._find_invalid, n_columns=rows.shape[1] if len(rows) else None)
         return np.asarray(self._normalize(row[np.newaxis])[0])
 
-    def distances(self, rows: Floats, point: Floats, positions: Integers | None) -> Floats:
-        """Return the distances of a point to scaled rows, optionally at ``positions``."""
+    def distances(self, rows: Floats, point: Floats, selected: Integers | slice) -> Floats:
+        """Return the distances of a point to selected scaled rows."""
+        positions = None
+        if isinstance(selected, slice):
+            rows = rows[selected]
+        else:
+            positions = selected
         if self.name == "manhattan":
             return absolute_sums(rows, point, positions)
         if self.name == "inner_product":
@@ -241,20 +291,21 @@ class _VectorIndex:
         point = self._metric.scale_query(query, self._rows)
         if self.n_objects == 0:
             return ScanSession(self._ranks, lambda _: np.empty(0), least=self._metric.least)
-        measure = partial(self._metric.distances, self._rows, point)
+        measure, width = partial(self._metric.distances, self._rows, point), len(point)
+        least = self._metric.least
         if self._tree is not None and self._scale is not None:
             return TreeSession(
                 self._ranks,
                 measure,
-                lambda: measure(None),
-                tree=self._tree,
-                point=point,
+                measure,
+                width=width,
+                tree=_TreePoints(self._tree, point, power=self._scale.power),
                 scale=self._scale,
             )
         if self._quantized is not None and self._quantized.can_bound(point):
             bound = partial(self._quantized.bound, point)
-            return BoundedSession(self._ranks, measure, bound, least=self._metric.least)
-        return ScanSession(self._ranks, measure, least=self._metric.least)
+            return BoundedSession(self._ranks, measure, bound, width=width, least=least)
+        return ScanSession(self._ranks, measure, width=width, least=least)
 
     def nearest(self, queries: Floats, k: int, *, peak: float) -> tuple[Floats, Integers]:
         """Return distances and positions of the k nearest objects of each query.
@@ -280,6 +331,45 @@ class _VectorIndex:
         if self._distinct is None:
             return distances, positions
         return self._distinct.list_members(distances, positions, k)
+
+
+class _TreePoints:
+    """Search for the nearest points of one query in a k-d tree.
+
+    Parameters
+    ----------
+    tree : cKDTree
+        Tree of the objects' points in the search space.
+    point : float64 array of shape (n_columns,)
+        The query in the search space.
+    power : {1, 2}
+        Order p of the Minkowski distance.
+    """
+
+    def __init__(self, tree: cKDTree, point: Floats, *, power: int) -> None:
+        self._tree, self._point, self._power = tree, point, power
+
+    def count(self, radius: float) -> int:
+        """Count the objects within a radius."""
+        return int(
+            self._tree.query_ball_point(self._point, radius, p=self._power, return_length=True)
+        )
+
+    def list_within(self, radius: float, n: int) -> Integers:  # noqa: ARG002 - the tree counts again
+        """Return the objects within a radius."""
+        inside = self._tree.query_ball_point(self._point, radius, p=self._power)
+        return np.array(inside, np.int64)
+
+    def nearest(self, n: int, radius: float) -> Found:
+        """Return the ``n`` nearest objects, or all within a radius."""
+        distances, positions = map(
+            np.asarray,
+            self._tree.query(self._point, n, p=self._power, distance_upper_bound=radius),
+        )
+        # If the tree finds fewer than n, these are all within the radius; it pads with n_objects.
+        has_found_n = positions[-1] < self._tree.n
+        farthest = float(distances[-1]) if has_found_n else radius
+        return Found(positions[positions < self._tree.n], farthest)
 
 
 RowCheck = Callable[[Floats], tuple[npt.NDArray[np.bool_], str]]
