@@ -226,8 +226,9 @@ class SearchSettings:
             return eager(query, k, name=name, pace=pace, allow_partial=self.allow_partial)
         limits: dict[str, Any] = {"allow_partial": self.allow_partial, "budget_s": self.deadline_s}
         if algorithm in ("hufu", "hufu+"):
-            unit = {"step": self.step, "least": self.least}
-            return ALGORITHMS[algorithm](query, k, name=name, **unit, **limits)
+            return ALGORITHMS[algorithm](
+                query, k, name=name, step=self.step, least=self.least, **limits
+            )
         if algorithm == "dann":
             return dann(query, k, name=name, **limits)
         if algorithm != "dann*":

@@ -35,8 +35,6 @@ MAX_MAGNITUDE = 2.0**500
 # 2**21 squares by less than 2**-500.
 _UNDERFLOW = 2.0**-500
 
-_LEAST_PRODUCT = 2.0**-1000  # smaller bounds of inner products lose bits
-
 
 class Scale(ABC):
     """Conversion between search-space distances and metric distances, with error margins."""
@@ -108,44 +106,6 @@ class MinkowskiScale(Scale):
         return radius * (1 + side * 4 * self._relative) + side * 4 * _UNDERFLOW
 
 
-@dataclass(frozen=True)
-class ProductScale(Scale):
-    """Scale of ``inner_product`` for one query.
-
-    Search-space distances are the inner products of a query and centered rows, scaled by a power of
-    two, with the opposite sign.
-
-    Parameters
-    ----------
-    shift : float
-        Inner product of the query and the center, scaled.
-    error : float
-        Rounding error of scaled distances, other than a fraction of the search-space distance.
-    exponent : int
-        Power of two.
-    """
-
-    shift: float
-    error: float
-    exponent: int
-
-    def lower(self, search_distances: Floats) -> Floats:
-        """Return lower bounds of the metric's distances, given search-space distances."""
-        scaled = search_distances - (self.shift + self.error)
-        return np.asarray(np.ldexp(scaled, -self.exponent) - _LEAST_PRODUCT)
-
-    def _radius(self, distance: float, side: int) -> float:
-        with np.errstate(over="ignore"):
-            scaled = float(np.ldexp(distance + side * 2 * _LEAST_PRODUCT, self.exponent))
-        # search-space distances of _MAX_BOUND do not occur
-        rounding = 2.0**-50 * (min(abs(scaled), _MAX_BOUND) + abs(self.shift))
-        return scaled + self.shift + side * (2 * self.error + rounding)
-
-    def outer_radius(self, distance: float) -> float:
-        """Return a radius beyond which ``lower`` exceeds ``distance``; may be negative."""
-        return self._radius(distance, 1)
-
-
 Measure = Callable[[Any], Floats]
 """Function that returns the query's distances to objects, given a slice or array of positions."""
 
@@ -156,7 +116,7 @@ _MAX_TREE_FRACTION = 1 / 16
 _MAX_FROM_TREE = 1 << 14  # neighbors that a tree finds at once, in less than 20 ms
 _N_EXTRA = 4  # additional neighbors requested from the tree
 _GROWTH = 2  # largest ratio of new to verified objects
-_MAX_BOUND = 2.0**100  # above all finite bounds
+MAX_BOUND = 2.0**100  # above all finite bounds
 
 
 def count_candidates(k: int) -> int:
@@ -414,7 +374,7 @@ class DistanceBounds:
         If there are more than ``n``, at least ``n`` of the lowest bounds are removed.
         """
         radius = float(np.ldexp(self._scale.outer_radius(distance), self._exponent))
-        return self._bounds.take(min(radius, _MAX_BOUND), n)
+        return self._bounds.take(min(radius, MAX_BOUND), n)
 
     def _lower(self, bounds: npt.NDArray[np.float32]) -> Floats:
         return self._scale.lower(np.ldexp(bounds.astype(np.float64), -self._exponent))

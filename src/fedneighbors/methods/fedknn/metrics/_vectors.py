@@ -6,6 +6,7 @@ whose distances are computed, see :mod:`fedneighbors.kernels.vectors._quantized`
 
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -27,13 +28,14 @@ from fedneighbors.kernels.vectors._nearest import (
 from fedneighbors.kernels.vectors._quantized import MAX_CODE, QuantizedRows
 from fedneighbors.methods.fedknn.metrics._interfaces import Session
 from fedneighbors.methods.fedknn.metrics._points import (
+    MAX_BOUND,
     MAX_MAGNITUDE,
     BoundedSession,
     DistanceBounds,
     Found,
     GroupedSession,
     MinkowskiScale,
-    ProductScale,
+    Scale,
     ScanSession,
     TreeSession,
 )
@@ -42,6 +44,47 @@ from fedneighbors.methods.fedknn.metrics._sessions import check_ranks
 _CLIP = 8  # elements above this many times the mean magnitude are not spread over the codes
 _MAX_EXPONENT = 1000  # power of two by which an inner product is scaled
 _MAX_POINT = 2.0**40  # magnitude of a query relative to the rows; beyond, bounds are useless
+
+
+_LEAST_PRODUCT = 2.0**-1000  # smaller bounds of inner products lose bits
+
+
+@dataclass(frozen=True)
+class ProductScale(Scale):
+    """Scale of ``inner_product`` for one query.
+
+    Search-space distances are the inner products of a query and centered rows, scaled by a power of
+    two, with the opposite sign.
+
+    Parameters
+    ----------
+    shift : float
+        Inner product of the query and the center, scaled.
+    error : float
+        Rounding error of scaled distances, other than a fraction of the search-space distance.
+    exponent : int
+        Power of two.
+    """
+
+    shift: float
+    error: float
+    exponent: int
+
+    def lower(self, search_distances: Floats) -> Floats:
+        """Return lower bounds of the metric's distances, given search-space distances."""
+        scaled = search_distances - (self.shift + self.error)
+        return np.asarray(np.ldexp(scaled, -self.exponent) - _LEAST_PRODUCT)
+
+    def _radius(self, distance: float, side: int) -> float:
+        with np.errstate(over="ignore"):
+            scaled = float(np.ldexp(distance + side * 2 * _LEAST_PRODUCT, self.exponent))
+        # search-space distances of MAX_BOUND do not occur
+        rounding = 2.0**-50 * (min(abs(scaled), MAX_BOUND) + abs(self.shift))
+        return scaled + self.shift + side * (2 * self.error + rounding)
+
+    def outer_radius(self, distance: float) -> float:
+        """Return a radius beyond which ``lower`` exceeds ``distance``; may be negative."""
+        return self._radius(distance, 1)
 
 
 class QuantizedVectors:
