@@ -103,6 +103,60 @@ def test_vectors_are_read_by_a_schema(tmp_path):
     assert [row["distance"] for row in neighbors] == pytest.approx([0.0, 49.0, 2502**0.5])
 
 
+@pytest.fixture
+def patients(tmp_path):
+    """Write two files of patients, and a schema."""
+    (tmp_path / "north.csv").write_text("age,sex,ward\n40,f,a\n41,m,b\n,f,c\n90,m,b\n")
+    (tmp_path / "south.csv").write_text("ward,age,sex\nb,80,\nc,140,m\na,50,f\nd,,m\n")
+    (tmp_path / "queries.csv").write_text("sex,age,ward\nm,90,b\n")
+    (tmp_path / "s.toml").write_text(
+        '[columns.age]\nkind = "number"\nlow = 0\nhigh = 100\nmissing = "keep"\n'
+        '[columns.sex]\nkind = "category"\ncategories = ["f", "m"]\nmissing = "keep"\n'
+        '[columns.ward]\nkind = "category"\ncategories = ["a", "b", "c"]\n'
+    )
+    return tmp_path
+
+
+def test_patients_are_found_by_a_schema(patients):
+    options = (
+        *("--data", f"n={patients / 'north.csv'}", "--data", f"s={patients / 'south.csv'}"),
+        *("--metric", "tabular", "--schema", patients / "s.toml", "-k", 3),
+    )
+
+    by_file, _ = search(*options, "--queries", patients / "queries.csv", out=patients / "file")
+    by_cells, _ = search(*options, "--query", "90, m, b", out=patients / "cells")
+    by_row, _ = search(*options, "--query", "row:n:4", out=patients / "row")
+    partial, _ = search(*options, "--query", ",f,c", out=patients / "partial")
+
+    for record in (by_file, by_cells, by_row):
+        near = read_table(record, "neighbors")
+        assert [row["object"] for row in near] == ["n row 4", "s row 1", "n row 2"]
+        assert [row["distance"] for row in near] == pytest.approx([0.0, 0.05, 0.49 / 3])
+    assert read_table(partial, "neighbors")[0]["object"] == "n row 3"
+    assert call("explain", *options, "--query", "row:s:1").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--metric", "tabular"), "needs --schema"),
+        (("--metric", "tabular", "--schema", "open.toml"), "low and high of column 'age'"),
+        (("--metric", "tabular", "--schema", "s.toml", "--query", "1,f"), "expected the cells"),
+        (("--metric", "tabular", "--schema", "s.toml", "--query", "1,f,"), "in column 'ward'"),
+        (("--metric", "edit", "--schema", "s.toml"), "the columns of vectors or rows"),
+    ],
+)
+def test_rows_without_a_usable_schema_or_cell_are_refused(patients, options, words):
+    (patients / "open.toml").write_text('[columns.age]\nkind = "number"\n')
+    files = [patients / part if part.endswith(".toml") else part for part in options]
+
+    options = ("--data", patients / "north.csv", "--parties", 2, *files, "--query", "row:1")
+    result = call("run", "fedknn", *options, "--out", patients / "out")
+
+    assert result.exit_code != 0
+    assert words in " ".join(result.stderr.replace("│", " ").split())
+
+
 def test_queries_are_given_by_row_number_or_in_a_file(titles, tmp_path):
     (tmp_path / "queries.txt").write_text("deep learning 2\nfederated learning 3\n")
 

@@ -59,8 +59,10 @@ def explain(
     Accepts the options of "run fedknn" that affect the cost. Runs the query
     with each algorithm; dann* is predicted. Charges nothing to a ledger.
     """
+    files = parse_sources(data)
+    source = Source(files, metric, columns, None, party_column, limit, schema, text_format)
     search = build_search(
-        metric,
+        source.search_metric,
         epsilon=epsilon,
         delta=delta,
         guarantee=guarantee,
@@ -68,8 +70,6 @@ def explain(
         workers=workers,
         seed=seed,
     )
-    files = parse_sources(data)
-    source = Source(files, metric, columns, None, party_column, limit, schema, text_format)
     objects, owners = read_federation(source, partition, parties, seed)
     query_objects, labels = read_queries(query, queries, source=source, objects=objects)
     search.fit(objects.items, parties=owners)

@@ -81,8 +81,10 @@ def fedknn(
     from fedneighbors.records._storage import lock_folder
     from fedneighbors.runs._fedknn import SearchInput, search_and_record
 
+    files = parse_sources(data)
+    source = Source(files, metric, columns, name_column, party_column, limit, schema, text_format)
     search = build_search(
-        metric,
+        source.search_metric,
         algorithm=algorithm,
         epsilon=epsilon,
         delta=delta,
@@ -91,8 +93,6 @@ def fedknn(
         workers=workers,
         seed=seed,
     )
-    files = parse_sources(data)
-    source = Source(files, metric, columns, name_column, party_column, limit, schema, text_format)
     objects, owners = read_federation(source, partition, parties, seed)
     query_objects, labels = read_queries(query, queries, source=source, objects=objects)
     parameters = {

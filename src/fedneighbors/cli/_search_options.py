@@ -40,13 +40,14 @@ class MetricName(StrEnum):
     JACCARD = "jaccard"
     GRAPH_EDIT = "graph_edit"
     TANIMOTO = "tanimoto"
+    TABULAR = "tabular"
 
     @property
     def kind(self) -> "Kind":
         """Return the kind of object that the metric compares."""
         from fedneighbors.datasets._objects import METRIC_KINDS
 
-        return METRIC_KINDS[self.value]
+        return "rows" if self is MetricName.TABULAR else METRIC_KINDS[self.value]
 
 
 DataOption = Annotated[
@@ -73,8 +74,8 @@ ObjectSchemaOption = Annotated[
     Path | None,
     typer.Option(
         "--schema",
-        help="Schema of a table of vectors (TOML), in place of --columns: converts categories, "
-        "fills missing cells, clips numbers. See fedneighbors schema draft.",
+        help="Schema of a table of vectors or rows (TOML), in place of --columns: scales numbers "
+        "(tabular), converts categories, fills missing cells. See fedneighbors schema draft.",
         rich_help_panel=_DATA,
     ),
 ]
@@ -134,10 +135,31 @@ class Source:
 
     @cached_property
     def schema(self) -> "Schema | None":
-        """Return the schema of vectors, if given."""
+        """Return the schema, if given."""
         from fedneighbors.datasets import Schema
 
         return None if self.schema_path is None else Schema.load(self.schema_path)
+
+    @property
+    def search_metric(self) -> "str | Schema":
+        """Return the metric of the search; that of rows is their schema.
+
+        Raises
+        ------
+        typer.BadParameter
+            If the schema of rows is missing, or declares no range of a number.
+        """
+        from fedneighbors.methods.fedknn.metrics import metric_of
+
+        if self.metric is not MetricName.TABULAR:
+            return self.metric.value
+        if self.schema is None:
+            raise typer.BadParameter("--metric tabular needs --schema, with ranges and categories")
+        try:
+            metric_of(self.schema)
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from error
+        return self.schema
 
     @property
     def options(self) -> dict[str, Any]:
@@ -243,6 +265,8 @@ def _parse_query(text: str, *, source: Source, objects: "Objects") -> tuple[Any,
         names = source.schema.column_names
         if len(cells) != len(names):
             raise typer.BadParameter(f"expected the cells {', '.join(names)}, got {text!r}")
+        if source.metric is MetricName.TABULAR:
+            return tuple(cells), text
         query = source.schema.encode_all(
             {name: [cell] for name, cell in zip(names, cells, strict=True)}
         )
@@ -338,7 +362,7 @@ WorkersOption = Annotated[
 
 
 def build_search(
-    metric: MetricName,
+    metric: "str | Schema",
     *,
     algorithm: AlgorithmName = AlgorithmName.AUTO,
     epsilon: str | None,
@@ -368,7 +392,7 @@ def build_search(
         except (ValueError, TypeError) as error:
             raise typer.BadParameter(str(error)) from error
     return FederatedNeighbors(
-        metric=metric.value,
+        metric=metric,
         algorithm=algorithm.value,
         privacy=privacy,
         guarantee=guarantee.value,

@@ -1,4 +1,4 @@
-"""Objects of a search from files: vectors, places, strings, sets, graphs or fingerprints."""
+"""Objects of a search from files: vectors, places, strings, sets, graphs, rows and others."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ from fedneighbors.datasets._table import Table, check_present
 from fedneighbors.datasets._text_format import TextFormat
 from fedneighbors.errors import DataError
 
-Kind = Literal["vectors", "places", "strings", "sets", "graphs", "fingerprints"]
+Kind = Literal["vectors", "places", "strings", "sets", "graphs", "fingerprints", "rows"]
 
 METRIC_KINDS: dict[str, Kind] = {
     "euclidean": "vectors",
@@ -54,7 +54,8 @@ class Objects:
     Parameters
     ----------
     items : sequence
-        A float64 matrix of vectors or places, or a list of str, frozenset, Graph or packed bits.
+        A float64 matrix of vectors or places, or a list of str, frozenset, Graph, packed bits, or
+        tuples with the cells of rows.
     labels : tuple of str
         Label of each object for display; labels may repeat.
     source : str
@@ -121,17 +122,17 @@ def read_objects(
         the words of one set per line; for graphs ``.smi`` (SMILES) or the ``t/v/e`` format; for
         fingerprints ``.smi``; for vectors also ``.npz`` with the array ``x``. Or a name: of a data
         set of :func:`load` for vectors, otherwise of a file in the data folder.
-    kind : {"vectors", "places", "strings", "sets", "graphs", "fingerprints"}
-        Kind of the objects.
+    kind : {"vectors", "places", "strings", "sets", "graphs", "fingerprints", "rows"}
+        Kind of the objects; rows are those of a table with a schema.
     columns : sequence of str
         Columns of a table: vector components (by default all numeric columns), longitude and
         latitude in degrees, or the column of strings, words or SMILES.
     owner, label : str, optional
         Columns of a table with each object's owner, and with its label for display.
     schema : Schema, optional
-        Columns of a table of vectors: categories become components, missing cells are filled, and
-        rows that the schema does not allow are dropped. In place of ``columns``; the file may also
-        be ARFF or JSON lines.
+        Columns of a table of vectors or rows: rows that the schema does not allow are dropped; in
+        vectors, categories become components, and missing cells are filled. In place of
+        ``columns``; the file may also be ARFF or JSON lines.
     complete : bool
         Raise an error instead of dropping rows.
     text_format : TextFormat, optional
@@ -143,8 +144,8 @@ def read_objects(
         If there is no such file or data set.
     DataError
         If the file is invalid; the error names the line, row or column. If a column or a schema is
-        given, but the source has no columns, objects of a schema are not vectors, or rows would be
-        dropped under ``complete``.
+        given, but the source has no columns, objects of a schema are neither vectors nor rows, rows
+        have no schema, or rows would be dropped under ``complete``.
     MissingExtraError
         If RDKit (for SMILES) or pyarrow (for Parquet) is required and not installed.
     """
@@ -164,13 +165,17 @@ def read_objects(
         return Objects(x.astype(np.float64), _row_labels(len(x)), str(file))
     if set(file.suffixes) & (_TABLES if schema is None else _DECLARED_TABLES):
         if schema is None:
+            if kind == "rows":
+                raise DataError("rows of numbers and categories need a schema, which scales them")
             return _read_table(
                 file, kind, columns=columns, owner=owner, label=label, text_format=text_format
             )
-        if columns or kind != "vectors":
-            raise DataError("a schema describes the components of vectors, in place of columns")
-        return _read_vectors(
-            file, schema, owner=owner, label=label, complete=complete, text_format=text_format
+        if columns or kind not in ("vectors", "rows"):
+            raise DataError(
+                "a schema describes the columns of vectors or rows, in place of columns"
+            )
+        return _read_declared(
+            file, kind, schema, owner=owner, label=label, complete=complete, text_format=text_format
         )
     if columns or owner or label or schema:
         raise DataError(f"{file} has no columns; only CSV and Parquet files have them")
@@ -219,7 +224,8 @@ def read_party_objects(
         parts.append(part if limit is None else part.first(limit))
     items: Any = [item for part in parts for item in part.items]
     is_matrix = kind in ("vectors", "places")
-    is_numbered = is_matrix and options.get("label") is None  # labels are such as "row 3"
+    # labels are such as "row 3"
+    is_numbered = (is_matrix or kind == "rows") and options.get("label") is None
     if is_matrix:
         widths = {part.items.shape[1] for part in parts}
         if len(widths) > 1:
@@ -385,8 +391,9 @@ def _read_table(
     )
 
 
-def _read_vectors(
+def _read_declared(
     file: Path,
+    kind: Kind,
     schema: Schema,
     *,
     owner: str | None,
@@ -394,7 +401,7 @@ def _read_vectors(
     complete: bool,
     text_format: TextFormat | None,
 ) -> Objects:
-    """Read the rows that a schema allows, as vectors."""
+    """Read the rows that a schema allows, as vectors or with their cells."""
     names = [name for name in (owner, label) if name is not None]
     cells, n_unreadable = read_declared_cells(file, schema, names, text_format)
     encoded = replace(schema, label="", classes=()).encode(cells)
@@ -402,10 +409,16 @@ def _read_vectors(
         schema.check_complete(replace(encoded, n_unreadable=n_unreadable))
     kept = np.flatnonzero(encoded.kept).tolist()
     rows = tuple(position + 1 for position in kept)
+    items: Any = encoded.x
+    if kind == "rows":
+        items = list(zip(*(cells[name] for name in schema.column_names), strict=True))
+        items = [items[position] for position in kept]
+        n_missing = {c.name: 0 for c in schema.columns if c.missing == "keep"}
+        encoded = replace(encoded, missing={**encoded.missing, **n_missing})  # they stay missing
     notes = schema.notes(replace(encoded, n_unreadable=n_unreadable))
     owners = None if owner is None else [cells[owner][position] for position in kept]
     return Objects(
-        encoded.x,
+        items,
         tuple(f"row {row}" if label is None else str(cells[label][row - 1]) for row in rows),
         str(file),
         None if owners is None else np.array(owners, dtype=object),

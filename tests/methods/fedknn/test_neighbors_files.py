@@ -9,6 +9,7 @@ from fedneighbors import (
     FederatedNeighborsRegressor,
     Privacy,
 )
+from fedneighbors.datasets import CategoricalColumn, NumericColumn, Schema
 from fedneighbors.datasets._graphs import Graph
 from fedneighbors.errors import ModelFileError
 from fedneighbors.methods.fedknn._neighbors_file import NeighborsFile
@@ -74,6 +75,55 @@ def test_objects_of_other_metrics_are_saved(tmp_path, metric, objects):
     loaded = FederatedNeighborsClassifier.load(tmp_path / "model.fnn")
 
     assert loaded.predict(objects).tolist() == [0, 1, 2]
+
+
+PATIENTS = pd.DataFrame(
+    {"age": [63, None, 45, 66, 58.7], "sex": ["f", "m", None, "f", "m"], "x": [0.1, 0.7, 3, 9, 4]}
+)
+COLUMNS = Schema(
+    (
+        NumericColumn("age", 0, 110, missing="keep"),
+        NumericColumn("x", 0, 9.1, missing="keep"),
+        CategoricalColumn("sex", ("f", "m"), missing="keep"),
+    )
+)
+
+
+@pytest.mark.parametrize("metric", ["tabular", COLUMNS], ids=["ranges of all rows", "schema"])
+def test_rows_of_numbers_and_categories_are_saved(tmp_path, metric):
+    model = FederatedNeighborsRegressor(2, metric=metric, weights="distance")
+    model.fit(PATIENTS, [1.0, 2.0, 3.0, 4.0, 5.0], parties="aabba")
+    new = [{"age": 60.3, "sex": "m"}, {"x": 8.0}, {"age": 200, "x": 0.35}]
+
+    model.save(tmp_path / "model.fnn")
+    loaded = FederatedNeighborsRegressor.load(tmp_path / "model.fnn")
+
+    assert loaded.get_params() == model.get_params()
+    assert loaded.predict(new).tolist() == model.predict(new).tolist()
+    distances = [one.search_.kneighbors(new, 5)[0] for one in (model, loaded)]
+    assert np.array_equal(*distances)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"schema": "[columns.age]\nkind = 'number'\n"},
+        {"schema": "age"},
+        {"rows": np.zeros((5, 2))},
+        {"rows": np.full((5, 3), np.inf)},
+        {"rows": None},
+    ],
+    ids=lambda change: f"{change}"[:30],
+)
+def test_a_file_with_an_invalid_schema_or_rows_is_refused(tmp_path, change):
+    model = FederatedNeighborsRegressor(2, metric=COLUMNS).fit(PATIENTS, np.arange(5.0))
+    file = NeighborsFile.of(model)
+    for name, value in change.items():
+        object.__setattr__(file, name, value)
+    file.save(tmp_path / "model.fnn")
+
+    with pytest.raises(ModelFileError, match="no usable model"):
+        FederatedNeighborsRegressor.load(tmp_path / "model.fnn")
 
 
 @pytest.mark.parametrize(

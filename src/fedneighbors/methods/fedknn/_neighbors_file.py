@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
+from fedneighbors.datasets._schema import Schema
 from fedneighbors.errors import ModelFileError
 from fedneighbors.methods.fedknn._queries import decode_query, encode_query
 from fedneighbors.tabular._model_file import ModelFile, convert_file_errors
@@ -21,16 +22,19 @@ NOT_STORED = {"privacy", "workers", "link", "deadline_s"}
 class NeighborsFile(ModelFile):
     """A classifier or regressor with the objects of all parties.
 
-    Vectors of a numeric metric are in ``rows``, other objects in ``objects``, as frames of queries.
+    Vectors of a numeric metric and coded rows of a table are in ``rows``, other objects in
+    ``objects``, as frames of queries. ``schema`` is the TOML text of a table's schema, or empty.
+    Parameters without ``metric`` are those of a model whose metric is the schema.
     ``targets`` are positions among ``classes``, or numbers if there are no classes. ``ids`` is None
     for positions, ``weights`` for equal weights.
     """
 
-    magic: ClassVar[bytes] = b"FNNEIGH1"
+    magic: ClassVar[bytes] = b"FNNEIGH2"
 
     method: str
     parameters: Mapping[str, str | int | float | bool]
     feature_names: tuple[str, ...] | None
+    schema: str
     rows: npt.NDArray[np.float64] | None
     objects: tuple[bytes, ...]
     parties: tuple[str, ...]
@@ -65,25 +69,26 @@ class NeighborsFile(ModelFile):
                 "a model under privacy cannot be saved, since copies would spend its budget twice; "
                 "fit again with a ledger file, or save the model without privacy"
             )
-        if not isinstance(fitted.metric, str) or fitted.metric == "tabular":
+        if not isinstance(fitted.metric, str | Schema):
             raise ValueError(
-                "expected a metric by name, other than 'tabular', in a saved model, got "
-                f"{fitted.metric!r}"
+                f"expected a metric by name or a schema in a saved model, got {fitted.metric!r}"
             )
         parameters = {
             name: _scalar(value)
             for name, value in fitted.get_params(deep=False).items()
-            if name not in NOT_STORED
+            if name not in NOT_STORED and not isinstance(value, Schema)
         }
+        schema = getattr(search._metric, "schema", None)
         owners = np.empty(search.n_objects_, np.int64)
         for code, rows in enumerate(search._rows_of.values()):
             owners[rows] = code
-        is_table, ids = fitted._is_numeric, search.ids_
+        is_table, ids = fitted._is_numeric or schema is not None, search.ids_
         is_classifier = hasattr(fitted, "classes_")
         return cls(
             method=type(fitted).__name__,
             parameters=parameters,
             feature_names=column_names(fitted),
+            schema="" if schema is None else schema.to_toml(),
             rows=search._objects if is_table else None,
             objects=() if is_table else tuple(map(encode_query, search._objects)),
             parties=tuple(search._rows_of),
@@ -115,10 +120,17 @@ class NeighborsFile(ModelFile):
                 "that class"
             )
         with convert_file_errors(source):
-            model, names = cls(**self.parameters), self.feature_names
+            schema = Schema.from_toml(self.schema) if self.schema else None
+            model = cls(**{"metric": schema, **self.parameters})
+            names = self.feature_names
             model._check_settings()
             objects: Any = [decode_query(frame) for frame in self.objects]
-            if self.rows is not None:
+            if self.rows is not None and schema is not None:
+                # most models do not need this module and its dependencies
+                from fedneighbors.methods.fedknn.metrics._mixed import CodedRows
+
+                objects = CodedRows(schema, self.rows)
+            elif self.rows is not None:
                 objects, model.n_features_in_ = self.rows, self.rows.shape[1]
             if names is not None:
                 model.feature_names_in_ = np.array(names, dtype=object)

@@ -134,8 +134,6 @@ def test_labels_of_similar_patients_are_predicted():
     model = FederatedNeighborsClassifier(1, metric="tabular").fit(frame, labels)
 
     assert model.predict(frame.iloc[:5]).tolist() == labels[:5].tolist()
-    with pytest.raises(ValueError, match="other than 'tabular'"):
-        model.save("model.fnn")
 
 
 def test_under_privacy_the_columns_must_be_declared():

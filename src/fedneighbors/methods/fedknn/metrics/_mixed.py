@@ -6,6 +6,7 @@ category its number; NaN marks a missing cell. A search computes every distance.
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self
 
@@ -25,6 +26,22 @@ from fedneighbors.kernels._gower import gower_distances
 from fedneighbors.methods.fedknn.metrics._interfaces import SessionIndex
 from fedneighbors.methods.fedknn.metrics._points import ScanSession
 from fedneighbors.methods.fedknn.metrics._sessions import check_ranks
+
+
+@dataclass(frozen=True, eq=False)
+class CodedRows:
+    """Coded rows with their schema, such as those of a saved model.
+
+    Parameters
+    ----------
+    schema : Schema
+        The columns.
+    cells : float64 array of shape (n_rows, n_columns)
+        Places of numbers, and numbers of categories.
+    """
+
+    schema: Schema
+    cells: Floats
 
 
 class TabularMetric:
@@ -72,6 +89,8 @@ class TabularMetric:
                 "metric='tabular' takes ranges and categories from the rows of all parties, which "
                 "no privacy budget covers; give a Schema as metric"
             )
+        if isinstance(rows, CodedRows):
+            return type(self)(rows.schema), rows.cells
         columns = _columns_of(rows, None if self.schema is None else self.schema.column_names)
         schema = self.schema or Schema(tuple(_draft(name, columns[name]) for name in columns))
         metric = type(self)(schema)
