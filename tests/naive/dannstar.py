@@ -72,6 +72,15 @@ def view(bounds, objects, viewer, k, noise):
     return _joint_distribution(objects, viewer, k, firsts, second)
 
 
+def public_view(objects, viewer, k, noise):
+    """Return the distribution of the two counts if first counts are public."""
+    counts = dict.fromkeys(objects, noise.public_first)
+    floor = -noise.second_shift if noise.promise == "exact" else -math.inf
+    center = counts[viewer] + k - rank_of_last(objects, counts, viewer, k) + noise.second_shift
+    totals = clipped_distribution(center, noise.second_scale, counts[viewer], k, floor=floor)
+    return {(counts[viewer], total): p for total, p in totals.items()}
+
+
 def printed_view(bounds, objects, viewer, k, noise):
     """Return the distribution for Algorithm 2 as printed in the paper.
 

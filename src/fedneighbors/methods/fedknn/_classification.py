@@ -44,7 +44,7 @@ class _NeighborsEstimator(SearchParameters, BaseEstimator):  # type: ignore[misc
         algorithm: str = "auto",
         privacy: Privacy | None = None,
         guarantee: Literal["exact", "certified"] = "exact",
-        variant: Literal["mended", "paper"] = "mended",
+        variant: Literal["mended", "two_exchanges", "paper"] = "mended",
         random_state: int = 0,
         failure: float = 0.05,
         max_queries: int = 100,

@@ -255,6 +255,8 @@ def _predict_dann_star(
     busy_s = [max(record.busy_s.values(), default=0.0) for record in outcome.rounds]
     links_s = [r.seconds - busy for r, busy in zip(outcome.rounds, busy_s, strict=True)]
     waits_s = [*busy_s[:2], 0.0]
+    if settings.variant == "two_exchanges":
+        waits_s = [sum(busy_s[:2]), 0.0]
     local_s = sum(next_on_grid(wait, grid_s) for wait in waits_s) if grid_s else sum(waits_s)
     link_s, broker_s = len(waits_s) * min(links_s), seconds - sum(busy_s) - sum(links_s)
     return AlgorithmCost(
@@ -302,6 +304,8 @@ def choose_by_public_numbers(settings: SearchSettings, n_parties: int, k: int) -
 def expected_count(settings: SearchSettings, n_parties: int, k: int) -> int:
     """Compute the expected number of objects that DANN* requests from a party."""
     noise = settings.make_noise(n_parties=n_parties, k=k)
+    if isinstance(noise, CountNoise) and noise.has_public_first:
+        return noise.public_first + noise.second_shift
     if isinstance(noise, CountNoise):
         return -(-k // n_parties) + noise.first_shift + noise.second_shift
     return -(-k // n_parties) + 2 * noise.shift

@@ -13,7 +13,11 @@ from fedneighbors.methods.fedknn._eager import DEFAULT_PACE, Pace, eager
 from fedneighbors.methods.fedknn._radius import hufu, hufu_plus
 from fedneighbors.methods.fedknn.private._noise import CountNoise, PaperNoise, noise_source
 from fedneighbors.methods.fedknn.private._padding import MAX_NAME_BYTES
-from fedneighbors.methods.fedknn.private.protocol import dann_star, dann_star_as_printed
+from fedneighbors.methods.fedknn.private.protocol import (
+    dann_star,
+    dann_star_as_printed,
+    dann_star_in_two,
+)
 from fedneighbors.methods.fedknn.protocol import Answer, baseline, dann
 from fedneighbors.privacy._guarantees import ApproxDP, Guarantee, PureDP
 from fedneighbors.privacy._policy import Privacy
@@ -31,6 +35,8 @@ ALGORITHMS: dict[str, Callable[..., Coordinator[Answer]]] = {
 PRIVATE_ALGORITHMS = ("auto", "baseline", "dann*")
 """Algorithms allowed under ``privacy``: they limit the disclosure to other parties."""
 
+VARIANTS = ("mended", "two_exchanges", "paper")
+
 
 class SearchParameters:
     """Parameters of a federated search, as estimators store them."""
@@ -41,7 +47,7 @@ class SearchParameters:
         algorithm: str = "auto",
         privacy: Privacy | None = None,
         guarantee: Literal["exact", "certified"] = "exact",
-        variant: Literal["mended", "paper"] = "mended",
+        variant: Literal["mended", "two_exchanges", "paper"] = "mended",
         random_state: int = 0,
         *,
         failure: float = 0.05,
@@ -105,7 +111,7 @@ class SearchSettings:
     def __post_init__(self) -> None:
         _check_choice("algorithm", self.algorithm, ("auto", *ALGORITHMS, "dann*"))
         _check_choice("guarantee", self.guarantee, ("exact", "certified"))
-        _check_choice("variant", self.variant, ("mended", "paper"))
+        _check_choice("variant", self.variant, VARIANTS)
         _check_minimum("random_state", self.random_state, 0)
         _check_minimum("max_queries", self.max_queries, 1)
         if not 0 <= float(self.grid_s) <= MAX_GRID_S:
@@ -156,6 +162,7 @@ class SearchSettings:
             k=k,
             promise="exact" if self.guarantee == "exact" else "certified",
             failure=self.failure,
+            has_public_first=self.variant == "two_exchanges",
         )
 
     def check_names(self, names: Sequence[Any]) -> None:
@@ -235,19 +242,21 @@ class SearchSettings:
             return ALGORITHMS[algorithm](query, k, name=name, allow_partial=self.allow_partial)
         if ledger is None:
             raise ValueError("privacy was not set at fit; fit again")
-        noise_of = noise_source(ledger, self.make_noise(n_parties=n_parties, k=k), query=query)
+        noise = self.make_noise(n_parties=n_parties, k=k)
+        noise_of = noise_source(ledger, noise, query=query)
         if self.variant == "paper":
             return dann_star_as_printed(
                 query, k, name=name, noise_of=noise_of, grid_s=float(self.grid_s)
             )
-        return dann_star(
-            query,
-            k,
-            name=name,
-            noise_of=noise_of,
-            always_exact=self.guarantee == "exact",
-            grid_s=float(self.grid_s),
-        )
+        options: Any = {
+            "name": name,
+            "noise_of": noise_of,
+            "always_exact": self.guarantee == "exact",
+            "grid_s": float(self.grid_s),
+        }
+        if isinstance(noise, CountNoise) and noise.has_public_first:
+            return dann_star_in_two(query, k, first=noise.public_first, **options)
+        return dann_star(query, k, **options)
 
 
 def check_n_neighbors(n_neighbors: Any) -> int:

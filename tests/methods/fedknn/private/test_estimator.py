@@ -23,7 +23,12 @@ def fit_private(**settings):
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"guarantee": "certified", "privacy": Privacy(epsilon=3)}, {"algorithm": "baseline"}],
+    [
+        {},
+        {"guarantee": "certified", "privacy": Privacy(epsilon=3)},
+        {"algorithm": "baseline"},
+        {"variant": "two_exchanges"},
+    ],
 )
 def test_private_searches_equal_those_without_privacy(settings):
     not_private = FederatedNeighbors().fit(POINTS, parties=OWNERS)
@@ -50,8 +55,27 @@ def test_each_party_is_charged_once_per_distinct_query():
     assert search.ledger_.spent("2") == search.ledger_.spent("0")
 
 
-def test_a_repeated_query_requests_the_same_counts():
-    search = fit_private(privacy=Privacy(epsilon="0.1", delta="1e-6"))
+def test_two_exchanges_cost_a_query_once_for_the_same_first_objects():
+    search = fit_private(variant="two_exchanges")
+    n_returned = []
+    for _ in range(3):
+        search.kneighbors(POINTS[:1], 60)
+        n_returned.append(search.query_records_[0].n_returned)
+    assert all(counts == n_returned[0] for counts in n_returned)
+    assert search.query_records_[0].n_rounds == 2
+    assert search.ledger_.spent("0").epsilon == 1
+
+    distances = np.linalg.norm(POINTS - POINTS[0], axis=1)
+    for moved, epsilon in ((distances.argmax(), 1), (distances.argmin(), 2)):
+        points, ledger = POINTS.copy(), search.ledger_
+        points[moved] += 9
+        search.fit(points, parties=OWNERS, ledger=ledger).kneighbors(POINTS[:1], 60)
+        assert ledger.spent("0").epsilon == epsilon
+
+
+@pytest.mark.parametrize("variant", ["mended", "two_exchanges"])
+def test_a_repeated_query_requests_the_same_counts(variant):
+    search = fit_private(privacy=Privacy(epsilon="0.1", delta="1e-6"), variant=variant)
 
     n_returned = []
     for _ in range(5):

@@ -13,7 +13,7 @@ from fedneighbors.federation._messages import encode
 from fedneighbors.methods.fedknn._provider import Provider
 from fedneighbors.methods.fedknn.metrics._function import FunctionMetric
 from fedneighbors.methods.fedknn.private._noise import CountNoise
-from fedneighbors.methods.fedknn.private.protocol import dann_star
+from fedneighbors.methods.fedknn.private.protocol import dann_star, dann_star_in_two
 from tests.methods.fedknn.federations import KEY, BoundedLine, Federation, federations
 from tests.methods.fedknn.private.liars import LIES, Liar, alter, bounds_only, stop_early
 from tests.naive.fedknn import nearest
@@ -68,6 +68,24 @@ def test_certified_answers_are_exact_or_flagged(federation, epsilon, failure, se
 
     expected = nearest(federation.tables, federation.query, federation.k, key=KEY)
     assert not answer.exact or result_of(answer) == expected
+
+
+@settings(max_examples=400, deadline=None)
+@given(federations(), EPSILONS, st.sampled_from(["exact", "certified"]), st.integers(0, 2**32))
+def test_two_exchanges_give_exact_or_flagged_answers(federation, epsilon, promise, seed):
+    noise = make_noise(federation, epsilon, promise=promise, has_public_first=True)
+
+    answer = federation.search(
+        dann_star_in_two,
+        first=noise.public_first,
+        noise_of=seeded_noise(noise, seed),
+        always_exact=promise == "exact",
+    )
+
+    expected = nearest(federation.tables, federation.query, federation.k, key=KEY)
+    assert result_of(answer) == expected or not answer.exact
+    assert answer.exact or promise == "certified"
+    assert all(n <= federation.k for n in answer.n_returned.values())
 
 
 def message_sizes(federation, noise):

@@ -107,6 +107,68 @@ def test_views_of_random_tables_stay_within_the_cost(m, k, epsilon, relation):
                 assert naive.privacy_loss(*views) <= float(epsilon) * (1 + ROUNDING)
 
 
+def public_noise(epsilon, promise, *, m, k, first, is_shifted=True):
+    """Return noise of second counts alone, with any public first count."""
+    delta = DELTA if promise == "exact" else 0
+    noise = CountNoise(epsilon, delta, n_providers=m, k=k, promise=promise, has_public_first=True)
+    return SimpleNamespace(
+        promise=promise,
+        public_first=first,
+        second_scale=noise.second_scale,
+        second_shift=noise.second_shift if is_shifted or promise == "exact" else 0,
+    )
+
+
+@pytest.mark.parametrize("promise", ["exact", "certified"])
+@pytest.mark.parametrize("first", [1, 2, 3])
+def test_views_of_small_tables_with_public_counts_stay_within_the_cost(promise, first):
+    noise = public_noise(1, promise, m=2, k=4, first=first, is_shifted=False)
+    worst = 0.0
+    for distances in itertools.permutations(range(7)):
+        if any(a > b for a, b in itertools.pairwise(distances[:3])):
+            continue  # the order of p0's three objects does not matter
+        tables = [{"p0": distances[:3], "p1": (*distances[3:5], last)} for last in distances[5:]]
+        for table in (tables[1], {"p0": distances[:3], "p1": distances[3:5]}):
+            views = [naive.public_view(one, "p0", 4, noise) for one in (tables[0], table)]
+            if promise == "exact":
+                worst = max(worst, naive.excess_probability(*views, 1.0) / float(DELTA))
+            else:
+                worst = max(worst, naive.privacy_loss(*views))
+
+    assert 0.3 < worst <= 1 + ROUNDING  # near 0, the views would not differ at all
+
+
+@pytest.mark.parametrize("relation", ["replace_one", "add_remove"])
+@pytest.mark.parametrize(("m", "k"), [(2, 5), (3, 5), (6, 4)])
+@pytest.mark.parametrize("epsilon", EPSILONS)
+def test_views_of_random_tables_with_public_counts_stay_within_the_cost(m, k, epsilon, relation):
+    rng, worst = random.Random(f"{m} {k} {epsilon} {relation}"), 0.0
+    for _ in range(100):
+        objects = [distances for _, distances in random_pair(rng, m, k, relation=relation)]
+        for first in range(1, k + 1):
+            noise = public_noise(epsilon, "certified", m=m, k=k, first=first, is_shifted=False)
+            views = [naive.public_view(table, "p0", k, noise) for table in objects]
+            worst = max(worst, naive.privacy_loss(*views))
+            noise = public_noise(epsilon, "exact", m=m, k=k, first=first)
+            views = [naive.public_view(table, "p0", k, noise) for table in objects]
+            excess = naive.excess_probability(*views, float(epsilon))
+            assert excess <= float(DELTA) * (1 + ROUNDING)
+
+    assert 0.9 * float(epsilon) < worst <= float(epsilon) * (1 + ROUNDING)
+
+
+def test_half_the_noise_on_a_count_after_public_ones_is_detected():
+    rng, noise = random.Random(2), public_noise(1, "certified", m=2, k=5, first=2, is_shifted=False)
+    noise.second_scale /= 2
+    worst = 0.0
+    for _ in range(60):
+        objects = [distances for _, distances in random_pair(rng, 2, 5, relation="replace_one")]
+        views = [naive.public_view(table, "p0", 5, noise) for table in objects]
+        worst = max(worst, naive.privacy_loss(*views))
+
+    assert worst > 1.2
+
+
 def test_algorithm_2_as_printed_costs_1_5_times_its_claim():
     rng, noise = random.Random(1), PaperNoise(1, n_providers=2, k=6)
     worst = 0.0

@@ -125,6 +125,9 @@ class CountNoise(Noise):
         Promise about the answer, see above.
     failure : number
         For ``"certified"``: maximum probability that any provider is asked for too few objects.
+    has_public_first : bool
+        True if first counts are :attr:`public_first` without noise, as in two exchanges. The second
+        counts then have all of epsilon.
 
     Raises
     ------
@@ -141,6 +144,7 @@ class CountNoise(Noise):
 
     delta: Number = 0
     promise: Promise = field(default="exact", kw_only=True)
+    has_public_first: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -166,8 +170,20 @@ class CountNoise(Noise):
     def identity(self) -> str:
         """Return a canonical text of the distribution and its cost."""
         first = f"{self.first_scale} {self.first_shift}"
+        if self.has_public_first:
+            first = f"public {self.public_first}"
         second = f"{self.second_scale} {self.second_shift}"
         return f"mended {self.promise} {self.k} {first} {second} {self.cost!r}"
+
+    @property
+    def public_first(self) -> int:
+        """Return a first count from public numbers.
+
+        It is the mean of a provider's part of the result, plus about the standard deviation for
+        objects that are distributed at random.
+        """
+        mean = self.k / self.n_providers
+        return min(math.ceil(mean + math.sqrt(mean)), self.k)
 
     @property
     def first_scale(self) -> Fraction:
@@ -201,7 +217,9 @@ class CountNoise(Noise):
     ) -> list[tuple[int, int]]:
         """Draw noise on the two counts of ``n`` providers, shifts included."""
         derived = _derive(self)
-        first = derived.first.noise(n, bits=bits) + derived.first_shift
+        first = np.zeros(n, np.int64)
+        if not self.has_public_first:
+            first = derived.first.noise(n, bits=bits) + derived.first_shift
         second = derived.second.noise(n, bits=bits) + derived.second_shift
         if self.promise == "exact":
             second = np.maximum(second, 0)
@@ -222,14 +240,17 @@ class _Derived(NamedTuple):
 def _derive(noise: CountNoise) -> _Derived:
     """Compute the derived values; cached for equal parameters."""
     epsilon, delta = exact(noise.epsilon, "epsilon"), exact(noise.delta, "delta")
+    second_share = 1 if noise.has_public_first else 1 - _FIRST_SHARE
     first = DiscreteLaplace(FIRST_COUNTS.l1 / (epsilon * _FIRST_SHARE))
-    second = DiscreteLaplace(SECOND_COUNT.l1 / (epsilon * (1 - _FIRST_SHARE)))
+    second = DiscreteLaplace(SECOND_COUNT.l1 / (epsilon * second_share))
     if noise.promise == "exact":
         shift = min_shift(second.scale, delta)
     else:
         chance = exact(noise.failure, "failure") / noise.n_providers
         shift = max(min_shift(second.scale, chance) - 1, 0)
-    total = first.guarantee(FIRST_COUNTS).epsilon + second.guarantee(SECOND_COUNT).epsilon
+    total = second.guarantee(SECOND_COUNT).epsilon
+    if not noise.has_public_first:
+        total += first.guarantee(FIRST_COUNTS).epsilon
     return _Derived(
         first,
         second,

@@ -6,7 +6,8 @@ the lines of the algorithm; PAPER.md lists the corrections and has the proofs.
 """
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -76,23 +77,86 @@ def dann_star(
     each = replies.complete("the lower bounds").each
     counts = count_bounds({provider: reply.bounds for provider, reply in each.items()}, k)
     noise = noise_of(_digest_epoch(each), tuple(sorted(each)))
-    # Phase 2, lines 11-16: the first round
+    # Phase 2, lines 11-16: the first round; then the second one
     first = {
         provider: first_request_size(count, noise[provider][0], k)
         for provider, count in counts.items()
     }
-    replies = yield gather(_make_requests(name, query, first, k, grid_s))
+    request = PaddedNearestRequest(name, query, np.zeros(1, np.int64), k, grid_s)
+    replies = yield gather(_make_requests(request, first))
     returned = ReturnedObjects.of(replies.complete("the first round").each)
-    # lines 17-21, from the number of requested objects; then phase 3, lines 22-23
+    bounds = {provider: reply.bounds for provider, reply in each.items()}
+    return (
+        yield from _continue(
+            request,
+            returned,
+            first,
+            noise,
+            bounds=bounds,
+            always_exact=always_exact,
+        )
+    )
+
+
+def dann_star_in_two(
+    query: bytes,
+    k: int,
+    *,
+    name: str,
+    first: int,
+    noise_of: NoiseOf,
+    always_exact: bool = True,
+    grid_s: float = 0.0,
+) -> Coordinator[Answer]:
+    """Find the k nearest objects in two exchanges; only second counts are noisy.
+
+    Parameters
+    ----------
+    query, k, name, always_exact, grid_s
+        As for :func:`dann_star`.
+    first : int
+        First count of each provider, from 1 to k: a function of public numbers.
+    noise_of : callable
+        As for :func:`dann_star`. The noise of the first counts is not used. In place of the epoch,
+        the function gets a digest of the first objects, from which the second counts are computed.
+
+    Raises
+    ------
+    BudgetExceeded, ProtocolError
+        As for :func:`dann_star`.
+    """
+    request = PaddedNearestRequest(name, query, np.array([first], np.int64), k, grid_s)
+    replies = yield gather(request)
+    each = replies.complete("the first round").each
+    noise = noise_of(_digest_objects(each), tuple(sorted(each)))
+    returned, counts = ReturnedObjects.of(each), dict.fromkeys(each, first)
+    return (yield from _continue(request, returned, counts, noise, always_exact=always_exact))
+
+
+def _continue(
+    request: PaddedNearestRequest,
+    returned: ReturnedObjects,
+    first: Mapping[str, int],
+    noise: Mapping[str, tuple[int, int]],
+    *,
+    bounds: Mapping[str, npt.NDArray[np.float64]] | None = None,
+    always_exact: bool,
+) -> Coordinator[Answer]:
+    """Run the second round: lines 17-21, from the requested counts, and lines 22-23.
+
+    ``request`` is that of the first round.
+    """
+    k = request.k
     second = {
         provider: second_request_size(first[provider], rank, noise[provider][1], k)
         for provider, rank in returned.ranks_of_last().items()
     }
-    replies = yield gather(_make_requests(name, query, second, k, grid_s))
+    replies = yield gather(_make_requests(request, second))
     more = ReturnedObjects.of(replies.complete("the second round").each)
     _check_order(returned, more)
     returned = returned.append(more)
-    _check_bounds({provider: reply.bounds for provider, reply in each.items()}, returned)
+    if bounds is not None:
+        _check_bounds(bounds, returned)
     is_certified = returned.is_certified()
     if always_exact and not is_certified:
         raise ProtocolError(
@@ -124,14 +188,15 @@ def dann_star_as_printed(
         provider: first_request_size(count, noise[provider][0], k)
         for provider, count in counts.items()
     }
-    replies = yield gather(_make_requests(name, query, first, k, grid_s))
+    request = PaddedNearestRequest(name, query, np.zeros(1, np.int64), k, grid_s)
+    replies = yield gather(_make_requests(request, first))
     returned = ReturnedObjects.of(replies.complete("the first round").each)
     second = {
         provider: first_request_size(counts[provider] + k - rank, noise[provider][1], k)
         for provider, rank in returned.ranks_of_last().items()
     }
     more = {provider: max(second[provider] - first[provider], 0) for provider in second}
-    replies = yield gather(_make_requests(name, query, more, k, grid_s))
+    replies = yield gather(_make_requests(request, more))
     returned = returned.append(ReturnedObjects.of(replies.complete("the second round").each))
     returned = returned.truncate(second)
     return _make_answer(returned, is_certified=False, algorithm="dann* as printed")
@@ -168,19 +233,43 @@ def _digest_epoch(replies: Mapping[str, PaddedBoundReply]) -> bytes:
     It includes the bounds: a provider that sends other bounds in the same epoch gets other noise,
     which is charged, and cannot compute the difference of two values with the same noise.
     """
+    return _digest(
+        part
+        for provider, reply in sorted(replies.items())
+        for part in (provider.encode(), reply.epoch, reply.bounds.tobytes())
+    )
+
+
+def _digest_objects(replies: Mapping[str, PaddedNearestReply]) -> bytes:
+    """Return a digest of returned objects.
+
+    Second counts are computed from these objects, so that equal digests have equal counts.
+    """
+    return _digest(
+        part
+        for provider, reply in sorted(replies.items())
+        for part in (
+            provider.encode(),
+            reply.distances.tobytes(),
+            reply.ties.tobytes(),
+            reply.names.tobytes(),
+            reply.lengths.tobytes(),
+        )
+    )
+
+
+def _digest(parts: Iterable[bytes]) -> bytes:
     digest = hashlib.sha256()
-    for provider, reply in sorted(replies.items()):
-        for part in (provider.encode(), reply.epoch, reply.bounds.tobytes()):
-            digest.update(len(part).to_bytes(8, "little"))
-            digest.update(part)
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "little"))
+        digest.update(part)
     return digest.digest()
 
 
-def _make_requests(
-    name: str, query: bytes, counts: Mapping[str, int], k: int, grid_s: float
-) -> dict[str, Message]:
+def _make_requests(request: PaddedNearestRequest, counts: Mapping[str, int]) -> dict[str, Message]:
+    """Return the request with each provider's count."""
     return {
-        provider: PaddedNearestRequest(name, query, np.array([count], np.int64), k, grid_s)
+        provider: replace(request, count=np.array([count], np.int64))
         for provider, count in counts.items()
     }
 
