@@ -1,6 +1,7 @@
 """Latency of ``eager`` relative to the best of the baseline, DANN and HuFu+.
 
-    python benchmarks/eager.py COLLECTION [--rows 3000] [--queries 10] [--k 16 128] [--limit 20]
+    python benchmarks/eager.py COLLECTION [--rows 3000] [--queries 10] [--k 16 128] [--m 8 16]
+        [--limit 20]
 
 Needs ``FEDNEIGHBORS_DATA`` for all collections but SYN. A cell is a split (uniform, Zipf .6, or
 clustered: similar objects at one provider), a number of providers, k and a round trip. Providers
@@ -145,12 +146,14 @@ def main():
     parser.add_argument("--rows", type=int, default=3000)
     parser.add_argument("--queries", type=int, default=10)
     parser.add_argument("--k", type=int, nargs="+", default=[16, 128])
+    parser.add_argument("--m", type=int, nargs="+", default=[8, 16])
     parser.add_argument("--limit", type=float, default=20.0)
     options = parser.parse_args()
     collection, numbers = load(options.collection, options.rows), itertools.count()
     print(f"{collection.name}: {len(collection.objects)} objects, {os.cpu_count()} cores")
     ratios = []
-    for (split_name, m), k in itertools.product(SETTINGS, options.k):
+    settings = [setting for setting in SETTINGS if setting[1] in options.m]
+    for (split_name, m), k in itertools.product(settings, options.k):
         owners = np.asarray(split(collection.objects, split_name, m))
         metric, providers = metric_of(collection.metric), []
         for owner in sorted(set(owners.tolist())):

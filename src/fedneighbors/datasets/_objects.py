@@ -401,7 +401,7 @@ def _read_declared(
     complete: bool,
     text_format: TextFormat | None,
 ) -> Objects:
-    """Read the rows that a schema allows, as vectors or with their cells."""
+    """Read the rows that a schema allows, as vectors or cells."""
     names = [name for name in (owner, label) if name is not None]
     cells, n_unreadable = read_declared_cells(file, schema, names, text_format)
     encoded = replace(schema, label="", classes=()).encode(cells)

@@ -74,10 +74,9 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         For ``"dann*"``. ``"exact"``: all answers are exact; this requires ``privacy.delta``.
         ``"certified"``: each answer states whether it is exact; no delta.
     variant : {"mended", "two_exchanges", "paper"}
-        Variant of ``"dann*"``. ``"two_exchanges"`` first requests a number of objects that depends
-        on public numbers only, in place of bounds and then a noisy number. ``"paper"`` runs
-        Algorithm 2 of [1]_ as printed, for comparison: it is not exact and costs twice the epsilon
-        stated in the paper.
+        Variant of ``"dann*"``. ``"two_exchanges"`` first requests a public number of objects, in
+        place of bounds and then a noisy number. ``"paper"`` runs Algorithm 2 of [1]_ as printed,
+        for comparison: it is not exact and costs twice the epsilon stated in the paper.
     random_state : int
         Public key of the order of ties. Noise never comes from it.
     failure : number

@@ -108,7 +108,7 @@ def dann_star_in_two(
     always_exact: bool = True,
     grid_s: float = 0.0,
 ) -> Coordinator[Answer]:
-    """Find the k nearest objects in two exchanges; only second counts are noisy.
+    """Find the k nearest in two exchanges; only second counts are noisy.
 
     Parameters
     ----------
@@ -142,9 +142,9 @@ def _continue(
     bounds: Mapping[str, npt.NDArray[np.float64]] | None = None,
     always_exact: bool,
 ) -> Coordinator[Answer]:
-    """Run the second round: lines 17-21, from the requested counts, and lines 22-23.
+    """Run the second round (lines 17-23), and return the answer.
 
-    ``request`` is that of the first round.
+    It continues from the requested counts ``first``; ``request`` is that of the first round.
     """
     k = request.k
     second = {
