@@ -17,15 +17,17 @@ from tests.architecture.tree import ROOT, SOURCE, module_name, modules, sources
 # Raised by 5,600 lines and 16 files: federated boosting, comparison of methods, one file for each
 # party, frozen embeddings of kNN-Per, refusals of odd requests, filters of a search, vector
 # instructions, bytes of vectors, fingerprints, mixed columns; and by 1,800 lines and 13 files:
-# broker, providers and client of the search service.
-MAX_CODE_LINES = 43_100
+# broker, providers and client of the search service; and by 800 lines and 4 files: inner products,
+# a tree of places, counts of sets, steps between clock checks, DANN* in two exchanges.
+MAX_CODE_LINES = 43_900
 MAX_KNNPER_LINES = 5_770  # frozen embeddings, schedules, plateaus, ablated pools: 680 more
-MAX_FILES = 319
+MAX_FILES = 323
 MAX_FILE_LINES = 500
 MAX_SMALL_SINGLE_USE = 20
 MAX_OWN_LEVELS = 3
 MAX_DUPLICATES = 4  # passages of six lines or more
-WALKS = {"flynn": 17, "fedknn": 16, "fedpnn": 16, "knnper": 22}
+# kNN-Per: its memories search vectors, whose centering is a file of its own
+WALKS = {"flynn": 17, "fedknn": 16, "fedpnn": 16, "knnper": 23}
 
 WALK = """
 import sys, threading
