@@ -7,9 +7,20 @@ import httpx
 import numpy as np
 import pytest
 
-from fedneighbors.errors import FederationError
+from fedneighbors.errors import (
+    BudgetExceeded,
+    FederationError,
+    MissingExtraError,
+    PartyMissing,
+    PartyRefused,
+    ProtocolError,
+)
+from fedneighbors.methods.fedknn._provider import INVALID_QUERY
+from fedneighbors.methods.fedknn.metrics._sessions import LATE
 from fedneighbors.service import RemoteNeighbors
-from fedneighbors.service._app import MAX_BODY_BYTES
+from fedneighbors.service._app import MAX_BODY_BYTES, problem_of
+from fedneighbors.service._broker import Overloaded
+from fedneighbors.service._links import QueryLost
 from tests.service.deployment import deployed, offered
 
 KINDS = {"age": "number"}
@@ -160,6 +171,27 @@ def test_health_readiness_and_the_description_need_no_token(http):
 def test_an_unknown_path_is_a_problem(http, path):
     response = http.get(path)
     assert (response.status_code, response.json()["code"]) == (404, "not-found")
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "code", "retryable"),
+    [
+        (Overloaded("many"), 429, "overloaded", True),
+        (QueryLost("lost"), 503, "provider-restarted", True),
+        (PartyMissing({"north": "late"}, "the counts"), 503, "provider-missing", True),
+        (PartyRefused("north", INVALID_QUERY), 422, "invalid-query", False),
+        (PartyRefused("north", LATE), 504, "deadline-passed", True),
+        (PartyRefused("north", "internal error"), 502, "provider-refused", False),
+        (BudgetExceeded("north", "", "1", "0"), 403, "budget-exceeded", False),
+        (MissingExtraError("rdkit", "chem"), 501, "not-installed", False),
+        (ValueError("k"), 422, "invalid-query", False),
+        (ProtocolError("not certified"), 502, "provider-failed", False),
+    ],
+)
+def test_each_error_of_a_search_has_a_code(error, status, code, retryable):
+    problem = problem_of(error)
+    assert problem.status == status
+    assert (problem.content["code"], problem.content["retryable"]) == (code, retryable)
 
 
 def test_too_many_queries_at_once_are_refused(deployment, http):

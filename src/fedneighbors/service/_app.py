@@ -25,17 +25,14 @@ from fedneighbors.errors import (
     WireError,
 )
 from fedneighbors.federation._messages import encode
+from fedneighbors.federation._roles import Refused, make_refusal
 from fedneighbors.methods.fedknn._provider import INVALID_QUERY
 from fedneighbors.methods.fedknn._queries import encode_queries
+from fedneighbors.methods.fedknn.metrics._sessions import LATE
 from fedneighbors.service._broker import Broker, BrokerCollection, Overloaded, SearchResult
 from fedneighbors.service._config import Algorithm
-from fedneighbors.service._links import LinkRejected, QueryLost
-from fedneighbors.service._messages import (
-    MAX_LINK_FRAME_BYTES,
-    Challenge,
-    Rejection,
-    Welcome,
-)
+from fedneighbors.service._links import QueryLost
+from fedneighbors.service._messages import MAX_LINK_FRAME_BYTES, Challenge, Welcome
 
 MAX_BODY_BYTES = 256 << 10
 _HELLO_S = 10.0  # time for a provider's first message
@@ -115,6 +112,8 @@ def problem_of(error: Exception) -> Problem:
         case PartyRefused():
             if error.code == INVALID_QUERY:
                 return Problem(422, "invalid-query", error.code)
+            if error.code == LATE:
+                return Problem(504, "deadline-passed", str(error), retryable=True)
             return Problem(502, "provider-refused", str(error), party=error.party)
         case PrivacyError():
             return Problem(403, "budget-exceeded", str(error))
@@ -321,8 +320,8 @@ async def _serve_link(broker: Broker, websocket: WebSocket) -> None:
         async with asyncio.timeout(_HELLO_S):
             hello = await websocket.receive_bytes()
         link = broker.registry.accept(hello, challenge.nonce, websocket.send_bytes)
-    except LinkRejected as error:
-        await websocket.send_bytes(encode(Rejection(error.code, error.detail)))
+    except Refused as error:
+        await websocket.send_bytes(encode(make_refusal(error)))
         await websocket.close(_POLICY_VIOLATION)
         return
     except (WebSocketDisconnect, TimeoutError, KeyError):  # KeyError: a text message

@@ -18,6 +18,7 @@ from fedneighbors.federation._loop import (
     read_delivery,
     request_name,
 )
+from fedneighbors.federation._roles import Refused
 from fedneighbors.methods.fedknn._planning import Planner
 from fedneighbors.methods.fedknn._settings import SearchSettings
 from fedneighbors.methods.fedknn.metrics import metric_of
@@ -26,7 +27,7 @@ from fedneighbors.privacy._policy import Privacy
 from fedneighbors.privacy.ledger._ledger import Ledger
 from fedneighbors.records import Round
 from fedneighbors.service._config import BrokerConfig, CollectionSection
-from fedneighbors.service._links import LinkRegistry, LinkRejected, QueryExchange, QueryLost
+from fedneighbors.service._links import LinkRegistry, QueryExchange, QueryLost
 from fedneighbors.service._messages import UNKNOWN_QUERY, OfferedCollection
 from fedneighbors.service._state import BrokerState
 
@@ -127,13 +128,13 @@ class BrokerCollection:
         return replace(self.settings, **changes) if changes else self.settings
 
     def check(self, provider: str, offered: OfferedCollection) -> None:
-        """Raise LinkRejected if a provider's settings differ from the broker's."""
+        """Raise Refused if a provider's settings differ from the broker's."""
         if provider not in self.providers:
-            raise LinkRejected("the provider may not offer this collection", self.name)
+            raise Refused("the provider may not offer this collection", self.name)
         for setting in ("metric", "tie_key", "filters"):
             expected, found = getattr(self, setting), getattr(offered, setting)
             if found != expected:
-                raise LinkRejected(
+                raise Refused(
                     f"the setting {setting!r} differs",
                     f"collection {self.name!r} has {expected!r} at the broker, {found!r} here",
                 )
@@ -172,7 +173,7 @@ class Broker:
     def _check(self, provider: str, offered: Mapping[str, OfferedCollection]) -> None:
         for name, one in offered.items():
             if name not in self.collections:
-                raise LinkRejected("the broker has no such collection", name)
+                raise Refused("the broker has no such collection", name)
             self.collections[name].check(provider, one)
 
     async def search(
@@ -251,6 +252,7 @@ class Broker:
         started: float,
     ) -> SearchResult:
         planner = collection.planner(self.registry)
+        settings = replace(settings, deadline_s=max(deadline - time.monotonic(), 0.0))
         coordinator_of, why = planner.plan(settings, query, k, ledger=collection.ledger)
         name = secrets.token_hex(8)
         exchange = QueryExchange(

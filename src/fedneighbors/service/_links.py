@@ -9,13 +9,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from fedneighbors.errors import FederationError, WireError
 from fedneighbors.federation._loop import ExchangeResult
 from fedneighbors.federation._messages import decode, encode
-from fedneighbors.federation._roles import MAX_DETAIL_LENGTH
+from fedneighbors.federation._roles import Refused, make_refusal
 from fedneighbors.service._messages import (
     Hello,
     LinkReply,
     LinkRequest,
     OfferedCollection,
-    Rejection,
 )
 from fedneighbors.service._state import BrokerState
 
@@ -29,23 +28,6 @@ class QueryLost(FederationError):  # noqa: N818 - the name states the error
 
 class LinkLost(FederationError):  # noqa: N818 - the name states the error
     """A link was closed before the reply arrived."""
-
-
-class LinkRejected(FederationError):  # noqa: N818 - the name states the error
-    """The broker refuses a provider's link.
-
-    Parameters
-    ----------
-    code : str
-        Fixed phrase.
-    detail : str
-        Expected and found values.
-    """
-
-    def __init__(self, code: str, detail: str = "") -> None:
-        super().__init__(f"{code}: {detail}" if detail else code)
-        self.code = code
-        self.detail = detail
 
 
 class ProviderLink:
@@ -123,11 +105,11 @@ class ProviderLink:
         if len(self._ended) < _MAX_WAITING_TO_CLOSE:
             self._ended.append(query)
 
-    async def reject(self, error: LinkRejected) -> None:
+    async def reject(self, error: Refused) -> None:
         """Close the link, and send the reason to the provider."""
         self.close()
         with contextlib.suppress(Exception):  # the link may be lost already
-            await self._send(encode(Rejection(error.code, error.detail[:MAX_DETAIL_LENGTH])))
+            await self._send(encode(make_refusal(error)))
 
     def close(self) -> None:
         """Close the link; pending requests fail."""
@@ -148,7 +130,7 @@ class LinkRegistry:
     fingerprint : bytes
         SHA-256 digest of the server's certificate; empty without TLS.
     check : callable
-        Raises LinkRejected if a provider's collections do not suit the broker's.
+        Raises Refused if a provider's collections do not suit the broker's.
     """
 
     def __init__(
@@ -170,16 +152,16 @@ class LinkRegistry:
 
         Raises
         ------
-        LinkRejected
+        Refused
             If the provider is unknown, its signature is wrong, or its collections do not suit.
         """
         try:
             hello = decode(frame, (Hello,))
         except WireError:
-            raise LinkRejected("the first message is not a hello of this version") from None
+            raise Refused("the first message is not a hello of this version") from None
         content = hello.content(nonce, self._fingerprint)
         if not self._state.has_signed(hello.provider, content, hello.signature):
-            raise LinkRejected(
+            raise Refused(
                 "the provider is not enrolled, its key is revoked, or it was connected to another "
                 "server certificate"
             )
@@ -196,7 +178,7 @@ class LinkRegistry:
         self.links[link.name] = link
         self._notify()
         if old is not None:
-            await old.reject(LinkRejected("another process has connected as this provider"))
+            await old.reject(Refused("another process has connected as this provider"))
 
     async def reject_revoked(self) -> None:
         """Close the links of providers whose keys are revoked."""
@@ -204,7 +186,7 @@ class LinkRegistry:
             link = self.links.get(one.name)
             if one.is_revoked and link is not None:
                 self.remove(link)
-                await link.reject(LinkRejected("the key of the provider is revoked"))
+                await link.reject(Refused("the key of the provider is revoked"))
 
     def remove(self, link: ProviderLink) -> None:
         """Close a link and remove it, unless it was replaced."""

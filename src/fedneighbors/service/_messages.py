@@ -1,8 +1,9 @@
 """Messages of a link between a provider and the broker.
 
 A link is a WebSocket that the provider opens. The broker sends a :class:`Challenge`, the provider
-a signed :class:`Hello`, and the broker a :class:`Welcome` or a :class:`Rejection`. Then the broker
-sends any number of :class:`LinkRequest`, and the provider a :class:`LinkReply` to each.
+a signed :class:`Hello`, and the broker a :class:`Welcome` or a
+:class:`~fedneighbors.federation._roles.Refusal`. Then the broker sends any number of
+:class:`LinkRequest`, and the provider a :class:`LinkReply` to each. A refusal ends the link.
 
 The signature contains the digest of the server certificate that the provider received (channel
 binding, RFC 5929), so that a link over somebody else's server is rejected.
@@ -23,9 +24,6 @@ NONCE_BYTES = 32
 
 UNKNOWN_QUERY = "unknown query"
 """Code of a refusal to continue a query whose state a provider does not have."""
-
-LATE = "the deadline has passed"
-"""Code of a refusal to start a search after its deadline."""
 
 UNKNOWN_COLLECTION = "unknown collection"
 """Code of a refusal of a collection that the provider does not offer."""
@@ -84,14 +82,6 @@ class Hello:
 @message
 class Welcome:
     """Confirmation that the link is open."""
-
-
-@message
-class Rejection:
-    """Reason for which the broker refuses a link."""
-
-    code: str
-    detail: str
 
 
 @message

@@ -21,11 +21,11 @@ from fedneighbors.methods.fedknn._filters import FilterColumns
 from fedneighbors.methods.fedknn._provider import MAX_OPEN_QUERIES, Provider
 from fedneighbors.methods.fedknn._queries import decode_query, encode_query
 from fedneighbors.methods.fedknn.metrics import metric_of
+from fedneighbors.methods.fedknn.metrics._sessions import LATE
 from fedneighbors.methods.fedknn.protocol import BoundRequest, FinishRequest, NearestRequest
 from fedneighbors.secure_sum._keys import Identity
 from fedneighbors.service._config import OfferSection, ProviderConfig
 from fedneighbors.service._messages import (
-    LATE,
     MAX_LINK_FRAME_BYTES,
     UNKNOWN_COLLECTION,
     UNKNOWN_QUERY,
@@ -34,7 +34,6 @@ from fedneighbors.service._messages import (
     LinkReply,
     LinkRequest,
     OfferedCollection,
-    Rejection,
     Welcome,
 )
 from fedneighbors.service._tls import peer_fingerprint, pinned_context
@@ -283,16 +282,16 @@ class ProviderService:
                 tls = connection.transport.get_extra_info("ssl_object")
                 fingerprint = peer_fingerprint(tls) if tls else b""
                 await connection.send(await self._say_hello(connection, fingerprint))
-                reply = decode(_binary(await connection.recv()), (Welcome, Rejection))
-                if isinstance(reply, Rejection):
+                reply = decode(_binary(await connection.recv()), (Welcome, Refusal))
+                if isinstance(reply, Refusal):
                     detail = f": {reply.detail}" if reply.detail else ""
                     raise ConnectionRejected(f"{broker} refuses the link: {reply.code}{detail}")
                 on_connected()
                 loop = asyncio.get_running_loop()
                 async for frame in connection:
                     received = time.monotonic()
-                    request = decode(_binary(frame), (LinkRequest, Rejection))
-                    if isinstance(request, Rejection):
+                    request = decode(_binary(frame), (LinkRequest, Refusal))
+                    if isinstance(request, Refusal):
                         raise ConnectionRejected(f"{broker} ends the link: {request.code}")
                     answer = await loop.run_in_executor(self._pool, self._answer, request, received)
                     await connection.send(answer)
