@@ -8,10 +8,17 @@ import pytest
 from fedneighbors.errors import DataError, FederationError, PartyRefused
 from fedneighbors.secure_sum._keys import Identity
 from fedneighbors.service import _state
+from fedneighbors.service._broker import Broker
 from fedneighbors.service._config import BrokerConfig, OfferSection, ProviderConfig
 from fedneighbors.service._enrolment import enrol, read_pin
 from fedneighbors.service._provider import OfferedObjects
-from fedneighbors.service._state import BrokerState, EnrolmentCode, open_state
+from fedneighbors.service._state import (
+    BrokerState,
+    EnrolmentCode,
+    open_state,
+    server_files,
+)
+from fedneighbors.service._tls import make_certificate, read_fingerprint
 from tests.service.deployment import deployed, offered
 
 BROKER = """
@@ -194,7 +201,11 @@ def read(tmp_path, text, **changes):
         "source": {"file": "table.csv", "columns": ["x", "y"], "id": "name"},
     }
     return OfferedObjects.read(
-        "north", "points", OfferSection.model_validate(section | changes), tmp_path
+        "north",
+        "points",
+        OfferSection.model_validate(section | changes),
+        tmp_path,
+        secret=b"secret",
     )
 
 
@@ -241,3 +252,70 @@ def test_an_offer_of_a_table_is_accepted_by_a_broker(tmp_path):
         assert client.kneighbors([[0, 0]], 5, where={"sex": "f"})[1] == [
             [("north", "a"), ("north", "c")]
         ]
+
+
+def test_the_epoch_of_objects_survives_a_restart(tmp_path):
+    first, again = (read(tmp_path, TABLE).party._epoch for _ in range(2))
+    assert first == again
+    assert read(tmp_path, TABLE.replace("40", "41")).party._epoch != first
+    assert read(tmp_path, TABLE, tie_key="x").party._epoch != first
+
+
+def write_broker(folder, text):
+    path = folder / "broker.toml"
+    path.write_text(text, encoding="utf-8")
+    return BrokerConfig.read(path)
+
+
+def test_a_broker_behind_a_proxy_has_the_certificate_of_the_proxy(tmp_path):
+    make_certificate(tmp_path / "proxy.crt", tmp_path / "proxy.key", ["broker.example"])
+    server = 'format = 1\n[server]\ntls = false\ncertificate = "proxy.crt"\n'
+    config = write_broker(tmp_path, BROKER.replace("format = 1\n", server))
+    state, fingerprint = open_state(config)
+    state.close()
+    assert fingerprint == read_fingerprint(tmp_path / "proxy.crt")
+    assert server_files(config) == (tmp_path / "proxy.crt", None)
+    assert not list((tmp_path / "state").glob("server.*"))
+
+
+@pytest.mark.parametrize("server", ['certificate = "a"', 'key = "a"', 'tls = false\nkey = "a"'])
+def test_a_certificate_and_its_key_belong_together(tmp_path, server):
+    text = BROKER.replace("format = 1\n", f"format = 1\n[server]\n{server}\n")
+    with pytest.raises(DataError, match=r"server\.key"):
+        open_state(write_broker(tmp_path, text))
+
+
+PRIVATE = """
+format = 1
+[collections.first]
+metric = "edit"
+providers = ["north"]
+algorithm = "dann*"
+privacy = { epsilon = 1.0, delta = 1e-6, max_queries = 5 }
+"""
+
+
+def budget(tmp_path, text):
+    config = write_broker(tmp_path, text)
+    state, fingerprint = open_state(config)
+    broker = Broker(config, state, fingerprint)
+    (found,) = broker.collections["first"].ledger.budgets()
+    for collection in broker.collections.values():
+        collection.ledger.close()
+    state.close()
+    return float(found.allowed.epsilon)
+
+
+def test_a_changed_budget_is_set(tmp_path):
+    assert budget(tmp_path, PRIVATE) == 5
+    assert budget(tmp_path, PRIVATE.replace("max_queries = 5", "max_queries = 50")) == 50
+    assert budget(tmp_path, PRIVATE.replace("max_queries = 5", "max_queries = 2")) == 2
+
+
+def test_each_private_collection_has_a_ledger_of_its_own(tmp_path):
+    two = PRIVATE + PRIVATE.replace("format = 1", "").replace("first", "second")
+    assert budget(tmp_path, two) == 5
+    assert len(list((tmp_path / "state").glob("ledger-*.sqlite"))) == 2
+    shared = two.replace("max_queries = 5", 'max_queries = 5, ledger = "one.sqlite"')
+    with pytest.raises(DataError, match="two collections have the ledger"):
+        budget(tmp_path, shared)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import ssl
 import threading
 import time
@@ -11,11 +12,15 @@ import pytest
 
 from fedneighbors.errors import FederationError
 from fedneighbors.federation._messages import encode
+from fedneighbors.federation._roles import Refused
+from fedneighbors.methods.fedknn._provider import Provider
+from fedneighbors.methods.fedknn._queries import decode_query
+from fedneighbors.methods.fedknn.metrics._function import FunctionMetric
 from fedneighbors.secure_sum._keys import Identity
 from fedneighbors.service import _provider
 from fedneighbors.service._client import ServiceError
-from fedneighbors.service._messages import LinkReply, LinkRequest
-from fedneighbors.service._provider import ConnectionRejected, ProviderService
+from fedneighbors.service._messages import LinkReply, LinkRequest, OfferedCollection
+from fedneighbors.service._provider import ConnectionRejected, OfferedObjects, ProviderService
 from fedneighbors.service._tls import make_certificate
 from tests.service.deployment import deployed, offered
 
@@ -107,7 +112,7 @@ class Relay:
     def __init__(self, url, folder):
         self.port = int(url.rpartition(":")[2])
         self.certificate, key = folder / "relay.crt", folder / "relay.key"
-        make_certificate(self.certificate, key, "127.0.0.1")
+        make_certificate(self.certificate, key, [])
         self.context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         self.context.load_cert_chain(self.certificate, key)
 
@@ -238,7 +243,8 @@ def test_a_repeated_request_is_refused(deployment):
     assert b"unknown query" in one.answer(request("q", 0), later)  # it was answered
     assert b"unknown query" not in one.answer(request("q", 1), later)
     assert b"unknown query" in one.answer(request("q", 3), later)
-    assert first == one.answer(request("q", 0, closed=("q",)), later)  # ended, and opened again
+    one.close(("q",))
+    assert first == one.answer(request("q", 0), later)
 
 
 def test_queries_that_are_idle_or_too_many_are_closed(monkeypatch):
@@ -258,3 +264,45 @@ def test_a_request_after_its_deadline_is_not_searched():
     one = points("north")["points"]
     assert b"deadline" in one.answer(request("q", 0), time.monotonic() - 1)
     assert not one.party._open
+
+
+def test_a_search_stops_at_its_deadline():
+    def slow(first, second):
+        time.sleep(0.02)
+        return float(np.abs(np.asarray(first) - np.asarray(second)).sum())
+
+    rows = [[float(i), 0.0] for i in range(500)]
+    party = Provider("north", rows, FunctionMetric(slow, "slow"), decode=decode_query)
+    one = OfferedObjects(party, OfferedCollection("points", "euclidean", "", 500, {}))
+    assert b"deadline" in one.answer(request("q", 0), time.monotonic() + 0.2)
+    assert party._open["q"][1].n_verified < 400  # all distances take 10 s
+
+
+def test_ended_queries_of_all_collections_are_closed():
+    collections = {name: points("north")["points"] for name in ("points", "others")}
+    service = ProviderService("north", Identity.new(), collections)
+    later = time.monotonic() + 10
+    service._answer(request("q", 0), later)
+    assert list(collections["points"].party._open) == ["q"]
+    other = dataclasses.replace(request("other", 0, closed=("q",)), collection="others")
+    service._answer(other, later)
+    assert not collections["points"].party._open
+
+
+def test_a_long_hello_is_refused_before_it_is_read(deployment):
+    with pytest.raises(Refused, match="not a hello"):
+        deployment.broker.registry.accept(b"x" * (1 << 17), b"", None)
+
+
+def test_a_link_that_cannot_send_counts_as_lost(deployment):
+    link = deployment.broker.registry.links["north"]
+
+    async def fail(_):
+        raise RuntimeError("the transport is closed")
+
+    link._send = fail
+    with pytest.raises(ServiceError, match=r"provider-(restarted|missing)"):
+        deployment.client("points", deadline_s=0.2).kneighbors([[0.0, 1.0]], 1)
+    partial = deployment.client("points", allow_partial=True)
+    assert partial.kneighbors([[0.0, 1.0]], 1)[1][0][0].provider == "south"
+    assert partial.results_[0]["missing"] == {"north": "it is not connected"}

@@ -10,6 +10,7 @@ import pytest
 from fedneighbors.errors import (
     BudgetExceeded,
     FederationError,
+    LedgerError,
     MissingExtraError,
     PartyMissing,
     PartyRefused,
@@ -88,6 +89,7 @@ def test_a_result_states_how_it_was_found(http):
         ("points", {"query": [0, 1], "kk": 1}, 422, "invalid-body", "kk: extra inputs"),
         ("points", {"query": [0]}, 422, "invalid-query", "not an object of this metric"),
         ("points", {"query": ["a", 1]}, 422, "invalid-query", "expected a list of numbers"),
+        ("points", {"query": [10**400, 1]}, 422, "invalid-query", "too large"),
         ("points", {"query": [1e400, 1]}, 422, "invalid-query", "not an object of this metric"),
         ("points", {"query": [0, 1], "algorithm": "fast"}, 422, "invalid-body", "algorithm: "),
         ("points", {"query": [0, 1], "algorithm": "dann*"}, 422, "invalid-query", "privacy cost"),
@@ -182,6 +184,7 @@ def test_an_unknown_path_is_a_problem(http, path):
         (PartyRefused("north", INVALID_QUERY), 422, "invalid-query", False),
         (PartyRefused("north", LATE), 504, "deadline-passed", True),
         (PartyRefused("north", "internal error"), 502, "provider-refused", False),
+        (LedgerError("locked"), 503, "ledger-failed", True),
         (BudgetExceeded("north", "", "1", "0"), 403, "budget-exceeded", False),
         (MissingExtraError("rdkit", "chem"), 501, "not-installed", False),
         (ValueError("k"), 422, "invalid-query", False),
@@ -257,3 +260,25 @@ def test_the_client_imports_no_server():
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert output.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("secret", ["abc", "zz", "0" * 66])
+def test_a_malformed_enrolment_is_refused(http, secret):
+    body = {"provider": "north", "secret": secret, "key": "", "signature": ""}
+    response = http.post("/v1/enrolments", json=body)
+    assert (response.status_code, response.json()["code"]) == (422, "invalid-body")
+
+
+def test_a_query_that_is_no_json_number_is_an_error_of_the_user(deployment):
+    with pytest.raises(ValueError, match="JSON"):
+        deployment.client("points").kneighbors([[np.nan, 1.0]], 1)
+
+
+def test_a_failure_of_the_broker_is_a_problem_without_its_text(deployment, http, monkeypatch):
+    async def fail(*_, **__):
+        raise LookupError("a secret")
+
+    monkeypatch.setattr(deployment.broker, "search", fail)
+    response = search(http, "words", {"query": "a"})
+    assert (response.status_code, response.json()["code"]) == (500, "internal")
+    assert "secret" not in response.text

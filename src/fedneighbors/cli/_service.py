@@ -158,7 +158,9 @@ def check(config: ProviderFile = _PROVIDER) -> None:
 
     loaded = ProviderConfig.read(config)
     for name, section in loaded.collections.items():
-        offer = OfferedObjects.read(loaded.provider.name, name, section, loaded.folder).offer
+        offer = OfferedObjects.read(
+            loaded.provider.name, name, section, loaded.folder, secret=b""
+        ).offer
         filters = f", filters {', '.join(offer.filters)}" if offer.filters else ""
         echo(f"{name}: {offer.n_objects} objects, {offer.metric}{filters}")
 

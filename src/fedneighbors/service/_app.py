@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Literal
@@ -17,11 +18,12 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from fedneighbors._version import __version__
 from fedneighbors.datasets._objects import METRIC_KINDS, object_from_json
 from fedneighbors.errors import (
+    BudgetExceeded,
     FedneighborsError,
+    LedgerError,
     MissingExtraError,
     PartyMissing,
     PartyRefused,
-    PrivacyError,
     WireError,
 )
 from fedneighbors.federation._messages import encode
@@ -33,6 +35,8 @@ from fedneighbors.service._broker import Broker, BrokerCollection, Overloaded, S
 from fedneighbors.service._config import Algorithm
 from fedneighbors.service._links import QueryLost
 from fedneighbors.service._messages import MAX_LINK_FRAME_BYTES, Challenge, Welcome
+
+log = logging.getLogger(__name__)
 
 MAX_BODY_BYTES = 256 << 10
 _HELLO_S = 10.0  # time for a provider's first message
@@ -62,7 +66,7 @@ class EnrolmentBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     provider: str = Field(max_length=64)
-    secret: str = Field(max_length=64, pattern="^[0-9a-f]*$")
+    secret: str = Field(max_length=64, pattern="^([0-9a-f]{2})*$")
     key: str = Field(max_length=64, pattern="^([0-9a-f]{2})*$")
     signature: str = Field(max_length=128, pattern="^([0-9a-f]{2})*$")
 
@@ -115,11 +119,13 @@ def problem_of(error: Exception) -> Problem:
             if error.code == LATE:
                 return Problem(504, "deadline-passed", str(error), retryable=True)
             return Problem(502, "provider-refused", str(error), party=error.party)
-        case PrivacyError():
+        case BudgetExceeded():
             return Problem(403, "budget-exceeded", str(error))
+        case LedgerError():
+            return Problem(503, "ledger-failed", str(error), retryable=True)
         case MissingExtraError():
             return Problem(501, "not-installed", str(error))
-        case ValueError() | TypeError():
+        case ValueError() | TypeError() | ArithmeticError() | RecursionError():
             return Problem(422, "invalid-query", str(error))
         case FedneighborsError():
             return Problem(502, "provider-failed", str(error))
@@ -138,6 +144,11 @@ def make_app(broker: Broker) -> Starlette:
                 return await endpoint(broker, request)
             except Problem as problem:
                 return problem.response()
+            except Exception as error:
+                log.exception("a request failed with %s", type(error).__name__)
+                return Problem(
+                    500, "internal", "the broker failed; its log has the cause"
+                ).response()
 
         return answer
 
@@ -266,7 +277,7 @@ async def _search(broker: Broker, request: Request) -> Response:
             deadline_s=body.deadline_s,
             allow_partial=body.allow_partial,
         )
-    except (FedneighborsError, ValueError, TypeError) as error:
+    except (FedneighborsError, ValueError, TypeError, ArithmeticError, RecursionError) as error:
         raise problem_of(error) from None
     return JSONResponse(_describe_result(result))
 

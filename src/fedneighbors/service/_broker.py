@@ -95,8 +95,11 @@ class BrokerCollection:
         )
         self.ledger = ledger
         if ledger is not None:
-            known = {state.dataset for state in ledger.budgets()}
-            self.settings.set_budgets(ledger, [p for p in self.providers if p not in known])
+            allowed = {state.dataset: state.allowed for state in ledger.budgets()}
+            budget = self.settings.make_budget()
+            self.settings.set_budgets(
+                ledger, [p for p in self.providers if allowed.get(p) != budget]
+            )
         self._sizes: dict[str, int] = {}
         self._planner = Planner({}, shares_cores=False)
 
@@ -156,7 +159,7 @@ class Broker:
     def __init__(self, config: BrokerConfig, state: BrokerState, fingerprint: bytes) -> None:
         self.config, self.state = config, state
         self.collections = {
-            name: BrokerCollection(name, section, _open_ledger(config, section))
+            name: BrokerCollection(name, section, _open_ledger(config, name))
             for name, section in config.collections.items()
         }
         self.registry = LinkRegistry(state, fingerprint, self._check)
@@ -266,11 +269,24 @@ class Broker:
         return SearchResult(name, outcome, why, time.monotonic() - started)
 
 
-def _open_ledger(config: BrokerConfig, section: CollectionSection) -> Ledger | None:
-    """Open the ledger of a private collection, or create it."""
-    if section.privacy is None:
+def _open_ledger(config: BrokerConfig, name: str) -> Ledger | None:
+    """Open the ledger of a private collection, or create it.
+
+    Raises
+    ------
+    DataError
+        If another collection has the same ledger: their budgets would be one.
+    """
+    files = {
+        other: config.path(section.privacy.ledger or f"state/ledger-{other}.sqlite")
+        for other, section in config.collections.items()
+        if section.privacy is not None
+    }
+    if name not in files:
         return None
-    path = config.path(section.privacy.ledger)
+    path = files[name]
+    if list(files.values()).count(path) > 1:
+        raise DataError(f"two collections have the ledger {path}; each needs its own")
     path.parent.mkdir(parents=True, exist_ok=True)
     return Ledger(path, party="broker")
 

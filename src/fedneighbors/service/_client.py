@@ -1,6 +1,5 @@
 """A client of the broker, with scikit-learn's methods."""
 
-import ssl
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -11,6 +10,7 @@ import numpy as np
 
 from fedneighbors._typing import Floats
 from fedneighbors.errors import FederationError
+from fedneighbors.service._tls import pinned_context
 
 _WAIT_S = 10.0  # added to the broker's deadline
 
@@ -60,7 +60,8 @@ class RemoteNeighbors:
     allow_partial : bool, optional
         Answer without missing providers; by default as the collection is configured.
     certificate : path, optional
-        Certificate of the broker, if it is self-signed.
+        Certificate of the broker, if it is self-signed. Only this certificate is then accepted,
+        under any name.
 
     Attributes
     ----------
@@ -92,7 +93,7 @@ class RemoteNeighbors:
         self.allow_partial = allow_partial
         verify: Any = True
         if certificate is not None:
-            verify = ssl.create_default_context(cafile=str(certificate))
+            verify = pinned_context(Path(certificate).read_text("ascii"))
         self.results_: list[dict[str, Any]] = []
         self._client = httpx.Client(
             base_url=url,
@@ -195,9 +196,10 @@ class RemoteNeighbors:
     def _request(self, method: str, path: str, body: Any) -> dict[str, Any]:
         try:
             response = self._client.request(method, path, json=body)
-            content = response.json()
         except httpx.HTTPError as error:
             raise FederationError(f"cannot reach the broker at {self.url}: {error}") from error
+        try:
+            content = response.json()
         except ValueError:
             raise FederationError(f"{self.url} does not answer like a broker") from None
         if response.is_success and isinstance(content, dict):

@@ -91,7 +91,7 @@ class PrivacySection(ConfigSection):
     guarantee: Literal["exact", "certified"] = "exact"
     max_queries: int = Field(default=100, ge=1)
     grid_s: float = Field(default=0.05, ge=0)
-    ledger: str = "state/ledger.sqlite"
+    ledger: str | None = None
 
 
 class CollectionSection(ConfigSection):
@@ -114,12 +114,15 @@ class CollectionSection(ConfigSection):
 class ServerSection(ConfigSection):
     """The one port: REST and links of providers.
 
-    Without ``key``, the broker speaks HTTP; ``certificate`` is then that of the proxy before it.
+    A self-signed certificate for ``names`` is made, unless ``certificate`` and ``key`` are given.
+    Without ``tls``, the broker speaks HTTP; ``certificate`` is then that of a proxy before it.
     """
 
     listen: str = Field(default="127.0.0.1:8443", pattern=r"^[^:]*:[0-9]{1,5}$")
-    certificate: str | None = "state/server.crt"
-    key: str | None = "state/server.key"
+    tls: bool = True
+    names: tuple[str, ...] = ()
+    certificate: str | None = None
+    key: str | None = None
     heartbeat_s: float = Field(default=5.0, gt=0)
 
     @property

@@ -18,6 +18,8 @@ from fedneighbors.service._messages import (
 )
 from fedneighbors.service._state import BrokerState
 
+_MAX_HELLO_BYTES = 1 << 16
+_MAX_PENDING = 1000  # requests of a link without a reply
 _MAX_CLOSED = 64  # names of ended queries in one request
 _MAX_WAITING_TO_CLOSE = 4096  # older names are dropped; the provider closes queries by itself, too
 
@@ -79,13 +81,17 @@ class ProviderLink:
         self._pending[number] = future
         future.add_done_callback(lambda _: self._pending.pop(number, None))
         try:
-            if not self.is_open:
-                raise LinkLost("the link is closed")
             await self._send(encode(message))
         except Exception:
             future.cancel()
+            self.close()  # it may look open until the transport has timed out
             raise LinkLost(f"the link to {self.name!r} is closed") from None
         return future
+
+    @property
+    def is_busy(self) -> bool:
+        """Return whether too many requests are pending for another one."""
+        return len(self._pending) >= _MAX_PENDING
 
     def receive(self, frame: bytes) -> None:
         """Deliver a reply; ignore one that nobody awaits any more.
@@ -156,6 +162,8 @@ class LinkRegistry:
             If the provider is unknown, its signature is wrong, or its collections do not suit.
         """
         try:
+            if len(frame) > _MAX_HELLO_BYTES:  # nobody has signed it yet
+                raise WireError("the hello is too long")
             hello = decode(frame, (Hello,))
         except WireError:
             raise Refused("the first message is not a hello of this version") from None
@@ -199,7 +207,7 @@ class LinkRegistry:
         """Wait until all named providers are connected, or the time is over."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while not set(names) <= set(self.links):
+                while not all(name in self.links and self.links[name].is_open for name in names):
                     await self._changed.wait()
 
     def _notify(self) -> None:
@@ -254,10 +262,14 @@ class QueryExchange:
             used = self._used.get(name)
             if used is not None and link is not used:
                 raise QueryLost(f"provider {name!r} was connected again during the query")
-            if link is None or self._collection not in link.collections:
-                missing[name] = (
-                    "it is not connected" if link is None else "it does not offer the collection"
-                )
+            if link is None or not link.is_open:
+                missing[name] = "it is not connected"
+                continue
+            if self._collection not in link.collections:
+                missing[name] = "it does not offer the collection"
+                continue
+            if link.is_busy:
+                missing[name] = "it has too many requests"
                 continue
             self._used[name] = link
             step = self._steps.get(name, 0)
@@ -268,17 +280,21 @@ class QueryExchange:
             except LinkLost as error:
                 raise QueryLost(str(error)) from None
         if futures:
-            await asyncio.wait(futures.values(), timeout=remaining_s)
+            await asyncio.wait(
+                futures.values(), timeout=remaining_s, return_when=asyncio.FIRST_EXCEPTION
+            )
+            lost = [f.exception() for f in futures.values() if f.done() and f.exception()]
+            if lost:  # the query is run again
+                for future in futures.values():
+                    future.cancel()
+                raise QueryLost(str(lost[0]))
         answers, busy_s = {}, {}
         for name, future in futures.items():
             if not future.done():
                 future.cancel()
                 missing[name] = "no answer before the deadline"
                 continue
-            try:
-                reply = future.result()
-            except LinkLost as error:
-                raise QueryLost(str(error)) from None
+            reply = future.result()
             self._steps[name] = self._steps.get(name, 0) + 1
             answers[name], busy_s[name] = reply.body, reply.busy_us / 1e6
         return ExchangeResult(answers, missing, busy_s)

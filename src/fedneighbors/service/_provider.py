@@ -1,6 +1,8 @@
 """A provider's process: its collections, and the link to the broker."""
 
 import asyncio
+import contextlib
+import hmac
 import logging
 import secrets
 import ssl
@@ -12,6 +14,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed, InvalidHandshake
+
 from fedneighbors.datasets._objects import METRIC_KINDS, read_objects
 from fedneighbors.datasets._reading import read_columns
 from fedneighbors.errors import DataError, FederationError, WireError
@@ -19,7 +24,7 @@ from fedneighbors.federation._messages import decode, encode
 from fedneighbors.federation._roles import Refusal, serve_safely
 from fedneighbors.methods.fedknn._filters import FilterColumns
 from fedneighbors.methods.fedknn._provider import MAX_OPEN_QUERIES, Provider
-from fedneighbors.methods.fedknn._queries import decode_query, encode_query
+from fedneighbors.methods.fedknn._queries import decode_query, encode_query, objects_digest
 from fedneighbors.methods.fedknn.metrics import metric_of
 from fedneighbors.methods.fedknn.metrics._sessions import LATE
 from fedneighbors.methods.fedknn.protocol import BoundRequest, FinishRequest, NearestRequest
@@ -72,7 +77,7 @@ class OfferedObjects:
 
     @classmethod
     def read(
-        cls, provider: str, name: str, section: OfferSection, folder: Path
+        cls, provider: str, name: str, section: OfferSection, folder: Path, *, secret: bytes
     ) -> "OfferedObjects":
         """Read the objects of a collection, and build their index.
 
@@ -84,6 +89,9 @@ class OfferedObjects:
             Configuration.
         folder : path
             Folder to which files are relative.
+        secret : bytes
+            Secret of the provider that survives restarts. The epoch of the objects is derived from
+            it and their content, so that a private query is charged once.
 
         Raises
         ------
@@ -109,6 +117,7 @@ class OfferedObjects:
             ids=ids,
             key=section.tie_key.encode(),
             columns=columns,
+            epoch=_compute_epoch(secret, name, section, objects.items, ids, columns),
         )
         if len(objects):
             _search_once(party, objects.items[0])
@@ -125,9 +134,8 @@ class OfferedObjects:
         request : LinkRequest
             The request.
         deadline : float
-            Monotonic time after which the search is not started.
+            Monotonic time at which the search stops, or after which it is not started.
         """
-        self._close(request.closed)
         if time.monotonic() > deadline:
             return encode(Refusal(LATE, ""))
         step, _ = self._steps.get(request.query, (0, 0.0))
@@ -135,6 +143,7 @@ class OfferedObjects:
             return encode(Refusal(UNKNOWN_QUERY, ""))
         if step == 0:
             self._drop_old()
+        self.party.end = deadline
         frame = serve_safely(self.party, request.body)
         self._steps[request.query] = step + 1, time.monotonic()
         self._steps.move_to_end(request.query)
@@ -148,9 +157,10 @@ class OfferedObjects:
             if used >= oldest and len(self._steps) - len(idle) < MAX_OPEN_QUERIES:
                 break
             idle.append(query)
-        self._close(tuple(idle))
+        self.close(tuple(idle))
 
-    def _close(self, queries: tuple[str, ...]) -> None:
+    def close(self, queries: tuple[str, ...]) -> None:
+        """Close the queries that are open."""
         known = tuple(query for query in queries if self._steps.pop(query, None))
         if known:
             self.party.answer(FinishRequest(known))
@@ -171,6 +181,21 @@ def _read_filters(file: Path, kinds: Mapping[str, str], n_objects: int) -> Filte
         return FilterColumns.of(cells, n_objects, kinds=kinds)
     except ValueError as error:
         raise DataError(f"{file}: {error}") from None
+
+
+def _compute_epoch(
+    secret: bytes,
+    name: str,
+    section: OfferSection,
+    objects: Any,
+    ids: list[str] | None,
+    columns: FilterColumns | None,
+) -> str | None:
+    """Return the epoch of objects; None for objects without canonical bytes."""
+    filters = "" if columns is None else columns.digest()
+    settings = f"{name} {section.metric} {section.tie_key} {filters}"
+    content = objects_digest(objects, ids or [], settings)
+    return None if content is None else hmac.digest(secret, content, "sha256").hex()[: 2 * 16]
 
 
 def _search_once(party: Provider, item: Any) -> None:
@@ -206,6 +231,7 @@ class ProviderService:
         self._incarnation = secrets.token_bytes(16)
         # one thread: sessions of a party are not made for several
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="search")
+        self._tasks: set[asyncio.Task[None]] = set()
 
     @classmethod
     def of(cls, config: ProviderConfig) -> "ProviderService":
@@ -219,7 +245,9 @@ class ProviderService:
         section = config.provider
         identity = Identity.read(config.path(section.key))
         collections = {
-            name: OfferedObjects.read(section.name, name, one, config.folder)
+            name: OfferedObjects.read(
+                section.name, name, one, config.folder, secret=identity.private
+            )
             for name, one in config.collections.items()
         }
         return cls(section.name, identity, collections)
@@ -248,10 +276,15 @@ class ProviderService:
             If the broker refuses the link.
         """
         wait_s = MIN_WAIT_S
+
+        def connected() -> None:
+            nonlocal wait_s
+            wait_s = MIN_WAIT_S
+            on_connected()
+
         while True:
             try:
-                await self._serve(broker, certificate, on_connected)
-                wait_s = MIN_WAIT_S
+                await self._serve(broker, certificate, connected)
             except ssl.SSLCertVerificationError:
                 raise ConnectionRejected(
                     f"{broker} has another certificate than at the enrolment: a proxy may inspect "
@@ -264,9 +297,6 @@ class ProviderService:
 
     async def _serve(self, broker: str, certificate: str, on_connected: Callable[[], None]) -> None:
         """Open a link and answer requests until it is closed."""
-        from websockets.asyncio.client import connect
-        from websockets.exceptions import ConnectionClosed, InvalidHandshake
-
         address = urlsplit(broker)
         url = f"{'wss' if address.scheme == 'https' else 'ws'}://{address.netloc}{_PATH}"
         context = pinned_context(certificate) if address.scheme == "https" else None
@@ -287,14 +317,16 @@ class ProviderService:
                     detail = f": {reply.detail}" if reply.detail else ""
                     raise ConnectionRejected(f"{broker} refuses the link: {reply.code}{detail}")
                 on_connected()
-                loop = asyncio.get_running_loop()
                 async for frame in connection:
-                    received = time.monotonic()
                     request = decode(_binary(frame), (LinkRequest, Refusal))
                     if isinstance(request, Refusal):
                         raise ConnectionRejected(f"{broker} ends the link: {request.code}")
-                    answer = await loop.run_in_executor(self._pool, self._answer, request, received)
-                    await connection.send(answer)
+                    # requests wait for the thread of searches, not for the reader: their deadlines
+                    # run, and heartbeats are answered
+                    deadline = time.monotonic() + request.remaining_ms / 1000
+                    task = asyncio.create_task(self._reply(connection, request, deadline))
+                    self._tasks.add(task)
+                    task.add_done_callback(self._tasks.discard)
         except (ConnectionClosed, InvalidHandshake, WireError) as error:
             raise ConnectionError(f"the link was closed: {error}") from error
 
@@ -306,13 +338,22 @@ class ProviderService:
         signature = self._identity.sign(unsigned.content(challenge.nonce, fingerprint))
         return encode(Hello(self.name, self._incarnation, offers, signature))
 
-    def _answer(self, request: LinkRequest, received: float) -> bytes:
+    async def _reply(self, connection: Any, request: LinkRequest, deadline: float) -> None:
+        """Answer a request in the thread of searches."""
+        loop = asyncio.get_running_loop()
+        with contextlib.suppress(ConnectionClosed):  # nobody awaits the reply any more
+            answer = await loop.run_in_executor(self._pool, self._answer, request, deadline)
+            await connection.send(answer)
+
+    def _answer(self, request: LinkRequest, deadline: float) -> bytes:
         started = time.perf_counter()
+        for collection in self._collections.values():  # queries of any collection have ended
+            collection.close(request.closed)
         found = self._collections.get(request.collection)
         if found is None:
             body = encode(Refusal(UNKNOWN_COLLECTION, request.collection[:64]))
         else:
-            body = found.answer(request, received + request.remaining_ms / 1000)
+            body = found.answer(request, deadline)
         busy_us = int(1e6 * (time.perf_counter() - started))
         return encode(LinkReply(request.number, busy_us, body))
 

@@ -17,9 +17,8 @@ from fedneighbors.service._broker import Broker
 from fedneighbors.service._config import BrokerConfig, OfferSection
 from fedneighbors.service._messages import MAX_LINK_FRAME_BYTES
 from fedneighbors.service._provider import OfferedObjects, ProviderService
-from fedneighbors.service._state import BrokerState, open_state
+from fedneighbors.service._state import BrokerState, open_state, server_files
 
-_DRAIN_S = 10  # time for running queries after the signal to stop
 _CLOSE_S = 0.1  # time to send the last answers
 
 
@@ -48,19 +47,20 @@ async def running_broker(config: BrokerConfig) -> AsyncIterator[tuple[Broker, st
     """
     state, fingerprint = open_state(config)
     host, port = config.server.address
+    certificate, key = server_files(config)
     broker = Broker(config, state, fingerprint)
     server = uvicorn.Server(
         uvicorn.Config(
             make_app(broker),
             log_level="warning",
-            ssl_certfile=config.server.certificate and config.path(config.server.certificate),
-            ssl_keyfile=config.server.key and config.path(config.server.key),
+            ssl_certfile=key and certificate,
+            ssl_keyfile=key,
             ws="websockets-sansio",
             ws_max_size=MAX_LINK_FRAME_BYTES,
             ws_ping_interval=config.server.heartbeat_s,
             ws_ping_timeout=2 * config.server.heartbeat_s,
             ws_per_message_deflate=False,
-            timeout_graceful_shutdown=_DRAIN_S,
+            timeout_graceful_shutdown=1,
         )
     )
     server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign,assignment]
@@ -72,11 +72,11 @@ async def running_broker(config: BrokerConfig) -> AsyncIterator[tuple[Broker, st
             await asyncio.sleep(0.01)
         watch = asyncio.create_task(_reject_revoked(broker, config.server.heartbeat_s))
         try:
-            scheme = "https" if config.server.key else "http"
+            scheme = "https" if config.server.tls else "http"
             yield broker, f"{scheme}://{host or '127.0.0.1'}:{listener.getsockname()[1]}"
         finally:
             watch.cancel()
-            await broker.drain(_DRAIN_S)
+            await broker.drain(config.queries.deadline_s)
             await _close_connections(server)
             server.should_exit = True
             await task
@@ -179,7 +179,7 @@ async def run_demo(folder: Path, listen: str, on_ready: Callable[[str, str], Non
         {
             "format": 1,
             "folder": folder,
-            "server": {"listen": listen, "certificate": None, "key": None},
+            "server": {"listen": listen, "tls": False},
             "collections": {
                 "patients": {
                     "metric": "euclidean",
@@ -193,7 +193,8 @@ async def run_demo(folder: Path, listen: str, on_ready: Callable[[str, str], Non
         for hospital, section in sections.items():
             identity = Identity.new()
             add_local_provider(broker.state, hospital, identity)
-            offered = OfferedObjects.read(hospital, "patients", section, folder)
+            secret = identity.private
+            offered = OfferedObjects.read(hospital, "patients", section, folder, secret=secret)
             service = ProviderService(hospital, identity, {"patients": offered})
             tasks.create_task(service.run(url, ""))
         await broker.registry.wait_for(HOSPITALS, 30.0)

@@ -222,20 +222,36 @@ def open_state(config: BrokerConfig) -> tuple[BrokerState, bytes]:
     Raises
     ------
     DataError
-        If the configuration names a key without a certificate.
+        If the configuration names a certificate without its key, or the reverse.
     """
     path = config.path(config.state)
     path.parent.mkdir(parents=True, exist_ok=True)
-    server, fingerprint = config.server, b""
-    if server.key is not None and server.certificate is None:
-        raise DataError("server.key needs server.certificate")
-    if server.certificate is not None:
-        certificate = config.path(server.certificate)
-        if not certificate.exists() and server.key is not None:
-            certificate.parent.mkdir(parents=True, exist_ok=True)
-            make_certificate(certificate, config.path(server.key), server.address[0])
-        fingerprint = read_fingerprint(certificate)
-    return BrokerState(path), fingerprint
+    certificate, key = server_files(config)
+    if certificate is None:
+        return BrokerState(path), b""
+    if key is not None and config.server.key is None and not certificate.exists():
+        make_certificate(certificate, key, (config.server.address[0], *config.server.names))
+    return BrokerState(path), read_fingerprint(certificate)
+
+
+def server_files(config: BrokerConfig) -> tuple[Path | None, Path | None]:
+    """Return the files of the certificate and of its key, None for none.
+
+    Raises
+    ------
+    DataError
+        If one of them is named without the other, or a key is named without TLS.
+    """
+    server = config.server
+    if not server.tls:
+        if server.key is not None:
+            raise DataError("server.key needs server.tls; without it, a proxy has the key")
+        return config.path(server.certificate) if server.certificate else None, None
+    if server.certificate is None and server.key is None:
+        return config.path("state/server.crt"), config.path("state/server.key")
+    if server.certificate is None or server.key is None:
+        raise DataError("expected server.certificate and server.key, both or none")
+    return config.path(server.certificate), config.path(server.key)
 
 
 def _hash(secret: bytes) -> bytes:

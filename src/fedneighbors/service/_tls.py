@@ -5,6 +5,7 @@ import hashlib
 import ipaddress
 import os
 import ssl
+from collections.abc import Sequence
 from pathlib import Path
 
 from cryptography import x509
@@ -15,15 +16,15 @@ from cryptography.x509.oid import NameOID
 _VALID_DAYS = 825  # the longest that some clients accept
 
 
-def make_certificate(certificate: Path, key: Path, host: str) -> None:
+def make_certificate(certificate: Path, key: Path, hosts: Sequence[str]) -> None:
     """Write a self-signed certificate and its key to new files.
 
     Parameters
     ----------
     certificate, key : path
         PEM files. The key's has mode 600.
-    host : str
-        Name or address of the server.
+    hosts : sequence of str
+        Names and addresses of the server, in addition to those of this machine for itself.
 
     Raises
     ------
@@ -32,11 +33,9 @@ def make_certificate(certificate: Path, key: Path, host: str) -> None:
     """
     private = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fedneighbors broker")])
-    names: list[x509.GeneralName] = [x509.DNSName("localhost")]
-    try:
-        names.append(x509.IPAddress(ipaddress.ip_address(host)))
-    except ValueError:
-        names.append(x509.DNSName(host))
+    names = [
+        _general_name(host) for host in dict.fromkeys(("localhost", "127.0.0.1", *hosts)) if host
+    ]
     now = datetime.datetime.now(datetime.UTC)
     built = (
         x509.CertificateBuilder()
@@ -56,6 +55,13 @@ def make_certificate(certificate: Path, key: Path, host: str) -> None:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
         with os.fdopen(descriptor, "wb") as file:
             file.write(text)
+
+
+def _general_name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
 
 
 def read_fingerprint(certificate: Path) -> bytes:

@@ -107,6 +107,11 @@ class Provider:
     columns : FilterColumns, optional
         Columns of the objects for filters.
 
+    Attributes
+    ----------
+    end : float
+        Monotonic time at which searches without a privacy budget stop; set by a runtime.
+
     Raises
     ------
     ValueError
@@ -136,7 +141,7 @@ class Provider:
         epoch: str | None = None,
         columns: FilterColumns | None = None,
     ) -> None:
-        self.name = name
+        self.name, self.end = name, math.inf
         self.ids = [str(k) for k in range(len(objects))] if ids is None else list(ids)
         if len(self.ids) != len(objects) or len(set(self.ids)) < len(self.ids):
             raise ValueError(
@@ -164,9 +169,17 @@ class Provider:
             case EagerRequest():
                 start = time.monotonic()  # the budget includes opening the session
                 session, found = self._get_session(request)
-                return take_eagerly(session, request, start=start, ties=found.ties, ids=found.ids)
+                return take_eagerly(
+                    session, request, start=start, ties=found.ties, ids=found.ids, latest=self.end
+                )
             case NearestRequest():
-                return self._answer_nearest(request, request.count, request.cutoff, request.tie)
+                count = request.count
+                reply = self._answer_nearest(
+                    request, count, request.cutoff, request.tie, end=self.end
+                )
+                if len(reply.ids) < count and not reply.exhausted:
+                    raise Refused(LATE)
+                return reply
             case NearestBatchRequest():
                 return self._answer_batch(request)
             case PaddedBoundRequest():
@@ -201,10 +214,11 @@ class Provider:
         count: int,
         cutoff: float | None = None,
         tie: int | None = None,
+        end: float = math.inf,
     ) -> NearestReply:
         session, found = self._get_session(request)
         return take_nearest(
-            session, max(count, 0), cutoff=cutoff, tie=tie, ties=found.ties, ids=found.ids
+            session, max(count, 0), cutoff=cutoff, tie=tie, ties=found.ties, ids=found.ids, end=end
         )
 
     def _answer_batch(self, request: NearestBatchRequest) -> NearestBatchReply:
@@ -363,7 +377,13 @@ def next_certified(session: Session, k: int, *, cutoff: float, end: float) -> Se
 
 
 def take_eagerly(
-    session: Session, request: EagerRequest, *, start: float, ties: Integers, ids: Sequence[str]
+    session: Session,
+    request: EagerRequest,
+    *,
+    start: float,
+    ties: Integers,
+    ids: Sequence[str],
+    latest: float = math.inf,
 ) -> NearestReply:
     """Return the next objects of a session within time limits.
 
@@ -377,11 +397,13 @@ def take_eagerly(
         Monotonic time at which the request arrived.
     ties, ids : int64 array and sequence of str
         As for :func:`take_nearest`.
+    latest : float
+        Monotonic time at which the search stops in any case.
     """
     take = partial(
         take_nearest, session, cutoff=request.cutoff, tie=request.tie, ties=ties, ids=ids
     )
-    end = math.inf if request.budget_s is None else start + request.budget_s
+    end = latest if request.budget_s is None else min(start + request.budget_s, latest)
     if not session.exact or request.enough is None or request.enough >= request.count:
         return take(request.count, end=end)
     first = take(request.enough, end=end)

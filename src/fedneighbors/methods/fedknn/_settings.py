@@ -193,11 +193,11 @@ class SearchSettings:
     def set_budgets(self, ledger: Ledger, parties: Sequence[str]) -> None:
         """Set the budget of each party for ``max_queries`` private queries."""
         for party in parties:
-            ledger.set_budget(
-                party,
-                _compose(self.make_noise(n_parties=1, k=1).cost, self.max_queries),
-                note="information about other parties",
-            )
+            ledger.set_budget(party, self.make_budget(), note="information about other parties")
+
+    def make_budget(self) -> Guarantee:
+        """Return the cost of ``max_queries`` private queries."""
+        return _compose(self.make_noise(n_parties=1, k=1).cost, self.max_queries)
 
     def make_coordinator(
         self,
