@@ -232,7 +232,7 @@ def test_vectors_of_a_schema_equal_those_of_other_readers(write_text):
 def test_a_schema_is_for_vectors_in_place_of_columns(write_text, kind, columns):
     file = write_text("patients.csv", PATIENTS)
 
-    with pytest.raises(DataError, match="a schema describes the components of vectors"):
+    with pytest.raises(DataError, match="a schema describes the columns of vectors or rows"):
         read_objects(file, kind, columns=columns, schema=SCHEMA)
 
 

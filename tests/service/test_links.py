@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import dataclasses
+import logging
 import ssl
 import threading
 import time
@@ -306,3 +307,10 @@ def test_a_link_that_cannot_send_counts_as_lost(deployment):
     partial = deployment.client("points", allow_partial=True)
     assert partial.kneighbors([[0.0, 1.0]], 1)[1][0][0].provider == "south"
     assert partial.results_[0]["missing"] == {"north": "it is not connected"}
+
+
+def test_a_broker_leaves_the_loggers_of_others_as_they_are(tmp_path):
+    logger = logging.getLogger("somebody else's")
+    logger.disabled = True
+    with deployed(tmp_path, COLLECTION):
+        assert logger.disabled

@@ -52,6 +52,7 @@ async def running_broker(config: BrokerConfig) -> AsyncIterator[tuple[Broker, st
     server = uvicorn.Server(
         uvicorn.Config(
             make_app(broker),
+            log_config=None,  # uvicorn's would enable loggers that their packages disable
             log_level="warning",
             ssl_certfile=key and certificate,
             ssl_keyfile=key,
