@@ -17,9 +17,9 @@ from tests.architecture.tree import ROOT, SOURCE, module_name, modules, sources
 # Raised by 5,600 lines and 16 files: federated boosting, comparison of methods, one file for each
 # party, frozen embeddings of kNN-Per, refusals of odd requests, filters of a search, vector
 # instructions, bytes of vectors, fingerprints, mixed columns; and by 1,800 lines and 13 files:
-# broker, providers and client of the search service; and by 800 lines and 4 files: inner products,
+# broker, providers and client of the search service; and by 900 lines and 4 files: inner products,
 # a tree of places, counts of sets, steps between clock checks, DANN* in two exchanges.
-MAX_CODE_LINES = 43_900
+MAX_CODE_LINES = 44_000
 MAX_KNNPER_LINES = 5_770  # frozen embeddings, schedules, plateaus, ablated pools: 680 more
 MAX_FILES = 323
 MAX_FILE_LINES = 500
