@@ -235,7 +235,7 @@ def open_state(config: BrokerConfig) -> tuple[BrokerState, bytes]:
 
 
 def server_files(config: BrokerConfig) -> tuple[Path | None, Path | None]:
-    """Return the files of the certificate and of its key, None for none.
+    """Return the files of the certificate and its key, or None.
 
     Raises
     ------

@@ -124,12 +124,14 @@ class TabularMetric:
         Raises
         ------
         ValueError
-            If a row has another number of cells than the schema has columns; the error names its
-            position.
+            If a row has another number of cells than the schema has columns, or an infinite one;
+            the error names its position.
         """
         n_columns = len(self._require_schema().columns)
         if isinstance(objects, np.ndarray) and objects.shape[1:] == (n_columns,):
             columns = np.array(objects.T, np.float64, order="C")
+            for row in np.flatnonzero(np.isinf(columns).any(axis=0))[:1]:
+                _check_row(columns[:, row], n_columns, f"object {row}")
         else:
             rows = [_check_row(row, n_columns, f"object {i}") for i, row in enumerate(objects)]
             columns = np.stack(rows, axis=1) if rows else np.empty((n_columns, 0))
@@ -162,6 +164,8 @@ def _check_row(row: Any, n_columns: int, name: str) -> Floats:
     cells = np.array(row, np.float64)
     if cells.shape != (n_columns,):
         raise ValueError(f"{name}: expected {n_columns} coded cells, got shape {cells.shape}")
+    if np.isinf(cells).any():
+        raise ValueError(f"{name}: expected finite or missing cells, got an infinite one")
     return cells
 
 
