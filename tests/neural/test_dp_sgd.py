@@ -216,6 +216,9 @@ def test_networks_that_mix_rows_in_forward_are_refused(mix):
         check_private(Network(Mixing(mix), embedding="body"), (2,), torch.float32)
 
 
+torch.manual_seed(0)  # the weights of these networks do not depend on earlier imports
+
+
 @pytest.mark.parametrize(
     "network",
     [
