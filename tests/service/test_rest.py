@@ -210,15 +210,14 @@ def test_too_many_queries_at_once_are_refused(deployment, http):
 
 def test_running_queries_end_before_the_broker_stops(tmp_path):
     import threading
-    import time
 
     with deployed(tmp_path, {"words": SECTIONS["words"]}) as running:
         one = offered("north", "words", "edit", ["a", "b"])
-        started, answer = threading.Event(), one.answer
+        started, is_released, answer = threading.Event(), threading.Event(), one.answer
 
         def slow(request, deadline):
             started.set()
-            time.sleep(0.5)
+            is_released.wait(60)
             return answer(request, deadline)
 
         one.answer = slow
@@ -230,6 +229,8 @@ def test_running_queries_end_before_the_broker_stops(tmp_path):
         thread.start()
         started.wait(10)
         drained = asyncio.run_coroutine_threadsafe(running.broker.drain(10), running.loop)
+        assert not drained.done()
+        is_released.set()
         drained.result(20)
         thread.join(10)
         assert found[0][1] == [[("north", "0")]]

@@ -47,8 +47,11 @@ def test_a_request_is_refused_after_its_budget(kind):
 
 @pytest.mark.parametrize("kind", REQUESTS)
 def test_a_request_within_its_budget_is_answered(kind):
+    expected = make_provider().answer(REQUESTS[kind](None))
     with mock.patch.object(time, "monotonic", return_value=0.0):
-        make_provider().answer(REQUESTS[kind](0.0))
+        reply = make_provider().answer(REQUESTS[kind](0.0))
+
+    assert reply == expected
 
 
 @pytest.mark.parametrize("algorithm", [dann, hufu, hufu_plus, range_search])
