@@ -20,6 +20,7 @@ from fedneighbors.methods.fedknn.metrics._function import FunctionMetric
 from fedneighbors.secure_sum._keys import Identity
 from fedneighbors.service import _provider
 from fedneighbors.service._client import ServiceError
+from fedneighbors.service._links import QueryExchange, QueryLost
 from fedneighbors.service._messages import LinkReply, LinkRequest, OfferedCollection
 from fedneighbors.service._provider import ConnectionRejected, OfferedObjects, ProviderService
 from fedneighbors.service._tls import make_certificate
@@ -185,6 +186,17 @@ def test_a_query_is_run_again_if_a_provider_is_restarted_during_it(deployment, a
     assert np.allclose(distances[0], steps)
 
 
+def test_a_query_is_lost_if_its_link_closes_between_exchanges(deployment):
+    registry = deployment.broker.registry
+    later = time.monotonic() + 10
+    exchange = QueryExchange(registry, "points", "q", later, is_patient=True)
+    frames = {"north": request("q", 0).body}
+    assert list(deployment.run(exchange(frames)).answers) == ["north"]
+    registry.links["north"].close()
+    with pytest.raises(QueryLost, match="'north' was lost during the query"):
+        deployment.run(exchange(frames))
+
+
 def test_a_query_that_a_provider_dropped_is_run_again(deployment, monkeypatch):
     deployment.stop("north")
     offers = points("north")
@@ -270,7 +282,7 @@ def test_a_request_after_its_deadline_is_not_searched():
 
 
 def test_a_search_stops_at_its_deadline(monkeypatch):
-    seconds = iter(range(10**6))  # of a clock that each reading advances
+    seconds = iter(range(10**6))  # each reading of the clock takes a second
     monkeypatch.setattr(time, "monotonic", lambda: float(next(seconds)))
     metric = FunctionMetric(lambda first, second: abs(first[0] - second[0]), "slow")
     rows = [[float(i), 0.0] for i in range(500)]

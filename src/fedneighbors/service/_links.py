@@ -10,18 +10,13 @@ from fedneighbors.errors import FederationError, WireError
 from fedneighbors.federation._loop import ExchangeResult
 from fedneighbors.federation._messages import decode, encode
 from fedneighbors.federation._roles import Refused, make_refusal
-from fedneighbors.service._messages import (
-    Hello,
-    LinkReply,
-    LinkRequest,
-    OfferedCollection,
-)
+from fedneighbors.service._messages import Hello, LinkReply, LinkRequest, OfferedCollection
 from fedneighbors.service._state import BrokerState
 
 _MAX_HELLO_BYTES = 1 << 16
 _MAX_PENDING = 1000  # requests of a link without a reply
 _MAX_CLOSED = 64  # names of ended queries in one request
-_MAX_WAITING_TO_CLOSE = 4096  # older names are dropped; the provider closes queries by itself, too
+_MAX_WAITING_TO_CLOSE = 4096  # more are not named; the provider closes idle queries by itself
 
 
 class QueryLost(FederationError):  # noqa: N818 - the name states the error
@@ -260,8 +255,8 @@ class QueryExchange:
         for name, frame in frames.items():
             link = self._links.get(name)
             used = self._used.get(name)
-            if used is not None and link is not used:
-                raise QueryLost(f"provider {name!r} was connected again during the query")
+            if used is not None and (link is not used or not used.is_open):
+                raise QueryLost(f"the link to provider {name!r} was lost during the query")
             if link is None or not link.is_open:
                 missing[name] = "it is not connected"
                 continue

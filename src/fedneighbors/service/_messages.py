@@ -55,13 +55,9 @@ class OfferedCollection:
 
 @message
 class Hello:
-    """A provider's name, collections and signature.
-
-    ``incarnation`` is random for each start of the provider's process.
-    """
+    """A provider's name, collections and signature."""
 
     provider: str
-    incarnation: bytes
     collections: tuple[OfferedCollection, ...]
     signature: bytes
 
@@ -76,7 +72,7 @@ class Hello:
             SHA-256 digest of the server's certificate; empty without TLS.
         """
         offered = tuple(encode(collection) for collection in self.collections)
-        return digest("link", nonce, fingerprint, self.provider, self.incarnation, offered)
+        return digest("link", nonce, fingerprint, self.provider, offered)
 
 
 @message

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import hmac
 import logging
-import secrets
 import ssl
 import time
 from collections import OrderedDict
@@ -27,6 +26,7 @@ from fedneighbors.methods.fedknn._provider import MAX_OPEN_QUERIES, Provider
 from fedneighbors.methods.fedknn._queries import decode_query, encode_query, objects_digest
 from fedneighbors.methods.fedknn.metrics import metric_of
 from fedneighbors.methods.fedknn.metrics._sessions import LATE
+from fedneighbors.methods.fedknn.private._padding import EPOCH_BYTES
 from fedneighbors.methods.fedknn.protocol import BoundRequest, FinishRequest, NearestRequest
 from fedneighbors.secure_sum._keys import Identity
 from fedneighbors.service._config import OfferSection, ProviderConfig
@@ -195,7 +195,7 @@ def _compute_epoch(
     filters = "" if columns is None else columns.digest()
     settings = f"{name} {section.metric} {section.tie_key} {filters}"
     content = objects_digest(objects, ids or [], settings)
-    return None if content is None else hmac.digest(secret, content, "sha256").hex()[: 2 * 16]
+    return None if content is None else hmac.digest(secret, content, "sha256")[:EPOCH_BYTES].hex()
 
 
 def _search_once(party: Provider, item: Any) -> None:
@@ -228,7 +228,6 @@ class ProviderService:
         self.name = name
         self._identity = identity
         self._collections = dict(collections)
-        self._incarnation = secrets.token_bytes(16)
         # one thread: sessions of a party are not made for several
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="search")
         self._tasks: set[asyncio.Task[None]] = set()
@@ -334,9 +333,9 @@ class ProviderService:
         """Return the signed hello to the challenge of a connection."""
         challenge = decode(_binary(await connection.recv()), (Challenge,))  # type: ignore[attr-defined]
         offers = tuple(one.offer for one in self._collections.values())
-        unsigned = Hello(self.name, self._incarnation, offers, b"")
+        unsigned = Hello(self.name, offers, b"")
         signature = self._identity.sign(unsigned.content(challenge.nonce, fingerprint))
-        return encode(Hello(self.name, self._incarnation, offers, signature))
+        return encode(Hello(self.name, offers, signature))
 
     async def _reply(self, connection: Any, request: LinkRequest, deadline: float) -> None:
         """Answer a request in the thread of searches."""

@@ -48,7 +48,7 @@ def _multiply(builder: Any, first: Any, second: Any) -> Any:
 
 
 def _absolute(builder: Any, first: Any, second: Any) -> Any:
-    """Remove the sign of one difference or of a vector."""
+    """Return the absolute differences of numbers or of vectors."""
     difference = builder.fsub(first, second)
     kind, bits = difference.type, _WORD
     mask: Any = 2**63 - 1

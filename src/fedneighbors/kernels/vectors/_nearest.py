@@ -28,7 +28,7 @@ from fedneighbors.kernels.vectors._distances import (
 )
 
 # Digests of the kernel files used here; Numba's cache does not notice edits in other files.
-USES = {"vectors/distances": "a4a113a509e0ec14"}
+USES = {"vectors/distances": "da7fd9a59bdfdb79"}
 
 ROOT, PLAIN, HALF, SQUARE, PRODUCT = 0, 1, 2, 3, 4
 """Distance: root of the sum of squares, sum of absolute values, half or whole sum of squares, or
