@@ -26,7 +26,7 @@ from fedneighbors.methods.fedknn.protocol import Answer
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.privacy.ledger._ledger import Ledger
 from fedneighbors.records import Round
-from fedneighbors.service._config import BrokerConfig, CollectionSection
+from fedneighbors.service._config import BrokerConfig, CollectionSection, PrivacySection
 from fedneighbors.service._links import LinkRegistry, QueryExchange, QueryLost
 from fedneighbors.service._messages import UNKNOWN_QUERY, OfferedCollection
 from fedneighbors.service._state import BrokerState
@@ -77,11 +77,8 @@ class BrokerCollection:
     def __init__(self, name: str, section: CollectionSection, ledger: Ledger | None) -> None:
         self.name, self.metric, self.providers = name, section.metric, section.providers
         self.tie_key, self.filters = section.tie_key, dict(section.filters)
-        privacy = section.privacy
-        private: dict[str, Any] = {"guarantee": "exact", "max_queries": 100, "grid_s": 0.05}
-        metric = metric_of(section.metric)
-        if privacy is not None:
-            private = {name: getattr(privacy, name) for name in private}
+        privacy, metric = section.privacy, metric_of(section.metric)
+        limits = privacy or PrivacySection(epsilon=1.0)  # its other defaults
         self.settings = SearchSettings(
             algorithm=section.algorithm,
             privacy=None if privacy is None else Privacy(privacy.epsilon, delta=privacy.delta),
@@ -91,7 +88,9 @@ class BrokerCollection:
             allow_partial=section.allow_partial,
             step=float(getattr(metric, "step", 0.0)),
             least=float(getattr(metric, "least", 0.0)),
-            **private,
+            guarantee=limits.guarantee,
+            max_queries=limits.max_queries,
+            grid_s=limits.grid_s,
         )
         self.ledger = ledger
         if ledger is not None:

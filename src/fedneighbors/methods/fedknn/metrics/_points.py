@@ -463,6 +463,9 @@ class GroupedSession(BrowsingSession):
         """Return bounds that do not depend on other objects."""
         return np.asarray(self._session.separate_bounds()[self._distinct.groups])
 
+    def _measure(self, positions: Integers) -> Floats:
+        return self._session._measure(self._distinct.groups[positions])
+
     def _widen(self, k: int, cutoff: float) -> None:
         wanted = max(self._n_requested, k - len(self._pool.front(k)) + 1)
         batch = self._session.next(wanted, cutoff=cutoff, deadline_s=-1.0)  # one step

@@ -258,9 +258,9 @@ class BrowsingSession(ABC):
         object. If ``k`` is 0, all objects within the cutoff are wanted.
         """
 
+    @abstractmethod
     def _measure(self, positions: Integers) -> Floats:
-        """Return the distances of objects in the queue."""
-        raise NotImplementedError
+        """Return the distances of objects."""
 
     def count(self, radius: float, *, deadline_s: float | None = None) -> int:
         """Return the number of objects within a distance of ``radius``.
