@@ -201,7 +201,7 @@ def print_table(title, objects, metric, factor, query_ids, rules):
         rows = np.flatnonzero(owners == name)
         part = objects[rows] if isinstance(objects, np.ndarray) else [objects[i] for i in rows]
         providers.append(
-            Provider(name, part, metric, decode=decode_query, ids=[str(i) for i in rows])
+            Provider.of(name, part, metric, decode=decode_query, ids=[str(i) for i in rows])
         )
     print(f"{title}: means over {len(query_ids)} queries; medians in brackets")
     print(

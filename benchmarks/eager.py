@@ -158,7 +158,7 @@ def main():
         metric, providers = metric_of(collection.metric), []
         for owner in sorted(set(owners.tolist())):
             objects = [collection.objects[row] for row in np.flatnonzero(owners == owner)]
-            providers.append(Provider(str(owner), objects, metric, decode=decode_query))
+            providers.append(Provider.of(str(owner), objects, metric, decode=decode_query))
         sizes = {provider.name: len(provider.ids) for provider in providers}
         planners = {trip_s: Planner(sizes, shares_cores=False) for trip_s in ROUND_TRIPS_S}
         found = [

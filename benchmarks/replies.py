@@ -162,7 +162,7 @@ QUERY = encode_query(np.full(N_COLUMNS, 128.0))
 
 def prepare_search_replies(rows):
     """Return a function that replies to one private search."""
-    provider = Provider("north", rows[0], metric_of("euclidean"), decode=decode_query)
+    provider = Provider.of("north", rows[0], metric_of("euclidean"), decode=decode_query)
     frames = [
         encode(PaddedBoundRequest("q", QUERY, 16, 0.0)),
         encode(PaddedNearestRequest("q", QUERY, np.array([12]), 16, 0.0)),

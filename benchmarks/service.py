@@ -45,7 +45,9 @@ def serve_points(name, number, n_points, private, url, certificate):
     """Run a provider until the process is ended."""
     points = draw_points(number, n_points)
     ids = [f"{name}-{row}" for row in range(n_points)]
-    party = Provider(name, points, metric_of("euclidean"), decode=decode_query, ids=ids, key=b"0")
+    party = Provider.of(
+        name, points, metric_of("euclidean"), decode=decode_query, ids=ids, key=b"0"
+    )
     offer = OfferedCollection("points", "euclidean", "0", n_points, {})
     offered = OfferedObjects(party, offer)
     service = ProviderService(name, Identity(private), {"points": offered})

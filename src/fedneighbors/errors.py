@@ -47,6 +47,10 @@ class MissingDataError(DataError):
     """A data set or its folder does not exist."""
 
 
+class SourceError(FedneighborsError):
+    """A database with the objects of a provider failed, or broke the contract of sources."""
+
+
 class ModelFileError(FedneighborsError):
     """A saved model is truncated, altered, foreign or of another version."""
 

@@ -290,7 +290,7 @@ def test_a_network_of_too_many_weights_is_not_built(tmp_path):
 def test_open_queries_have_a_limit_of_bytes(monkeypatch):
     monkeypatch.setattr(_provider, "MAX_OPEN_BYTES", 5)
     line = FunctionMetric(lambda a, b: abs(a - b))
-    provider = Provider("p", [1.0, 2.0], line, decode=float)
+    provider = Provider.of("p", [1.0, 2.0], line, decode=float)
     serve(provider, encode(BoundRequest("a", b"1.5", 1)))
 
     assert refusal(provider, BoundRequest("b", b"1.25", 1)) == (

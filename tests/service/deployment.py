@@ -24,7 +24,7 @@ def offered(
 ):
     """Return a collection of a provider."""
     typed = None if columns is None else FilterColumns.of(columns, len(objects), kinds=filters)
-    party = Provider(
+    party = Provider.of(
         provider,
         objects,
         metric_of(metric),

@@ -215,8 +215,8 @@ TABLE = "name,x,y,age,sex,alive\na,0,1,40,f,true\nb,2,3,,m,false\nc,4,5,60,f,tru
 def test_objects_and_filters_are_read_from_a_table(tmp_path):
     offered_ = read(tmp_path, TABLE)
     assert offered_.offer.n_objects == 3
-    assert offered_.party.ids == ["a", "b", "c"]
-    match = offered_.party._columns.match
+    assert offered_.party.source.ids == ["a", "b", "c"]
+    match = offered_.party.source._columns.match
     for where, rows in (
         ({"age": {">=": 50}}, [2]),
         ({"age": None}, [1]),

@@ -286,7 +286,7 @@ def test_a_search_stops_at_its_deadline(monkeypatch):
     monkeypatch.setattr(time, "monotonic", lambda: float(next(seconds)))
     metric = FunctionMetric(lambda first, second: abs(first[0] - second[0]), "slow")
     rows = [[float(i), 0.0] for i in range(500)]
-    party = Provider("north", rows, metric, decode=decode_query)
+    party = Provider.of("north", rows, metric, decode=decode_query)
     one = OfferedObjects(party, OfferedCollection("points", "euclidean", "", 500, {}))
     assert b"deadline" in one.answer(request("q", 0), 20.0)
     assert party._open["q"][1].n_verified < 500

@@ -109,7 +109,7 @@ class MeasuredFederation:
         )
         ids = [str(row) for row in rows.tolist()]
         metric = _CachedMetric(metric_of(self.collection.metric))
-        self.providers.append(Provider(name, objects, metric, decode=decode_query, ids=ids))
+        self.providers.append(Provider.of(name, objects, metric, decode=decode_query, ids=ids))
         self._n_objects[name] = len(rows)
         if not self.collection.is_costly:
             return
@@ -124,7 +124,7 @@ class MeasuredFederation:
 
         self._clocks[name] = RecordedMetric(metric, recorder_of)
         self._recorded.append(
-            Provider(name, objects, self._clocks[name], decode=decode_query, ids=ids)
+            Provider.of(name, objects, self._clocks[name], decode=decode_query, ids=ids)
         )
 
     def clear_recordings(self) -> None:

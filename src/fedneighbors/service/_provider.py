@@ -109,7 +109,7 @@ class OfferedObjects:
         columns = None
         if section.filters:
             columns = _read_filters(file, section.filters, len(objects))
-        party = Provider(
+        party = Provider.of(
             provider,
             objects.items,
             metric_of(section.metric),

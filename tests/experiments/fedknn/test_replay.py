@@ -24,7 +24,7 @@ OBJECTS = {"p0": GRAPHS[:10], "p1": GRAPHS[10:40], "p2": GRAPHS[40:], "p3": []}
 
 def real_providers():
     return [
-        Provider(name, objects, metric_of("graph_edit"), decode=decode_query)
+        Provider.of(name, objects, metric_of("graph_edit"), decode=decode_query)
         for name, objects in OBJECTS.items()
     ]
 
@@ -44,7 +44,7 @@ def recorded_providers(**limits):
     clocks, providers = {}, []
     for name, objects in OBJECTS.items():
         metric = MetricWithIndex()
-        Provider(name, objects, metric, decode=decode_query)
+        Provider.of(name, objects, metric, decode=decode_query)
         recorders = {}
 
         def recorder_of(query, metric=metric, recorders=recorders):
@@ -53,7 +53,7 @@ def recorded_providers(**limits):
             return recorders[query]
 
         clocks[name] = RecordedMetric(metric, recorder_of)
-        providers.append(Provider(name, objects, clocks[name], decode=decode_query))
+        providers.append(Provider.of(name, objects, clocks[name], decode=decode_query))
     return providers, clocks
 
 

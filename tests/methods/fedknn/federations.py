@@ -54,7 +54,7 @@ class Federation:
 
     def providers(self):
         return [
-            Provider(name, table, self.metric, decode=lambda raw: float(raw), key=KEY)
+            Provider.of(name, table, self.metric, decode=lambda raw: float(raw), key=KEY)
             for name, table in self.tables.items()
         ]
 

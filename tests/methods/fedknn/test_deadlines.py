@@ -24,7 +24,7 @@ REQUESTS = {
 
 
 def make_provider():
-    return Provider("p", ROWS, metric_of("euclidean"), decode=decode_query)
+    return Provider.of("p", ROWS, metric_of("euclidean"), decode=decode_query)
 
 
 @pytest.mark.parametrize("kind", REQUESTS)

@@ -18,7 +18,7 @@ from fedneighbors.datasets import Graph
 from fedneighbors.federation._inprocess import run
 from fedneighbors.federation._loop import FrameTransport, run_rounds
 from fedneighbors.federation._roles import serve
-from fedneighbors.methods.fedknn import _provider
+from fedneighbors.methods.fedknn import _sources
 from fedneighbors.methods.fedknn._eager import EagerRequest, Pace, count_enough, eager
 from fedneighbors.methods.fedknn._provider import Provider
 from fedneighbors.methods.fedknn._queries import decode_query, encode_query
@@ -106,7 +106,7 @@ def draw_search(rng, pool):
     for number in range(m):
         name, own = f"p{number}", rows[owners == number].tolist()
         objects = [pool.objects[row] for row in own]
-        providers.append(Provider(name, objects, pool.metric, decode=decode_query, key=KEY))
+        providers.append(Provider.of(name, objects, pool.metric, decode=decode_query, key=KEY))
         ids = [str(position) for position in range(len(own))]
         ties = tie_keys(ids, owner=name, key=KEY).tolist()
         distances = pool.distances[query, own].tolist()
@@ -154,7 +154,7 @@ def test_25_000_federations_of_all_metrics_are_searched_exactly(seed):
 
 
 def test_an_unknown_frontier_of_zero_is_no_bound_of_negative_distances(monkeypatch):
-    take_nearest = _provider.take_nearest
+    take_nearest = _sources.take_nearest
 
     def take_with_frontier_of_zero(*args, **settings):
         reply = take_nearest(*args, **settings)
@@ -162,7 +162,7 @@ def test_an_unknown_frontier_of_zero_is_no_bound_of_negative_distances(monkeypat
 
     assert find_errors(100, seed=1, metrics={"inner_product"}) == []
 
-    monkeypatch.setattr(_provider, "take_nearest", take_with_frontier_of_zero)
+    monkeypatch.setattr(_sources, "take_nearest", take_with_frontier_of_zero)
 
     assert find_errors(100, seed=1, metrics={"inner_product"}) != []
 
@@ -210,7 +210,7 @@ def find_errors_of_interrupted_sessions(n_federations, *, seed):
     for _ in range(n_federations):
         federation = random_federation(rng)
         providers = [
-            Provider(name, table, InterruptedLine(rng), decode=float, key=KEY)
+            Provider.of(name, table, InterruptedLine(rng), decode=float, key=KEY)
             for name, table in federation.tables.items()
         ]
         pace = Pace(float(rng.choice(BUDGETS_S[:-1])), bool(rng.integers(2)))
@@ -255,7 +255,7 @@ def test_large_tables_are_searched_exactly(metric):
     parties, answers = rng.integers(0, 3, len(objects)), []
     for algorithm in ("baseline", "eager"):
         search = FederatedNeighbors(metric, algorithm).fit(objects, parties=parties)
-        with mock.patch.object(_provider.time, "monotonic", HostileClock(rng)):
+        with mock.patch.object(_sources.time, "monotonic", HostileClock(rng)):
             distances, positions = search.kneighbors(objects[:4], 40)
         answers.append([[near.tolist() for near in group] for group in (distances, positions)])
 
@@ -321,7 +321,7 @@ class TimedFederation:
             metric = SimpleNamespace(
                 name="timed", index=lambda items, ranks, o=open_session: SessionIndex(len(items), o)
             )
-            self.providers.append(Provider(name, distances, metric, decode=float))
+            self.providers.append(Provider.of(name, distances, metric, decode=float))
             self.tables.append((distances, reached_s))
 
     def _open(self, distances, reached_s, _):
@@ -340,7 +340,7 @@ class TimedFederation:
             self.seconds += self.round_trip_s + max(spent_s)
             return replies, {}
 
-        with mock.patch.object(_provider.time, "monotonic", self.clock.read):
+        with mock.patch.object(_sources.time, "monotonic", self.clock.read):
             coordinator = eager(b"0.0", self.k, name="q", pace=pace)
             outcome = run_rounds(coordinator, FrameTransport(exchange, tuple(by_name)))
         return self.seconds, len(outcome.rounds)

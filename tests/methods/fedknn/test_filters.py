@@ -10,7 +10,7 @@ from fedneighbors import FederatedNeighbors, Privacy
 from fedneighbors.errors import PartyRefused
 from fedneighbors.federation._messages import encode
 from fedneighbors.federation._roles import Refused
-from fedneighbors.methods.fedknn import _filters, _provider
+from fedneighbors.methods.fedknn import _filters, _sources
 from fedneighbors.methods.fedknn._filters import FilterColumns, FilteredSession, filter_text
 from fedneighbors.methods.fedknn._provider import Provider
 from fedneighbors.methods.fedknn._queries import FilteredQuery, decode_query, encode_query
@@ -248,7 +248,7 @@ def test_a_late_session_emits_uncertain_objects_again():
 def provider(n=6):
     columns = FilterColumns.of({"age": list(range(n))}, n)
     words = [f"word {k}" for k in range(n)]
-    return Provider("p", words, metric_of("edit"), decode=decode_query, columns=columns)
+    return Provider.of("p", words, metric_of("edit"), decode=decode_query, columns=columns)
 
 
 def filtered(where, query=None):
@@ -281,16 +281,16 @@ def test_providers_without_columns_refuse_filters():
 
 
 def test_the_indexes_of_filters_hold_no_more_objects_than_the_table(monkeypatch):
-    monkeypatch.setattr(_provider, "MAX_FILTERS", 4)
+    monkeypatch.setattr(_sources, "MAX_FILTERS", 4)
     party = provider()
 
     def count(where):
         return party.answer(RangeCountRequest("q", filtered(filter_text(where)), None)).count
 
     assert [count({"age": {"<": n}}) for n in range(7)] == list(range(7))
-    assert len(party._filtered) == 1  # all objects, as many as the table has
+    assert len(party.source._filtered) == 1  # all objects, as many as the table has
     assert [count({"age": n}) for n in range(6)] == [1] * 6
-    assert len(party._filtered) == 4
+    assert len(party.source._filtered) == 4
 
 
 def test_a_changed_column_is_another_epoch():

@@ -359,14 +359,14 @@ def hide_query(distances, positions):
 def test_invalid_replies_to_batches_name_their_provider(change, message):
     points = np.arange(8.0).reshape(4, 2)
     parties = [
-        kind(name, points, metric_of("euclidean"), decode=bytes, **settings)
+        kind.of(name, points, metric_of("euclidean"), decode=bytes, **settings)
         for name, kind, settings in [("a", Provider, {}), ("b", BatchLiar, {"change": change})]
     ]
     coordinator = nearest_batch(
         points[:2] + 0.1,
         2,
         objects_of={
-            party.name: (np.arange(4) + first, party.ties)
+            party.name: (np.arange(4) + first, party.source.ties)
             for party, first in zip(parties, (0, 4), strict=True)
         },
     )

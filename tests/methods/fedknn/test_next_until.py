@@ -4,17 +4,23 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedneighbors.methods.fedknn._provider import next_until
+from fedneighbors.methods.fedknn._sources import IndexedObjects, MemoryQuery, next_until
 from fedneighbors.methods.fedknn.algorithm import rank_objects
 from fedneighbors.methods.fedknn.metrics import metric_of
 from fedneighbors.methods.fedknn.protocol import dann
 from tests.methods.fedknn.federations import BoundedLine, Federation
 
 
-def open_session(values, ties):
+def open_query(values, ties):
     metric = metric_of("manhattan")
     rows = np.array(values, float).reshape(-1, 1)
-    return metric.index(rows, ranks=rank_objects(ties)).open([0.0])
+    index = metric.index(rows, ranks=rank_objects(ties))
+    found = IndexedObjects(index, ties, list(map(str, range(len(values)))))
+    return MemoryQuery(index.open([0.0]), found, b"")
+
+
+def positions(found):
+    return list(map(int, found.ids))
 
 
 @settings(max_examples=300, deadline=None)
@@ -31,14 +37,15 @@ def test_objects_up_to_a_limit_are_in_order(values, k, cutoff, tie, n_before, ra
     random.shuffle(keys)
     ties = np.array(keys, np.int64)
     order = sorted(range(len(values)), key=lambda i: (values[i], keys[i]))
-    session = open_session(values, ties)
-    emitted_before = session.next(n_before).positions.tolist()
+    query = open_query(values, ties)
+    emitted_before = positions(query.next(n_before))
 
-    batch = next_until(session, k, cutoff=float(cutoff), tie=tie, ties=ties)
+    batch = next_until(query, k, cutoff=float(cutoff), tie=tie)
 
     remaining = order[len(emitted_before) :]
     within = [i for i in remaining if (values[i], keys[i]) <= (cutoff, tie)]
-    emitted = batch.positions.tolist()
+    emitted = positions(batch)
+    assert batch.ties.tolist() == ties[emitted].tolist()
     assert emitted == remaining[: len(emitted)]
     assert emitted[: len(within)] == within[:k]
     assert len(emitted) <= k
@@ -48,18 +55,18 @@ def test_objects_up_to_a_limit_are_in_order(values, k, cutoff, tie, n_before, ra
         assert len(emitted) >= len(within)
     else:
         assert len(emitted) == k
-    rest = session.next(len(values)).positions.tolist()
+    rest = positions(query.next(len(values)))
     assert [*emitted_before, *emitted, *rest] == order
 
 
 def test_few_tied_objects_beyond_the_limit_are_returned():
     ties = np.arange(1000)
-    session = open_session([5] * 1000, ties)
+    query = open_query([5] * 1000, ties)
 
-    batch = next_until(session, 900, cutoff=5.0, tie=10, ties=ties)
+    batch = next_until(query, 900, cutoff=5.0, tie=10)
 
     assert batch.exhausted
-    assert 11 <= len(batch.positions) <= 31
+    assert 11 <= len(batch.ids) <= 31
 
 
 def test_the_second_round_returns_few_of_many_tied_objects():

@@ -37,7 +37,7 @@ def make_providers(**more):
     """Return three providers of a few numbers each, and ``more`` objects by provider."""
     tables = {"p0": [1.0, 5.0, 9.0], "p1": [2.0, 6.0], "p2": [3.0, 4.0, 8.0]}
     return [
-        Provider(name, [*table, *more.get(name, [])], FunctionMetric(distance), decode=decode)
+        Provider.of(name, [*table, *more.get(name, [])], FunctionMetric(distance), decode=decode)
         for name, table in tables.items()
     ]
 

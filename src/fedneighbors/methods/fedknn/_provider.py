@@ -12,29 +12,30 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from fedneighbors._limits import MAX_CELLS
-from fedneighbors._typing import Floats, Integers
 from fedneighbors.errors import WireError
 from fedneighbors.federation._messages import Message
 from fedneighbors.federation._reply_grid import delay_to_grid
 from fedneighbors.federation._roles import Refused
 from fedneighbors.methods.fedknn._batch import NearestBatchReply, NearestBatchRequest
 from fedneighbors.methods.fedknn._eager import EagerRequest
-from fedneighbors.methods.fedknn._filters import FilterColumns, FilteredIndex
+from fedneighbors.methods.fedknn._filters import FilterColumns, Where
 from fedneighbors.methods.fedknn._queries import FilteredQuery
-from fedneighbors.methods.fedknn.algorithm import rank_objects, tie_keys
-from fedneighbors.methods.fedknn.metrics._interfaces import Index, Metric, Session, SessionBatch
+from fedneighbors.methods.fedknn._sources import (
+    MemorySource,
+    Source,
+    SourceQuery,
+    take_eagerly,
+    take_nearest,
+)
+from fedneighbors.methods.fedknn.metrics._interfaces import Metric
 from fedneighbors.methods.fedknn.metrics._sessions import LATE
 from fedneighbors.methods.fedknn.private._padding import (
     EPOCH_BYTES,
-    MAX_NAME_BYTES,
     PaddedBoundRequest,
     PaddedNearestRequest,
     pad_bounds,
@@ -45,7 +46,6 @@ from fedneighbors.methods.fedknn.protocol import (
     BoundRequest,
     Finished,
     FinishRequest,
-    NearestReply,
     NearestRequest,
     RangeCountReply,
     RangeCountRequest,
@@ -57,32 +57,10 @@ MAX_OPEN_QUERIES = 1000
 MAX_OPEN_BYTES = 256 << 20
 """Maximum number of bytes of all open queries."""
 
-MAX_FILTERS = 64
-"""Maximum number of filters with an index."""
-
 INVALID_QUERY = "the query is not an object of this metric, or its filter does not suit the columns"
 
 # RecursionError: of deeply nested JSON
 INVALID_ERRORS = (TypeError, ValueError, ArithmeticError, LookupError, RecursionError, WireError)
-
-
-@dataclass(frozen=True, eq=False)
-class IndexedObjects:
-    """Objects with an index: all objects of a provider, or those that meet a filter.
-
-    Parameters
-    ----------
-    index : Index
-        Index of the objects.
-    ties : int64 array of shape (n_objects,)
-        Tie key of each object.
-    ids : sequence of str
-        Name of each object.
-    """
-
-    index: Index
-    ties: Integers
-    ids: Sequence[str]
 
 
 class Provider:
@@ -92,30 +70,15 @@ class Provider:
     ----------
     name : str
         Name in the federation.
-    objects : sequence
-        Objects of the metric; may be empty.
-    metric : Metric
-        The distance.
+    source : Source
+        The objects.
     decode : callable
         Function from the bytes of a query to an object.
-    ids : sequence of str, optional
-        Unique names of the objects; by default their positions.
-    key : bytes
-        Public key of the tie keys, the same at all providers.
-    epoch : str, optional
-        Hexadecimal id of this version of the objects; by default a new one.
-    columns : FilterColumns, optional
-        Columns of the objects for filters.
 
     Attributes
     ----------
     end : float
         Monotonic time at which searches without a privacy budget stop; set by a runtime.
-
-    Raises
-    ------
-    ValueError
-        If the number of ids differs from that of objects, or two ids are equal.
     """
 
     accepts: tuple[type[Any], ...] = (
@@ -129,8 +92,14 @@ class Provider:
         FinishRequest,
     )
 
-    def __init__(
-        self,
+    def __init__(self, name: str, source: Source, *, decode: Callable[[bytes], Any]) -> None:
+        self.name, self.source, self.end = name, source, math.inf
+        self._decode = decode
+        self._open: dict[str, tuple[bytes, SourceQuery]] = {}
+
+    @classmethod
+    def of(
+        cls,
         name: str,
         objects: Sequence[Any],
         metric: Metric,
@@ -140,147 +109,133 @@ class Provider:
         key: bytes = b"",
         epoch: str | None = None,
         columns: FilterColumns | None = None,
-    ) -> None:
-        self.name, self.end = name, math.inf
-        self.ids = [str(k) for k in range(len(objects))] if ids is None else list(ids)
-        if len(self.ids) != len(objects) or len(set(self.ids)) < len(self.ids):
-            raise ValueError(
-                f"expected a unique name for each of {len(objects)} objects of {name!r}"
-            )
-        longest = max((len(item.encode("utf-8", "replace")) for item in self.ids), default=0)
-        self._names_fit = longest <= MAX_NAME_BYTES
-        self.ties = tie_keys(self.ids, owner=name, key=key)
-        index = metric.index(objects, ranks=rank_objects(self.ties))
-        self._all = IndexedObjects(index, self.ties, self.ids)
-        self._filtered: dict[str, IndexedObjects] = {}
-        self._objects = None if columns is None else objects
-        self._columns, self._metric = columns, metric
-        self._decode = decode
-        self._epoch = bytes.fromhex(epoch or secrets.token_hex(EPOCH_BYTES))
-        self._open: dict[str, tuple[bytes, Session, IndexedObjects]] = {}
+    ) -> Self:
+        """Return a provider of objects in memory.
+
+        Parameters
+        ----------
+        name, decode : str and callable
+            As for the class.
+        objects, metric, ids, key, columns : optional
+            As for :class:`~fedneighbors.methods.fedknn._sources.MemorySource`.
+        epoch : str, optional
+            Hexadecimal id of this version of the objects; by default a new one.
+        """
+        source = MemorySource(
+            objects,
+            metric,
+            owner=name,
+            epoch=bytes.fromhex(epoch or secrets.token_hex(EPOCH_BYTES)),
+            ids=ids,
+            key=key,
+            columns=columns,
+        )
+        return cls(name, source, decode=decode)
 
     def answer(self, request: Message) -> Message:
         """Return the reply to one of the requests in ``accepts``."""
         match request:
             case BoundRequest():
-                session, left_s = self._get_timed(request)
+                query, left_s = self._get_timed(request)
                 with refuse_late():
-                    return BoundReply(lowest(session.bounds(deadline_s=left_s), request.k))
+                    return BoundReply(query.lowest_bounds(request.k, deadline_s=left_s))
             case EagerRequest():
-                start = time.monotonic()  # the budget includes opening the session
-                session, found = self._get_session(request)
-                return take_eagerly(
-                    session, request, start=start, ties=found.ties, ids=found.ids, latest=self.end
-                )
+                start = time.monotonic()  # the budget includes opening the query
+                query = self._get_query(request)
+                return take_eagerly(query, request, start=start, latest=self.end)
             case NearestRequest():
-                count = request.count
-                reply = self._answer_nearest(
-                    request, count, request.cutoff, request.tie, end=self.end
-                )
+                count, limits = max(request.count, 0), (request.cutoff, request.tie)
+                reply = take_nearest(self._get_query(request), count, *limits, end=self.end)
                 if len(reply.ids) < count and not reply.exhausted:
                     raise Refused(LATE)
                 return reply
             case NearestBatchRequest():
                 return self._answer_batch(request)
             case PaddedBoundRequest():
-                self._check_names_fit()
-                with delay_to_grid(request.grid_s):
-                    bounds = separate_bounds(self._get_session(request)[0])
-                    return pad_bounds(bounds, request.k, self._epoch)
+                with self._answer_privately(request) as (query, epoch):
+                    return pad_bounds(query.separate_bounds(request.k), request.k, epoch)
             case PaddedNearestRequest():
-                self._check_names_fit()
-                with delay_to_grid(request.grid_s):
-                    count = int(request.count[0])
-                    return pad_nearest(self._answer_nearest(request, count), request.k)
+                with self._answer_privately(request) as (query, _):
+                    return pad_nearest(take_nearest(query, int(request.count[0])), request.k)
             case RangeCountRequest():
                 if request.radius is None:  # needs no search
-                    return RangeCountReply(self._decode_query(request.query)[1].index.n_objects)
-                session, left_s = self._get_timed(request)
+                    with refuse_invalid():
+                        _, where = self._decode_query(request.query)
+                        return RangeCountReply(self.source.size(where))
+                query, left_s = self._get_timed(request)
                 with refuse_late():
-                    return RangeCountReply(session.count(request.radius, deadline_s=left_s))
+                    return RangeCountReply(query.count(request.radius, deadline_s=left_s))
             case FinishRequest():
                 for name in request.names:
-                    self._open.pop(name, None)
+                    if name in self._open:
+                        self._open.pop(name)[1].close()
                 return Finished()
         raise Refused("unknown request")
 
-    def _check_names_fit(self) -> None:
-        if not self._names_fit:
+    @contextmanager
+    def _answer_privately(
+        self, request: PaddedBoundRequest | PaddedNearestRequest
+    ) -> Iterator[tuple[SourceQuery, bytes]]:
+        """Reply on the time grid; give the open query and its epoch."""
+        if not self.source.names_fit():
             raise Refused("a name is too long for replies of fixed size")
-
-    def _answer_nearest(
-        self,
-        request: NearestRequest | PaddedNearestRequest,
-        count: int,
-        cutoff: float | None = None,
-        tie: int | None = None,
-        end: float = math.inf,
-    ) -> NearestReply:
-        session, found = self._get_session(request)
-        return take_nearest(
-            session, max(count, 0), cutoff=cutoff, tie=tie, ties=found.ties, ids=found.ids, end=end
-        )
+        with delay_to_grid(request.grid_s):
+            query = self._get_query(request)
+            if not query.exact:  # results depend on all objects: counts reveal more than charged
+                raise Refused("a private search needs an exact index")
+            if query.epoch is None:  # the same query could not be recognized
+                raise Refused("a private search needs a version of the objects")
+            yield query, query.epoch
 
     def _answer_batch(self, request: NearestBatchRequest) -> NearestBatchReply:
-        search: Any = getattr(self._all.index, "nearest", None)
+        search: Any = getattr(self.source, "nearest", None)
         if search is None:
             raise Refused("this metric answers one query at a time")
-        try:
+        with refuse_invalid():
             distances, positions = search(request.points, request.k, peak=request.peak)
-        except (TypeError, ValueError) as error:
-            raise Refused(INVALID_QUERY) from error
         return NearestBatchReply(distances, positions.astype(np.int32))
 
-    def _get_timed(self, request: BoundRequest | RangeCountRequest) -> tuple[Session, float | None]:
-        """Return the session of a query, and the remaining seconds."""
-        start = time.monotonic()  # the budget includes opening the session
-        session, _ = self._get_session(request)
+    def _get_timed(
+        self, request: BoundRequest | RangeCountRequest
+    ) -> tuple[SourceQuery, float | None]:
+        """Return an open query, and the remaining seconds."""
+        start = time.monotonic()  # the budget includes opening the query
+        query = self._get_query(request)
         if request.budget_s is None:
-            return session, None
-        return session, request.budget_s - (time.monotonic() - start)
+            return query, None
+        return query, request.budget_s - (time.monotonic() - start)
 
-    def _get_session(self, request: Any) -> tuple[Session, IndexedObjects]:
-        """Return the session of a query; open one for a new name."""
+    def _get_query(self, request: Any) -> SourceQuery:
+        """Return an open query; open one for a new name."""
         entry = self._open.get(request.name)
         if entry is not None:
             if entry[0] != request.query:
                 raise Refused("another query has this name")
-            return entry[1:]
-        n_bytes = sum(len(query) for query, *_ in self._open.values()) + len(request.query)
-        n_cells = len(self._open) * self._all.index.n_objects
+            return entry[1]
+        n_bytes = sum(len(raw) for raw, _ in self._open.values()) + len(request.query)
+        n_cells = len(self._open) * self.source.n_cells
         if len(self._open) >= MAX_OPEN_QUERIES or n_bytes > MAX_OPEN_BYTES or n_cells > MAX_CELLS:
             raise Refused("too many queries are open; close some")
-        item, found = self._decode_query(request.query)
-        session = open_session(found.index, item)
-        self._open[request.name] = request.query, session, found
-        return session, found
+        with refuse_invalid():
+            query = self.source.open(*self._decode_query(request.query))
+        self._open[request.name] = request.query, query
+        return query
 
-    def _decode_query(self, query: bytes) -> tuple[Any, IndexedObjects]:
-        """Return a query's object, and the objects to search."""
-        try:
-            item = self._decode(query)
-            if not isinstance(item, FilteredQuery):
-                return item, self._all
-            return self._decode(item.query), self._select(item.where)
-        except INVALID_ERRORS as error:
-            raise Refused(INVALID_QUERY) from error
+    def _decode_query(self, query: bytes) -> tuple[Any, Where | None]:
+        """Return a query's object, and its filter."""
+        item = self._decode(query)
+        if not isinstance(item, FilteredQuery):
+            return item, None
+        return self._decode(item.query), json.loads(item.where)
 
-    def _select(self, where: str) -> IndexedObjects:
-        """Return the objects that meet a filter, with an index."""
-        if self._columns is None or self._objects is None:
-            raise ValueError("there are no columns")
-        found = self._filtered.pop(where, None)
-        if found is None:
-            rows = np.flatnonzero(self._columns.match(json.loads(where)))
-            ties = self._all.ties[rows]
-            build = partial(build_index, self._metric, self._objects, rows, rank_objects(ties))
-            index = FilteredIndex(self._all.index, rows, build)
-            found = IndexedObjects(index, ties, [self.ids[row] for row in rows.tolist()])
-        self._filtered[where] = found  # the latest is the last
-        sizes = [one.index.n_objects for one in self._filtered.values()]
-        while len(sizes) > 1 and (len(sizes) > MAX_FILTERS or sum(sizes) > len(self.ids)):
-            del self._filtered[next(iter(self._filtered))], sizes[0]
-        return found
+
+@contextmanager
+def refuse_invalid() -> Iterator[None]:
+    """Refuse a request with an invalid query or filter."""
+    try:
+        yield
+    except INVALID_ERRORS as error:
+        raise Refused(INVALID_QUERY) from error
 
 
 @contextmanager
@@ -290,211 +245,3 @@ def refuse_late() -> Iterator[None]:
         yield
     except TimeoutError as error:
         raise Refused(LATE) from error
-
-
-def build_index(metric: Metric, objects: Sequence[Any], rows: Integers, ranks: Integers) -> Index:
-    """Return the index of the objects at ``rows``, which have ``ranks``."""
-    if isinstance(objects, np.ndarray):
-        return metric.index(objects[rows], ranks=ranks)
-    return metric.index([objects[row] for row in rows.tolist()], ranks=ranks)
-
-
-def lowest(bounds: Floats, k: int) -> Floats:
-    """Return the k lowest bounds, ascending; all if there are fewer."""
-    k = max(k, 0)
-    near = np.partition(bounds, k)[:k] if k < len(bounds) else bounds
-    return np.sort(near)
-
-
-def open_session(index: Index, item: Any) -> Session:
-    """Open a session for a query.
-
-    Raises
-    ------
-    Refused
-        If the query is not an object of the metric.
-    """
-    try:
-        return index.open(item)
-    except INVALID_ERRORS as error:
-        raise Refused(INVALID_QUERY) from error
-
-
-def take_nearest(
-    session: Session,
-    count: int,
-    *,
-    cutoff: float | None,
-    tie: int | None,
-    ties: Integers,
-    ids: Sequence[str],
-    end: float = math.inf,
-) -> NearestReply:
-    """Return the next objects of a session as a reply.
-
-    Parameters
-    ----------
-    session : Session
-        An open query.
-    count : int
-        Number of objects, 0 or more.
-    cutoff, tie : float and int, optional
-        As in :class:`~fedneighbors.methods.fedknn.protocol.NearestRequest`.
-    ties, ids : int64 array and sequence of str
-        Tie key and name of each object, by position.
-    end : float
-        Monotonic time after which an exact session stops; the reply may then have fewer objects.
-    """
-    if cutoff is None or tie is None:
-        limit = math.inf if cutoff is None else cutoff
-        batch = next_certified(session, count, cutoff=limit, end=end)
-    else:
-        batch = next_until(session, count, cutoff=cutoff, tie=tie, ties=ties, end=end)
-    is_late = len(batch.positions) < count and end < math.inf and session.exact
-    return NearestReply(
-        distances=batch.distances,
-        ties=ties[batch.positions],
-        ids=tuple(ids[position] for position in batch.positions.tolist()),
-        exhausted=batch.exhausted or (len(batch.positions) < count and not is_late),
-        exact=session.exact,
-        n_verified=session.n_verified,
-        frontier=batch.frontier
-        if is_late and math.isfinite(batch.frontier)
-        else min(batch.frontier, 0.0),
-    )
-
-
-def next_certified(session: Session, k: int, *, cutoff: float, end: float) -> SessionBatch:
-    """Emit the next ``k`` objects; at ``end``, those that are certified.
-
-    The certificate of an approximate session is empty, so it is not interrupted.
-    """
-    if end == math.inf or not session.exact:
-        return session.next(k, cutoff=cutoff)
-    batch = session.next(k, cutoff=cutoff, deadline_s=max(end - time.monotonic(), 0.0))
-    n = batch.n_certified
-    return replace(batch, positions=batch.positions[:n], distances=batch.distances[:n])
-
-
-def take_eagerly(
-    session: Session,
-    request: EagerRequest,
-    *,
-    start: float,
-    ties: Integers,
-    ids: Sequence[str],
-    latest: float = math.inf,
-) -> NearestReply:
-    """Return the next objects of a session within time limits.
-
-    Parameters
-    ----------
-    session : Session
-        An open query.
-    request : EagerRequest
-        Number of objects, and limits.
-    start : float
-        Monotonic time at which the request arrived.
-    ties, ids : int64 array and sequence of str
-        As for :func:`take_nearest`.
-    latest : float
-        Monotonic time at which the search stops in any case.
-    """
-    take = partial(
-        take_nearest, session, cutoff=request.cutoff, tie=request.tie, ties=ties, ids=ids
-    )
-    end = latest if request.budget_s is None else min(start + request.budget_s, latest)
-    if not session.exact or request.enough is None or request.enough >= request.count:
-        return take(request.count, end=end)
-    first = take(request.enough, end=end)
-    # An interrupted search may be slow to continue, so "enough" is searched for in one step.
-    end = min(end, start + request.grace_s)
-    if first.exhausted or len(first.ids) < request.enough or time.monotonic() >= end:
-        return first
-    more = take(request.count - request.enough, end=end)
-    return replace(
-        more,
-        distances=np.concatenate([first.distances, more.distances]),
-        ties=np.concatenate([first.ties, more.ties]),
-        ids=first.ids + more.ids,
-    )
-
-
-def next_until(
-    session: Session, k: int, *, cutoff: float, tie: int, ties: Integers, end: float = math.inf
-) -> SessionBatch:
-    """Emit the next ``k`` objects up to a limit, few beyond it.
-
-    The limit is a distance and a tie key. Objects at the cutoff distance are emitted in growing
-    batches, so that few of many tied objects are beyond the limit.
-
-    Parameters
-    ----------
-    session : Session
-        An open query.
-    k : int
-        Number of objects, 0 or more.
-    cutoff : float
-        Distance of the limit.
-    tie : int
-        Tie key of the limit.
-    ties : int64 array of shape (n_objects,)
-        Tie key of each object; the session's ranks have the same order.
-    end : float
-        As for :func:`take_nearest`.
-
-    Returns
-    -------
-    SessionBatch
-        ``exhausted`` is true if no further object is up to the limit.
-    """
-    below = float(np.nextafter(cutoff, -math.inf))
-    batches = [next_certified(session, k, cutoff=below, end=end)]
-    n_left, batch_size, exhausted = k - len(batches[0].positions), 1, False
-    is_timed = end < math.inf and session.exact
-    is_late = is_timed and n_left > 0 and not batches[0].exhausted
-    while n_left > 0 and not exhausted and not is_late:
-        n_wanted = min(batch_size, n_left)
-        batches.append(next_certified(session, n_wanted, cutoff=cutoff, end=end))
-        positions = batches[-1].positions
-        exhausted = batches[-1].exhausted or bool((ties[positions[-1:]] > tie).any())
-        is_late = is_timed and len(positions) < n_wanted
-        n_left -= len(positions)
-        batch_size *= 2
-    return SessionBatch(
-        positions=np.concatenate([batch.positions for batch in batches]),
-        distances=np.concatenate([batch.distances for batch in batches]),
-        exhausted=exhausted,
-        n_certified=sum(batch.n_certified for batch in batches),
-        frontier=batches[-1].frontier,
-    )
-
-
-def separate_bounds(session: Session) -> npt.NDArray[np.float64]:
-    """Compute each object's lower bound independently of other objects.
-
-    A session that supports such bounds has a method ``separate_bounds``. For others the bound is 0,
-    which holds for every distance.
-
-    Parameters
-    ----------
-    session : Session
-        Session of a query, before its first request.
-
-    Returns
-    -------
-    float64 array of shape (n_objects,)
-
-    Raises
-    ------
-    Refused
-        If the index is approximate: its results depend on all objects, so counts may reveal more
-        than they are charged for.
-    """
-    if not session.exact:
-        raise Refused("a private search needs an exact index")
-    compute_bounds: Any = getattr(session, "separate_bounds", None)
-    if compute_bounds is None:
-        return np.zeros(len(session.bounds()))
-    bounds: npt.NDArray[np.float64] = compute_bounds()
-    return bounds

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import fields
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +38,7 @@ from fedneighbors.methods.fedknn._settings import (
     SearchSettings,
     check_n_neighbors,
 )
+from fedneighbors.methods.fedknn._sources import MemorySource
 from fedneighbors.methods.fedknn.metrics import Metric, metric_of
 from fedneighbors.methods.fedknn.protocol import Answer
 from fedneighbors.privacy.ledger._ledger import Ledger
@@ -359,7 +360,10 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         ):
             return None
         self._settings(self._metric)
-        objects_of = {it.name: (self._rows_of[it.name], it.ties) for it in self.providers_}
+        objects_of = {
+            it.name: (self._rows_of[it.name], cast(MemorySource, it.source).ties)
+            for it in self.providers_
+        }
         with self._connect() as federation:
             distances, positions, self.query_records_ = search_blocks(
                 federation.run, points, k, objects_of=objects_of, allow_partial=self.allow_partial
@@ -378,7 +382,7 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
             settings = f"{self.metric} {key}" + ("" if columns is None else columns.digest())
             content = objects_digest(objects, ids, settings)
             epoch = None if content is None else ledger.epoch(name, content)
-        return Provider(
+        return Provider.of(
             name,
             objects,
             self._metric,

@@ -57,7 +57,7 @@ CASES = {  # objects, replacement of the first object, query
 
 def bounds_of(metric, objects, query):
     """Return all bounds that a provider sends, with repetitions."""
-    provider = Provider("p", objects, metric, decode=decode_query)
+    provider = Provider.of("p", objects, metric, decode=decode_query)
     request = PaddedBoundRequest("q", encode_query(query), len(objects), 0.0)
     return Counter(provider.answer(request).bounds.tolist())
 
@@ -120,7 +120,7 @@ def test_without_separate_bounds_all_are_zero():
 def test_an_approximate_index_refuses_private_searches():
     metric = JointBounds(lambda a, b: abs(a - b).sum())
     metric.exact = False
-    provider = Provider("p", np.ones((3, 1)), metric, decode=decode_query)
+    provider = Provider.of("p", np.ones((3, 1)), metric, decode=decode_query)
     query = encode_query(np.zeros(1))
 
     with pytest.raises(PartyRefused, match="exact index"):

@@ -165,7 +165,7 @@ def test_a_count_that_is_too_low_fails_the_certificate():
 
 def test_names_that_differ_by_a_final_zero_byte_are_distinct():
     metric = FunctionMetric(lambda a, b: abs(a - b))
-    provider = Provider("p", [1.0, 2.0], metric, decode=float, ids=["a", "a\0"])
+    provider = Provider.of("p", [1.0, 2.0], metric, decode=float, ids=["a", "a\0"])
 
     answer = run(dann_star(b"0.0", 2, name="q", noise_of=constant_noise(-1, 0)), [provider]).result
 
@@ -188,7 +188,7 @@ def test_other_bounds_in_the_same_epoch_get_other_noise():
 
 
 def test_a_name_too_long_for_a_reply_is_refused_before_search():
-    provider = Provider(
+    provider = Provider.of(
         "p0", [1.0], BoundedLine(0.0, 1), decode=lambda raw: float(raw), ids=["x" * 65]
     )
 

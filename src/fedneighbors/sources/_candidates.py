@@ -1,0 +1,146 @@
+"""Contract of a source whose objects stay in a database.
+
+A source reads *candidates* for a query, with a lower bound of the distances of all objects that it
+has not yet read. The package computes the distances of the candidates itself, and decides which of
+them are certain. Thus the order of the candidates, the rounding of the database and ties cannot
+change an answer.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fedneighbors.methods.fedknn._filters import Where
+
+
+@dataclass(frozen=True)
+class SourceSettings:
+    """Settings of a source.
+
+    Parameters
+    ----------
+    metric : str
+        Name of the metric.
+    options : mapping of str to object
+        The keys of the source's table in the configuration file, ``kind`` excepted.
+    filters : mapping of str to {"number", "text", "boolean"}
+        Columns for filters, and the kind of their cells.
+    folder : path
+        Folder to which paths are relative.
+    """
+
+    metric: str
+    options: Mapping[str, Any]
+    filters: Mapping[str, str] = field(default_factory=dict)
+    folder: Path = Path()
+
+
+@dataclass(frozen=True, eq=False)
+class CandidateBatch:
+    """Objects that a source has read, in any order.
+
+    Parameters
+    ----------
+    ids : sequence of str
+        Unique name of each object.
+    objects : sequence
+        The objects, as the metric takes them.
+    rest : float
+        Lower bound of the distances of all objects that were not read; infinity if all were.
+    """
+
+    ids: Sequence[str]
+    objects: Any
+    rest: float
+
+
+@dataclass(frozen=True, eq=False)
+class CandidateCount:
+    """A count of the objects within a radius.
+
+    Parameters
+    ----------
+    n_certain : int
+        Number of objects that are within the radius in spite of rounding errors.
+    uncertain : sequence
+        Objects that may be within the radius; their distances are computed.
+    """
+
+    n_certain: int
+    uncertain: Any
+
+
+class Candidates(ABC):
+    """The candidates of one query; all calls see one version of the objects."""
+
+    exact: bool = True
+    """False if ``rest`` is no certain bound, as for approximate indexes."""
+
+    version: str | None = None
+    """Text that changes with the objects; without it, private searches are refused."""
+
+    @abstractmethod
+    def read(self, n: int, *, deadline_s: float | None) -> CandidateBatch:
+        """Read at least ``n`` further objects, or all that are left.
+
+        Raises
+        ------
+        TimeoutError
+            If more than ``deadline_s`` seconds have passed; the call can be repeated.
+        SourceError
+            If the database fails.
+        """
+
+    def count(self, radius: float, *, deadline_s: float | None) -> CandidateCount | None:  # noqa: ARG002 - for subclasses
+        """Count the objects within a radius; None to count what ``read`` returns.
+
+        Raises
+        ------
+        TimeoutError, SourceError
+            As for ``read``.
+        """
+        return None
+
+    def close(self) -> None:  # noqa: B027 - optional
+        """Release what the query holds."""
+
+
+class CandidateSource(ABC):
+    """Objects that stay in a database.
+
+    An object of the class is made with :class:`SourceSettings`, and is used by one thread at a
+    time.
+    """
+
+    no_objects: Any = ()
+    """Empty sequence of objects; the metric checks queries against it."""
+
+    @abstractmethod
+    def open(self, query: Any, where: Where | None) -> Candidates:
+        """Open a query over the objects that meet a filter.
+
+        Parameters
+        ----------
+        query : object
+            An object of the metric; checked.
+        where : mapping, optional
+            Filter that suits the columns; checked.
+
+        Raises
+        ------
+        SourceError
+            If the database fails.
+        """
+
+    @abstractmethod
+    def size(self, where: Where | None) -> int:
+        """Count the objects that meet a filter."""
+
+    @abstractmethod
+    def longest_name(self) -> int:
+        """Return the length of the longest name in bytes of UTF-8."""
+
+    def close(self) -> None:  # noqa: B027 - optional
+        """Release connections and files."""

@@ -1,0 +1,131 @@
+"""Places in PostGIS: geography for ``haversine``, planar geometry for ``euclidean``."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from fedneighbors._lazy import optional_module
+from fedneighbors._typing import Floats
+from fedneighbors.errors import DataError
+from fedneighbors.methods.fedknn._filters import Where
+from fedneighbors.sources._candidates import CandidateCount, SourceSettings
+from fedneighbors.sources._postgres import PostgresCandidates, PostgresSource, Snapshot, Values
+
+_TYPES = {"haversine": "geography", "euclidean": "geometry"}
+_POSTGIS_RADIUS_M = (2 * 6378137.0 + 6356752.314245179506) / 3  # of WGS 84, as for <-> on a sphere
+_SCALE = 6371008.8 / _POSTGIS_RADIUS_M  # the metric's radius over that of PostGIS
+_RELATIVE, _ABSOLUTE = 1e-9, 1e-3  # margins; 2e-13 and 4e-7 m were the largest seen
+_PLANAR = 1e-12  # relative margin of planar distances
+
+
+class PostGISSource(PostgresSource):
+    """Points of PostGIS, found with a GiST index.
+
+    The option ``location`` names the column: of type ``geography`` for the metric ``haversine``, or
+    ``geometry`` with planar coordinates for ``euclidean``. Distances are computed again, so that
+    they equal those of objects in memory.
+    """
+
+    column_option = "location"
+    no_objects = np.empty((0, 2))
+
+    def __init__(self, settings: SourceSettings) -> None:
+        if settings.metric not in _TYPES:
+            raise DataError(f"expected a metric among {', '.join(_TYPES)}, got {settings.metric}")
+        self._is_sphere = settings.metric == "haversine"
+        super().__init__(settings)
+
+    def _prepare(self) -> None:
+        sql, values = optional_module("psycopg.sql", "sql"), Values()
+        point = sql.SQL(
+            "(array_agg(pg_typeof({0})::text))[1], "
+            "coalesce(bool_and(ST_GeometryType({0}::geometry) = 'ST_Point'), true), "
+            "coalesce(max(ST_SRID({0}::geometry)), 0)"
+        ).format(self.column)
+        found, are_points, self._srid = self.snapshot().run(
+            self.select(point, None, values), values
+        )[0]
+        expected = _TYPES[self.metric]
+        if found not in (expected, None):
+            raise DataError(
+                f"the metric {self.metric} needs a column of type {expected}, got {found}"
+            )
+        if not are_points:
+            raise DataError(f"the column {self.options['location']} has shapes other than points")
+
+    def condition(self, where: Where | None, values: Values) -> Any:
+        """Return the condition of rows with a point that meet a filter."""
+        sql = optional_module("psycopg.sql", "sql")
+        is_empty = sql.SQL("NOT ST_IsEmpty({}::geometry)").format(self.column)
+        return sql.SQL("{} AND {}").format(super().condition(where, values), is_empty)
+
+    def _point(self, query: Any, values: Values) -> Any:
+        """Return the expression of a query."""
+        sql = optional_module("psycopg.sql", "sql")
+        x, y = (values.bind(float(value)) for value in query)
+        kind, srid = _TYPES[self.metric], 4326 if self._is_sphere else self._srid
+        return sql.SQL(f"ST_SetSRID(ST_MakePoint({{}}, {{}}), {int(srid)})::{kind}").format(x, y)
+
+    def order(self, query: Any, values: Values) -> Any:
+        """Return the expression of the distance."""
+        sql = optional_module("psycopg.sql", "sql")
+        return sql.SQL("{} <-> {}").format(self.column, self._point(query, values))
+
+    def columns(self) -> Any:
+        """Return the coordinates of a point."""
+        sql = optional_module("psycopg.sql", "sql")
+        return sql.SQL("ST_X({0}::geometry), ST_Y({0}::geometry)").format(self.column)
+
+    def decode(self, rows: list[tuple[Any, ...]]) -> Floats:
+        """Return points from coordinates."""
+        return np.array(rows, np.float64).reshape(-1, 2)
+
+    def bound(self, distance: float, query: Any) -> float:  # noqa: ARG002 - of other sources
+        """Return a lower bound of distances, given one of the database."""
+        if self._is_sphere:
+            return distance * _SCALE * (1 - _RELATIVE) - _ABSOLUTE
+        return distance * (1 - _PLANAR)
+
+    def open(self, query: Any, where: Where | None) -> "PostGISCandidates":
+        """Open a query over the points that meet a filter."""
+        return PostGISCandidates(self, self.snapshot(), query, where)
+
+    def count(
+        self,
+        snapshot: Snapshot,
+        query: Any,
+        where: Where | None,
+        radius: float,
+        deadline_s: float | None,
+    ) -> CandidateCount:
+        """Count points within a radius; those near its boundary are returned."""
+        sql, values = optional_module("psycopg.sql", "sql"), Values()
+        if self._is_sphere:
+            radius /= _SCALE
+            inner = radius * (1 - _RELATIVE) - _ABSOLUTE
+            outer = radius * (1 + _RELATIVE) + _ABSOLUTE
+        else:
+            inner, outer = radius * (1 - _PLANAR), radius * (1 + _PLANAR)
+        distance = "ST_Distance({0}, {1}, false)" if self._is_sphere else "ST_Distance({0}, {1})"
+        within = "ST_DWithin({0}, {1}, {2}, false)" if self._is_sphere else "ST_DWithin({0}, {1}, {2})"
+        point = self._point(query, values)
+        is_inner = sql.SQL(f"{distance} < {{2}}").format(self.column, point, values.bind(inner))
+        is_near = sql.SQL(f"AND {within}").format(self.column, point, values.bind(outer))
+        certain = sql.SQL("count(*) FILTER (WHERE {0})").format(is_inner)
+        ((n_certain,),) = snapshot.run(self.select(certain, where, values, is_near), values, deadline_s)
+        rest = sql.SQL("{} AND NOT {}").format(is_near, is_inner)
+        rows = snapshot.run(self.select(self.columns(), where, values, rest), values, deadline_s)
+        return CandidateCount(int(n_certain), self.decode(rows))
+
+
+class PostGISCandidates(PostgresCandidates):
+    """Candidates of a query over points."""
+
+    _source: PostGISSource
+
+    def count(self, radius: float, *, deadline_s: float | None) -> CandidateCount | None:
+        """Count the points within a radius."""
+        if not math.isfinite(radius) or radius < 0:
+            return None
+        return self._source.count(self._snapshot, self._query, self._where, radius, deadline_s)

@@ -1,0 +1,359 @@
+"""Objects in a table of PostgreSQL: snapshots, filters, and reads in ascending order."""
+
+import math
+import time
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fedneighbors._lazy import optional_module
+from fedneighbors.errors import DataError, SourceError
+from fedneighbors.methods.fedknn._filters import Where
+from fedneighbors.methods.fedknn.metrics._sessions import LATE
+from fedneighbors.sources._candidates import (
+    CandidateBatch,
+    Candidates,
+    CandidateSource,
+    SourceSettings,
+)
+
+SNAPSHOT_S = 1.0
+"""Maximum age of a snapshot for a new query, in seconds."""
+
+MAX_SNAPSHOTS = 8
+"""Maximum number of snapshots; beyond it, new queries share the latest."""
+
+TIMEOUT_S = 30.0
+"""Default of the option ``timeout_s``: maximum time of a statement."""
+
+_COMMON = {"database", "table", "id", "version", "timeout_s"}
+_TYPES = {"number": "double precision", "text": "text", "boolean": "boolean"}
+
+
+class Values(dict[str, Any]):
+    """Values that are bound to a statement; none is ever part of its text."""
+
+    def bind(self, value: Any) -> Any:
+        """Return the placeholder of a value."""
+        name = f"v{len(self)}"
+        self[name] = value
+        return optional_module("psycopg.sql", "sql").Placeholder(name)
+
+
+def filter_sql(where: Where, kinds: Mapping[str, str], values: Values) -> Any:
+    """Return a filter as a condition of SQL.
+
+    Parameters
+    ----------
+    where : mapping
+        A filter that suits the columns.
+    kinds : mapping of str to {"number", "text", "boolean"}
+        Kind of each column.
+    values : Values
+        Takes the operands.
+    """
+    sql = optional_module("psycopg.sql", "sql")
+
+    def compare(name: str, symbol: str, operand: Any) -> Any:
+        column = sql.SQL("{}::" + _TYPES[kinds[name]]).format(sql.Identifier(name))
+        if kinds[name] == "number":  # NaN is a missing cell
+            column = sql.SQL("nullif({}, 'NaN')").format(column)
+            operand = float(operand) if isinstance(operand, int) else operand
+        if symbol == "in":
+            return join("or", [compare(name, "==", value) for value in operand])
+        if operand is None:
+            return sql.SQL("({} IS NULL)").format(column)
+        operator = sql.SQL("=" if symbol == "==" else symbol)
+        return sql.SQL("coalesce({} {} {}, false)").format(column, operator, values.bind(operand))
+
+    def join(word: str, parts: Sequence[Any]) -> Any:
+        start = sql.SQL("true" if word == "and" else "false")
+        return sql.SQL("({})").format(sql.SQL(f" {word} ").join([start, *parts]))
+
+    parts = []
+    for name, condition in where.items():
+        if name == "not":
+            parts.append(sql.SQL("(not {})").format(filter_sql(condition, kinds, values)))
+        elif name in ("and", "or"):
+            parts.append(join(name, [filter_sql(part, kinds, values) for part in condition]))
+        elif isinstance(condition, Mapping):
+            parts += [compare(name, symbol, operand) for symbol, operand in condition.items()]
+        else:
+            parts.append(compare(name, "==", condition))
+    return join("and", parts)
+
+
+class Snapshot:
+    """A connection that sees one version of the database.
+
+    Parameters
+    ----------
+    database : str
+        Connection string of libpq.
+    timeout_s : float
+        Maximum time of a statement.
+    version : str, optional
+        Statement that returns the version of the objects.
+
+    Raises
+    ------
+    SourceError
+        If the database cannot be reached or refuses the connection.
+    """
+
+    def __init__(self, database: str, timeout_s: float, version: str | None) -> None:
+        psycopg = optional_module("psycopg", "sql")
+        self._error, self._cancelled = psycopg.Error, psycopg.errors.QueryCanceled
+        self._timeout_s, self.begun, self.n_open = timeout_s, time.monotonic(), 0
+        try:
+            self._connection = psycopg.connect(
+                database, connect_timeout=10, application_name="fedneighbors"
+            )
+        except psycopg.Error as error:
+            raise SourceError(f"cannot connect to the database: {error}") from None
+        self._connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        self._connection.read_only = True
+        try:
+            self._connection.execute("SELECT 1")  # begins the transaction
+            rows = [] if version is None else self.run(version, {})
+        except (psycopg.Error, SourceError):
+            self.close()
+            raise
+        if version is not None and (len(rows) != 1 or rows[0][0] is None):
+            self.close()
+            raise SourceError(f"expected one row from the statement of the version, got {rows}")
+        self.version = None if version is None else str(rows[0][0])
+
+    @property
+    def is_alive(self) -> bool:
+        """Return whether the connection is open."""
+        return not self._connection.closed
+
+    def run(
+        self, statement: Any, values: Mapping[str, Any], deadline_s: float | None = None
+    ) -> list[tuple[Any, ...]]:
+        """Return the rows of a statement.
+
+        Raises
+        ------
+        TimeoutError
+            If it takes longer than ``deadline_s``; the snapshot remains.
+        SourceError
+            If it takes longer than the timeout, or fails.
+        """
+        is_hurried = deadline_s is not None and deadline_s < self._timeout_s
+        limit_s = deadline_s if is_hurried and deadline_s is not None else self._timeout_s
+        limit_ms = str(max(1, int(1000 * limit_s)))
+        try:
+            with self._connection.transaction():  # a savepoint
+                self._connection.execute(
+                    "SELECT set_config('statement_timeout', %s, true)", [limit_ms]
+                )
+                found: list[tuple[Any, ...]] = self._connection.execute(
+                    statement, values, binary=True
+                ).fetchall()
+                return found
+        except self._cancelled as error:
+            if is_hurried:
+                raise TimeoutError(LATE) from None
+            raise SourceError(f"the database stopped a statement: {error}") from None
+        except self._error as error:
+            raise SourceError(f"the database failed: {error}") from None
+
+    def close(self) -> None:
+        """Close the connection; a running statement ends."""
+        self._connection.close()
+
+
+class PostgresSource(CandidateSource):
+    """Objects in a table of PostgreSQL.
+
+    Options: ``database``, a connection string of libpq without a password (libpq reads it from
+    ``PGPASSWORD`` or ``PGPASSFILE``); ``table``, with its schema if needed; ``id``, the column of
+    names; ``version``, a statement whose single value changes with the table (private searches need
+    it); ``timeout_s``.
+
+    Parameters
+    ----------
+    settings : SourceSettings
+        Metric, options and filters.
+
+    Raises
+    ------
+    DataError
+        If an option is unknown, missing or invalid.
+    SourceError
+        If the database cannot be reached, or the table cannot be read.
+    """
+
+    column_option: str
+    """Option that names the column of the objects."""
+
+    def __init__(self, settings: SourceSettings) -> None:
+        sql = optional_module("psycopg.sql", "sql")
+        options = dict(settings.options)
+        known = {*_COMMON, self.column_option, *self._more_options()}
+        for name in sorted(set(options) - known):
+            raise DataError(f"unknown option {name!r}; expected {', '.join(sorted(known))}")
+        for name in ("database", "table", "id", self.column_option):
+            if not isinstance(options.get(name), str):
+                raise DataError(f"expected a text for the option {name!r}, got {options.get(name)}")
+        self.options, self.metric = options, settings.metric
+        self._kinds = settings.filters
+        self._table = sql.Identifier(*options["table"].split("."))
+        self._id = sql.SQL("{}::text").format(sql.Identifier(options["id"]))
+        self.column = sql.Identifier(options[self.column_option])
+        self._snapshots: list[Snapshot] = []
+        self._longest: tuple[str | None, int] | None = None
+        self._prepare()
+
+    def _more_options(self) -> set[str]:
+        """Return the names of further options."""
+        return set()
+
+    def _prepare(self) -> None:
+        """Check the table; called once."""
+        self.size(None)
+
+    @abstractmethod
+    def order(self, query: Any, values: Values) -> Any:
+        """Return the expression of a distance to a query, or of its lower bound."""
+
+    @abstractmethod
+    def columns(self) -> Any:
+        """Return the columns of an object."""
+
+    @abstractmethod
+    def decode(self, rows: list[tuple[Any, ...]]) -> Any:
+        """Return objects from rows of their columns."""
+
+    @abstractmethod
+    def bound(self, distance: float, query: Any) -> float:
+        """Return a lower bound of distances, given a value of ``order``."""
+
+    def condition(self, where: Where | None, values: Values) -> Any:
+        """Return the condition of rows with an object that meet a filter."""
+        sql = optional_module("psycopg.sql", "sql")
+        present = sql.SQL("{} IS NOT NULL").format(self.column)
+        if where is None:
+            return present
+        return sql.SQL("{} AND {}").format(present, filter_sql(where, self._kinds, values))
+
+    def select(
+        self, columns: Any, where: Where | None, values: Values, rest: Any = None
+    ) -> Any:
+        """Return the statement of a query over the rows that meet a filter."""
+        sql = optional_module("psycopg.sql", "sql")
+        return sql.SQL("SELECT {} FROM {} WHERE {} {}").format(
+            columns, self._table, self.condition(where, values), rest or sql.SQL("")
+        )
+
+    def snapshot(self) -> Snapshot:
+        """Return a recent snapshot for a new query; open one if there is none."""
+        alive, unused = [], []
+        newest = max((one.begun for one in self._snapshots), default=0.0)
+        for one in self._snapshots:
+            is_recent = one.begun == newest and time.monotonic() - newest < SNAPSHOT_S
+            is_needed = one.is_alive and (one.n_open or is_recent)
+            (alive if is_needed else unused).append(one)
+        for one in unused:
+            one.close()
+        self._snapshots = alive
+        if alive and (
+            time.monotonic() - alive[-1].begun < SNAPSHOT_S or len(alive) >= MAX_SNAPSHOTS
+        ):
+            return alive[-1]
+        timeout_s = float(self.options.get("timeout_s", TIMEOUT_S))
+        self._snapshots.append(
+            Snapshot(self.options["database"], timeout_s, self.options.get("version"))
+        )
+        return self._snapshots[-1]
+
+    def open(self, query: Any, where: Where | None) -> "PostgresCandidates":
+        """Open a query over the objects that meet a filter."""
+        return PostgresCandidates(self, self.snapshot(), query, where)
+
+    def size(self, where: Where | None) -> int:
+        """Count the objects that meet a filter."""
+        sql, values = optional_module("psycopg.sql", "sql"), Values()
+        statement = self.select(sql.SQL("count(*)"), where, values)
+        return int(self.snapshot().run(statement, values)[0][0])
+
+    def longest_name(self) -> int:
+        """Return the length of the longest name in bytes of UTF-8."""
+        sql, snapshot = optional_module("psycopg.sql", "sql"), self.snapshot()
+        if self._longest is None or self._longest[0] != snapshot.version or not snapshot.version:
+            longest = sql.SQL("coalesce(max(octet_length({})), 0)").format(self._id)
+            values = Values()
+            rows = snapshot.run(self.select(longest, None, values), values)
+            self._longest = snapshot.version, int(rows[0][0])
+        return self._longest[1]
+
+    def read(
+        self,
+        snapshot: Snapshot,
+        query: Any,
+        where: Where | None,
+        limit: int,
+        deadline_s: float | None,
+    ) -> list[tuple[Any, ...]]:
+        """Return ``limit`` rows in ascending order: name, order, and the object's columns."""
+        sql, values = optional_module("psycopg.sql", "sql"), Values()
+        order = self.order(query, values)
+        columns = sql.SQL("{}, {}, {}").format(self._id, order, self.columns())
+        rest = sql.SQL("ORDER BY {} LIMIT {}").format(order, values.bind(limit))
+        statement = self.select(columns, where, values, rest)
+        return snapshot.run(statement, values, deadline_s)
+
+    def close(self) -> None:
+        """Close all connections."""
+        for snapshot in self._snapshots:
+            snapshot.close()
+        self._snapshots = []
+
+
+class PostgresCandidates(Candidates):
+    """Candidates in the order of the database.
+
+    Each read repeats the query with a larger limit: no cursor is kept open. Rows that were read
+    before are recognized by their names, because rows of equal order have none.
+
+    Parameters
+    ----------
+    source : PostgresSource
+        The table.
+    snapshot : Snapshot
+        The version that the query sees.
+    query : object
+        The query.
+    where : mapping, optional
+        Filter of the objects.
+    """
+
+    def __init__(
+        self, source: PostgresSource, snapshot: Snapshot, query: Any, where: Where | None
+    ) -> None:
+        self._source, self._snapshot, self._query, self._where = source, snapshot, query, where
+        self.version = snapshot.version
+        self._seen: set[str] = set()
+        snapshot.n_open += 1
+
+    def read(self, n: int, *, deadline_s: float | None) -> CandidateBatch:
+        """Read at least ``n`` further objects, or all that are left."""
+        limit = len(self._seen) + n
+        rows = self._source.read(self._snapshot, self._query, self._where, limit, deadline_s)
+        if any(row[0] is None for row in rows):
+            raise SourceError("an object has no name: the column of names has a NULL")
+        if len({row[0] for row in rows}) < len(rows):
+            raise SourceError("two objects have one name; the column of names must be unique")
+        fresh = [row for row in rows if row[0] not in self._seen]
+        self._seen |= {row[0] for row in fresh}
+        return CandidateBatch(
+            ids=[row[0] for row in fresh],
+            objects=self._source.decode([row[2:] for row in fresh]),
+            rest=self._source.bound(rows[-1][1], self._query) if len(rows) == limit else math.inf,
+        )
+
+    def close(self) -> None:
+        """Let the snapshot be closed."""
+        self._snapshot.n_open -= 1

@@ -1,0 +1,232 @@
+"""Exact queries over the candidates of a source."""
+
+import hmac
+import math
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from fedneighbors._typing import Floats, Integers
+from fedneighbors.errors import SourceError
+from fedneighbors.methods.fedknn._filters import FilterColumns, Where
+from fedneighbors.methods.fedknn._sources import Found
+from fedneighbors.methods.fedknn.algorithm import tie_keys
+from fedneighbors.methods.fedknn.metrics._interfaces import Metric
+from fedneighbors.methods.fedknn.metrics._sessions import LATE, check_radius, check_request, end_at
+from fedneighbors.methods.fedknn.private._padding import EPOCH_BYTES, MAX_NAME_BYTES
+from fedneighbors.sources._candidates import CandidateBatch, Candidates, CandidateSource
+
+_N_CELLS = 1 << 14  # memory of a query for its candidates, in cells
+_MIN_READ = 16  # objects of the first read
+
+
+class PushedSource:
+    """A source of candidates as the objects of a provider.
+
+    Parameters
+    ----------
+    candidates : CandidateSource
+        The objects in their database.
+    metric : Metric
+        The distance.
+    owner : str
+        Name of the provider.
+    key : bytes
+        Public key of the tie keys, the same at all providers.
+    secret : bytes
+        Secret of the provider; epochs are derived from it and the version of the objects.
+    filters : mapping of str to str
+        Columns for filters, and the kind of their cells.
+    """
+
+    n_cells = _N_CELLS
+
+    def __init__(
+        self,
+        candidates: CandidateSource,
+        metric: Metric,
+        *,
+        owner: str,
+        key: bytes = b"",
+        secret: bytes = b"",
+        filters: Mapping[str, str] | None = None,
+    ) -> None:
+        self.candidates, self._metric, self._secret = candidates, metric, secret
+        self._owner, self._key = owner, key
+        self.least: float = getattr(metric, "least", 0.0)
+        kinds = dict(filters or {})
+        empty = {name: np.empty(0, np.float64 if kind == "number" else object)
+                 for name, kind in kinds.items()}
+        self._columns = FilterColumns(kinds, empty, 0)
+        self._probe = metric.index(candidates.no_objects, ranks=np.empty(0, np.int64))
+
+    def names_fit(self) -> bool:
+        """Return whether all names fit into replies of fixed size."""
+        return self.candidates.longest_name() <= MAX_NAME_BYTES
+
+    def size(self, where: Where | None) -> int:
+        """Count the objects that meet a filter."""
+        self._check(where)
+        return self.candidates.size(where)
+
+    def open(self, query: Any, where: Where | None) -> "PushedQuery":
+        """Open a query over the objects that meet a filter."""
+        self._check(where)
+        self._probe.open(query)
+        return PushedQuery(self, self.candidates.open(query, where), query)
+
+    def _check(self, where: Where | None) -> None:
+        if where is not None:
+            self._columns.match(where)
+
+    def epoch(self, version: str | None) -> bytes | None:
+        """Return the epoch of a version of the objects."""
+        if version is None:
+            return None
+        content = f"{self._owner} {self._metric.name} {len(version)} {version}".encode()
+        return hmac.digest(self._secret, content + self._key, "sha256")[:EPOCH_BYTES]
+
+    def measure(self, query: Any, objects: Any) -> Floats:
+        """Return the distances of objects in their order."""
+        n = len(objects)
+        batch = self._metric.index(objects, ranks=np.arange(n)).open(query).next(n)
+        if len(batch.positions) != n:
+            raise SourceError(f"expected distances of {n} objects, got {len(batch.positions)}")
+        distances = np.empty(n)
+        distances[batch.positions] = batch.distances
+        return distances
+
+    def ties(self, ids: list[str]) -> Integers:
+        """Return the tie keys of objects."""
+        return tie_keys(ids, owner=self._owner, key=self._key)
+
+
+class PushedQuery:
+    """An open query over candidates.
+
+    A candidate is certain if its distance is below the bound of the objects that were not read:
+    then none of them can be nearer, or tied with it. The candidates are in ascending order of
+    (distance, tie key); the first ``_n_emitted`` were emitted.
+
+    Parameters
+    ----------
+    source : PushedSource
+        The objects.
+    candidates : Candidates
+        Those of the query.
+    query : object
+        The query.
+    """
+
+    def __init__(self, source: PushedSource, candidates: Candidates, query: Any) -> None:
+        self._source, self._candidates, self._query = source, candidates, query
+        self.exact, self.n_verified = candidates.exact, 0
+        self.epoch = source.epoch(candidates.version)
+        self._distances, self._ties = np.empty(0), np.empty(0, np.int64)
+        self._ids: list[str] = []
+        self._rest = -math.inf
+        self._n_emitted = 0
+
+    def next(
+        self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None
+    ) -> Found:
+        """Emit the next ``k`` objects with distances up to ``cutoff``."""
+        check_request(k, cutoff)
+        start = self._n_emitted
+        self._read_until(start + k, cutoff, end_at(deadline_s))
+        stop = min(start + k, self._n_certain(cutoff))
+        self._n_emitted = stop
+        following = self._distances[stop : stop + 1].tolist()
+        frontier = min([self._rest, *following])
+        return Found(
+            distances=self._distances[start:stop],
+            ties=self._ties[start:stop],
+            ids=tuple(self._ids[start:stop]),
+            exhausted=frontier > cutoff or frontier == math.inf,
+            n_certified=stop - start,
+            frontier=max(frontier, self._source.least),
+        )
+
+    def lowest_bounds(self, k: int, *, deadline_s: float | None = None) -> Floats:
+        """Return the distances of the ``k`` nearest objects, ascending."""
+        if not self._read_until(k, math.inf, end_at(deadline_s)):
+            raise TimeoutError(LATE)
+        return self._distances[: min(max(k, 0), self._n_certain(math.inf))]
+
+    def separate_bounds(self, k: int) -> Floats:
+        """Return the ``k`` lowest bounds; each depends on the query and one object only."""
+        return self.lowest_bounds(k)
+
+    def count(self, radius: float, *, deadline_s: float | None = None) -> int:
+        """Count the objects within ``radius``."""
+        check_radius(radius)
+        end = end_at(deadline_s)
+        if radius >= self._rest:
+            found = self._candidates.count(radius, deadline_s=deadline_s)
+            if found is not None:
+                near = self._source.measure(self._query, found.uncertain) <= radius
+                return found.n_certain + int(near.sum())
+        if not self._read_until(None, radius, end):
+            raise TimeoutError(LATE)
+        return int(np.count_nonzero(self._distances <= radius))
+
+    def close(self) -> None:
+        """Release what the query holds."""
+        self._candidates.close()
+
+    def _n_certain(self, cutoff: float) -> int:
+        """Return the number of emitted objects and certain ones within a cutoff."""
+        following = self._distances[self._n_emitted :]
+        n = int(following.searchsorted(cutoff, side="right"))
+        if self._rest < math.inf and self.exact:
+            n = min(n, int(following.searchsorted(self._rest, side="left")))
+        return self._n_emitted + n
+
+    def _read_until(self, n: int | None, cutoff: float, end: float) -> bool:
+        """Read until ``n`` objects, or all within a cutoff, are certain; return False if late."""
+        while self._rest <= cutoff and self._rest < math.inf:
+            n_certain = self._n_certain(cutoff)
+            if n is not None and n_certain >= n:
+                break
+            left_s = None if end == math.inf else end - time.monotonic()
+            if left_s is not None and left_s <= 0:
+                return False
+            n_missing = 0 if n is None else n - n_certain
+            n_wanted = max(_MIN_READ, n_missing + n_missing // 8 + 8, len(self._ids))
+            try:
+                self._add(self._candidates.read(n_wanted, deadline_s=left_s))
+            except TimeoutError:
+                return False
+        return True
+
+    def _add(self, batch: CandidateBatch) -> None:
+        """Add objects that were read, in order."""
+        ids = list(batch.ids)
+        if math.isnan(batch.rest) or batch.rest < self._rest:
+            raise SourceError(f"expected a bound of at least {self._rest}, got {batch.rest}")
+        if len(ids) != len(batch.objects) or (not ids and batch.rest < math.inf):
+            raise SourceError(
+                f"expected a name for each of {len(batch.objects)} objects, and at least one "
+                f"object, got {len(ids)} names"
+            )
+        if ids:
+            distances = self._source.measure(self._query, batch.objects)
+            if self.exact and distances.min() < self._rest:
+                raise SourceError(
+                    f"expected objects at least {self._rest} away, the bound of the batch before, "
+                    f"got one at {distances.min()}"
+                )
+            self._ids += ids
+            if len(set(self._ids)) < len(self._ids):
+                raise SourceError("expected unique names, got an object twice")
+            self.n_verified += len(ids)
+            first = self._n_emitted
+            distances = np.concatenate([self._distances, distances])
+            ties = np.concatenate([self._ties, self._source.ties(ids)])
+            order = np.arange(len(ties))
+            order[first:] = first + np.lexsort((ties[first:], distances[first:]))
+            self._distances, self._ties = distances[order], ties[order]
+            self._ids = [self._ids[i] for i in order.tolist()]
+        self._rest = batch.rest
