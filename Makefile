@@ -26,12 +26,16 @@ $(VENV)/.docs: $(BIN)/python pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
 	@touch $@
 
+$(VENV)/.servers: tests/service/install-servers.sh $(BIN)/python
+	tests/service/install-servers.sh
+	@touch $@
+
 .PHONY: demo
 demo: $(VENV)/.demo ## Install, train on real digits over 8 parties, write a report
 	$(BIN)/fedneighbors demo
 
 .PHONY: install
-install: $(VENV)/.test ## Install everything that tests and benchmarks need
+install: $(VENV)/.test $(VENV)/.servers ## Install everything that tests and benchmarks need
 
 .PHONY: lint
 lint: $(VENV)/.test ## Format, lint, types, import contracts
@@ -44,7 +48,7 @@ lint: $(VENV)/.test ## Format, lint, types, import contracts
 # their names: sorted by their number of tests, the slowest would come last. One thread in each, as
 # threads of several workers wait for each other.
 .PHONY: test
-test: lint ## Everything that must pass: lint, unit tests, doctests, end-to-end tests
+test: lint $(VENV)/.servers ## Everything that must pass: lint, unit tests, doctests, end-to-end tests
 	$(BIN)/fedneighbors warmup
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q --numprocesses 3 --dist loadfile --no-loadscope-reorder -m "not slow"
 

@@ -15,6 +15,8 @@ READ = {
     "pycryptodome": "BSD and public domain",
     "pylint": "GPL-2.0; run as a tool by the tests, not distributed",
     "astroid": "LGPL-2.1; part of pylint",
+    "psycopg": "LGPL-3.0; imported unmodified, optional, not distributed",
+    "psycopg-binary": "LGPL-3.0; part of psycopg",
 }
 
 

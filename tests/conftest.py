@@ -1,10 +1,14 @@
-"""Deterministic Hypothesis profile without deadline, and the folder of real data."""
+"""Deterministic Hypothesis profile without deadline, the folder of real data, and servers."""
 
 import os
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from tests.service.servers import pgvector, postgres
+
+__all__ = ["data_folder", "pgvector", "postgres"]
 
 settings.register_profile("fedneighbors", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("fedneighbors")
