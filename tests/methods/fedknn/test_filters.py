@@ -299,7 +299,7 @@ def test_a_changed_column_is_another_epoch():
 
     def epochs(ages):
         search.fit(["a", "b"], parties=["x", "y"], columns={"age": ages}, ledger=ledger)
-        return [party._epoch for party in search.providers_]
+        return [party.source.open("a", None).epoch for party in search.providers_]
 
     first, again, changed = epochs([1, 2]), epochs([1, 2]), epochs([1, 3])
 

@@ -314,14 +314,12 @@ def test_owners_and_distances_must_match_the_objects():
 class BatchLiar(Provider):
     """A provider that changes its replies to batches of queries."""
 
-    def __init__(self, *args, change, **settings):
-        super().__init__(*args, **settings)
-        self._change = change
+    change = None
 
     def answer(self, request):
         reply = super().answer(request)
         distances, positions = reply.distances.copy(), reply.positions.copy()
-        return NearestBatchReply(*self._change(distances, positions))
+        return NearestBatchReply(*self.change(distances, positions))
 
 
 def repeat_first(distances, positions):
@@ -359,9 +357,10 @@ def hide_query(distances, positions):
 def test_invalid_replies_to_batches_name_their_provider(change, message):
     points = np.arange(8.0).reshape(4, 2)
     parties = [
-        kind.of(name, points, metric_of("euclidean"), decode=bytes, **settings)
-        for name, kind, settings in [("a", Provider, {}), ("b", BatchLiar, {"change": change})]
+        kind.of(name, points, metric_of("euclidean"), decode=bytes)
+        for name, kind in [("a", Provider), ("b", BatchLiar)]
     ]
+    parties[1].change = change
     coordinator = nearest_batch(
         points[:2] + 0.1,
         2,

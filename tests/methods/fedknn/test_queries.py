@@ -9,6 +9,7 @@ import pytest
 from fedneighbors.errors import PartyMissing, PartyRefused
 from fedneighbors.federation._inprocess import connected
 from fedneighbors.methods.fedknn._provider import Provider
+from fedneighbors.methods.fedknn._sources import MemorySource
 from fedneighbors.methods.fedknn._queries import CLOSE_AFTER, OpenQueries
 from fedneighbors.methods.fedknn.estimator import FederatedNeighbors
 from fedneighbors.methods.fedknn.metrics._function import FunctionMetric
@@ -19,7 +20,9 @@ class Recorder(Provider):
     """A provider that records its requests."""
 
     def __init__(self, name, objects, *, hangs_at="", fails_to_close=False):
-        super().__init__(name, objects, FunctionMetric(lambda a, b: abs(a - b)), decode=float)
+        metric = FunctionMetric(lambda a, b: abs(a - b))
+        source = MemorySource(objects, metric, owner=name, epoch=b"")
+        super().__init__(name, source, decode=float)
         self.requests = []
         self._hangs_at = hangs_at
         self.wake = threading.Event()
