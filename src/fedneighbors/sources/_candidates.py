@@ -114,8 +114,8 @@ class CandidateSource(ABC):
     time.
     """
 
-    no_objects: Any = ()
-    """Empty sequence of objects; the metric checks queries against it."""
+    sample: Any
+    """Sequence of one object, such as any of the metric; queries are checked against it."""
 
     @abstractmethod
     def open(self, query: Any, where: Where | None) -> Candidates:

@@ -130,9 +130,13 @@ class Snapshot:
         return not self._connection.closed
 
     def run(
-        self, statement: Any, values: Mapping[str, Any], deadline_s: float | None = None
+        self,
+        statement: Any,
+        values: Mapping[str, Any],
+        deadline_s: float | None = None,
+        settings: Mapping[str, str] | None = None,
     ) -> list[tuple[Any, ...]]:
-        """Return the rows of a statement.
+        """Return the rows of a statement, run with settings of the database.
 
         Raises
         ------
@@ -143,14 +147,13 @@ class Snapshot:
         """
         is_hurried = deadline_s is not None and deadline_s < self._timeout_s
         limit_s = deadline_s if is_hurried and deadline_s is not None else self._timeout_s
-        limit_ms = str(max(1, int(1000 * limit_s)))
+        chosen = {**(settings or {}), "statement_timeout": str(max(1, int(1000 * limit_s)))}
+        assign = "SELECT " + ", ".join(["set_config(%s, %s, true)"] * len(chosen))
         try:
             with self._connection.transaction():  # a savepoint
-                self._connection.execute(
-                    "SELECT set_config('statement_timeout', %s, true)", [limit_ms]
-                )
+                self._connection.execute(assign, [it for pair in chosen.items() for it in pair])
                 found: list[tuple[Any, ...]] = self._connection.execute(
-                    statement, values, binary=True
+                    statement, values or None, binary=True
                 ).fetchall()
                 return found
         except self._cancelled as error:
@@ -239,9 +242,7 @@ class PostgresSource(CandidateSource):
             return present
         return sql.SQL("{} AND {}").format(present, filter_sql(where, self._kinds, values))
 
-    def select(
-        self, columns: Any, where: Where | None, values: Values, rest: Any = None
-    ) -> Any:
+    def select(self, columns: Any, where: Where | None, values: Values, rest: Any = None) -> Any:
         """Return the statement of a query over the rows that meet a filter."""
         sql = optional_module("psycopg.sql", "sql")
         return sql.SQL("SELECT {} FROM {} WHERE {} {}").format(
@@ -250,7 +251,8 @@ class PostgresSource(CandidateSource):
 
     def snapshot(self) -> Snapshot:
         """Return a recent snapshot for a new query; open one if there is none."""
-        alive, unused = [], []
+        alive: list[Snapshot] = []
+        unused: list[Snapshot] = []
         newest = max((one.begun for one in self._snapshots), default=0.0)
         for one in self._snapshots:
             is_recent = one.begun == newest and time.monotonic() - newest < SNAPSHOT_S
@@ -303,7 +305,11 @@ class PostgresSource(CandidateSource):
         columns = sql.SQL("{}, {}, {}").format(self._id, order, self.columns())
         rest = sql.SQL("ORDER BY {} LIMIT {}").format(order, values.bind(limit))
         statement = self.select(columns, where, values, rest)
-        return snapshot.run(statement, values, deadline_s)
+        return snapshot.run(statement, values, deadline_s, self.settings(limit))
+
+    def settings(self, limit: int) -> Mapping[str, str]:  # noqa: ARG002 - of subclasses
+        """Return settings of the database for a read of ``limit`` rows."""
+        return {}
 
     def close(self) -> None:
         """Close all connections."""
@@ -342,17 +348,22 @@ class PostgresCandidates(Candidates):
         """Read at least ``n`` further objects, or all that are left."""
         limit = len(self._seen) + n
         rows = self._source.read(self._snapshot, self._query, self._where, limit, deadline_s)
+        fresh = self._keep_fresh(rows)
+        return CandidateBatch(
+            ids=[row[0] for row in fresh],
+            objects=self._source.decode([row[2:] for row in fresh]),
+            rest=self._source.bound(rows[-1][1], self._query) if len(rows) == limit else math.inf,
+        )
+
+    def _keep_fresh(self, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        """Return the rows that were not read before; a row begins with its name."""
         if any(row[0] is None for row in rows):
             raise SourceError("an object has no name: the column of names has a NULL")
         if len({row[0] for row in rows}) < len(rows):
             raise SourceError("two objects have one name; the column of names must be unique")
         fresh = [row for row in rows if row[0] not in self._seen]
         self._seen |= {row[0] for row in fresh}
-        return CandidateBatch(
-            ids=[row[0] for row in fresh],
-            objects=self._source.decode([row[2:] for row in fresh]),
-            rest=self._source.bound(rows[-1][1], self._query) if len(rows) == limit else math.inf,
-        )
+        return fresh
 
     def close(self) -> None:
         """Let the snapshot be closed."""

@@ -57,10 +57,12 @@ class PushedSource:
         self._owner, self._key = owner, key
         self.least: float = getattr(metric, "least", 0.0)
         kinds = dict(filters or {})
-        empty = {name: np.empty(0, np.float64 if kind == "number" else object)
-                 for name, kind in kinds.items()}
+        empty = {
+            name: np.empty(0, np.float64 if kind == "number" else object)
+            for name, kind in kinds.items()
+        }
         self._columns = FilterColumns(kinds, empty, 0)
-        self._probe = metric.index(candidates.no_objects, ranks=np.empty(0, np.int64))
+        self._probe = metric.index(candidates.sample, ranks=np.zeros(1, np.int64))
 
     def names_fit(self) -> bool:
         """Return whether all names fit into replies of fixed size."""
@@ -91,7 +93,10 @@ class PushedSource:
     def measure(self, query: Any, objects: Any) -> Floats:
         """Return the distances of objects in their order."""
         n = len(objects)
-        batch = self._metric.index(objects, ranks=np.arange(n)).open(query).next(n)
+        try:
+            batch = self._metric.index(objects, ranks=np.arange(n)).open(query).next(n)
+        except (TypeError, ValueError) as error:
+            raise SourceError(f"an object is invalid for the metric: {error}") from None
         if len(batch.positions) != n:
             raise SourceError(f"expected distances of {n} objects, got {len(batch.positions)}")
         distances = np.empty(n)
@@ -129,9 +134,7 @@ class PushedQuery:
         self._rest = -math.inf
         self._n_emitted = 0
 
-    def next(
-        self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None
-    ) -> Found:
+    def next(self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None) -> Found:
         """Emit the next ``k`` objects with distances up to ``cutoff``."""
         check_request(k, cutoff)
         start = self._n_emitted

@@ -9,8 +9,8 @@ import pytest
 from fedneighbors.errors import PartyMissing, PartyRefused
 from fedneighbors.federation._inprocess import connected
 from fedneighbors.methods.fedknn._provider import Provider
-from fedneighbors.methods.fedknn._sources import MemorySource
 from fedneighbors.methods.fedknn._queries import CLOSE_AFTER, OpenQueries
+from fedneighbors.methods.fedknn._sources import MemorySource
 from fedneighbors.methods.fedknn.estimator import FederatedNeighbors
 from fedneighbors.methods.fedknn.metrics._function import FunctionMetric
 from fedneighbors.methods.fedknn.protocol import FinishRequest, baseline

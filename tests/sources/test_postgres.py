@@ -1,0 +1,363 @@
+"""Sources in real PostgreSQL servers: PostGIS, pgvector and RDKit."""
+
+import numpy as np
+import pytest
+
+from fedneighbors.datasets._graphs import fingerprint_from_smiles
+from fedneighbors.errors import DataError, SourceError
+from fedneighbors.methods.fedknn._filters import FilterColumns
+from fedneighbors.methods.fedknn.metrics import metric_of
+from fedneighbors.sources import PushedSource, SourceSettings
+from fedneighbors.sources._pgvector import PgvectorSource
+from fedneighbors.sources._postgis import PostGISSource
+from fedneighbors.sources._postgres import Snapshot
+from fedneighbors.sources._rdkit import RDKitSource
+from fedneighbors.testing import check_source
+
+FILTERS = [
+    {"age": {">=": 70}},
+    {"or": [{"site": "a'; DROP TABLE places; --"}, {"not": {"age": {"<": 85}}}]},
+    {"alive": None, "age": {"in": [1, 2, 3]}},
+    {"and": []},
+    {"or": []},
+    {"age": None},
+    {"weight": {"<": 2}},
+]
+KINDS = {"age": "number", "site": "text", "alive": "boolean", "weight": "number"}
+
+
+def cells(n, rng):
+    """Return columns with missing cells, as Python values."""
+    sites = ["a", "a'; DROP TABLE places; --", "é\\", None]
+    return {
+        "age": [None if a == 0 else int(a) for a in rng.integers(0, 90, n)],
+        "site": [sites[i] for i in rng.integers(0, 4, n)],
+        "alive": [(True, False, None)[i] for i in rng.integers(0, 3, n)],
+        "weight": [(1.5, None, 3.0, float("nan"))[i] for i in rng.integers(0, 4, n)],
+    }
+
+
+def write(connection, table, ids, objects, columns):
+    """Write rows: a name, one or more cells of the object, and columns."""
+    with connection.cursor().copy(f"COPY {table} FROM STDIN") as copy:
+        for i, name in enumerate(ids):
+            copy.write_row((name, *objects[i], *(column[i] for column in columns.values())))
+
+
+COLUMNS = "age int, site text, alive boolean, weight double precision"
+
+
+@pytest.fixture(scope="module")
+def places(postgres):
+    """Return a database of places, and its rows."""
+    rng = np.random.default_rng(0)
+    n = 1500
+    points = np.column_stack(
+        [rng.uniform(-180, 180, n), np.degrees(np.arcsin(rng.uniform(-1, 1, n)))]
+    )
+    points[:300] = points[:40][rng.integers(0, 40, 300)]
+    points[300:340] = [[180, 10], [-180, 10], [7, 90], [-7, 90]] * 10
+    columns, ids = cells(n, rng), [f"place {i}" for i in range(n)]
+    name = postgres.new_database(
+        f"CREATE TABLE places (id text, g geography(Point, 4326), p geometry(Point), {COLUMNS})",
+        "CREATE TABLE versions (version int)",
+        "INSERT INTO versions VALUES (1)",
+        "CREATE ROLE reader LOGIN PASSWORD 'secret'",
+        "GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader",
+    )
+    with postgres.connect(name) as connection:
+        texts = [f"POINT({x!r} {y!r})" for x, y in points.tolist()]
+        write(connection, "places", ids, [(f"SRID=4326;{t}", t) for t in texts], columns)
+        for column in "gp":
+            connection.execute(f"CREATE INDEX ON places USING gist ({column})")
+        connection.execute("ANALYZE places")
+    return postgres, name, points, ids, columns
+
+
+def place_source(places, metric="haversine", **changes):
+    server, name, *_ = places
+    location = "g" if metric == "haversine" else "p"
+    options = {"database": server.url(name), "table": "public.places", "id": "id"}
+    return PostGISSource(
+        SourceSettings(metric, {**options, "location": location, **changes}, KINDS)
+    )
+
+
+@pytest.mark.parametrize("metric", ["haversine", "euclidean"])
+def test_places_in_postgis_are_found_exactly(places, metric):
+    _, _, points, ids, columns = places
+    rng = np.random.default_rng(1)
+    queries = [
+        *points[[0, 1, 320, 340, 341]],
+        *np.column_stack([rng.uniform(-180, 180, 4), rng.uniform(-90, 90, 4)]),
+        np.array([179.9999999, 10.0]),
+        np.array([0.0, -90.0]),
+    ]
+    source = place_source(places, metric)
+    try:
+        check_source(
+            source, points, ids, metric=metric, queries=queries, columns=columns, filters=FILTERS
+        )
+    finally:
+        source.close()
+
+
+def test_no_operand_of_a_filter_is_part_of_a_statement(places):
+    source = place_source(places)
+    where = {"site": "a'; DROP TABLE places; --"}
+    try:
+        assert source.size(where) > 0
+        assert source.size(None) == len(places[3])
+    finally:
+        source.close()
+
+
+def test_an_open_query_sees_one_version_and_a_new_one_has_another_epoch(places):
+    server, name, points, ids, _ = places
+    with server.connect(name) as connection:
+        connection.execute("CREATE TABLE changing AS SELECT * FROM places")
+    version = "SELECT version FROM versions"
+    source = place_source(places, table="changing", version=version)
+
+    def change():
+        with server.connect(name) as connection:
+            connection.execute("DELETE FROM changing WHERE id = 'place 0'")
+            connection.execute("UPDATE versions SET version = version + 1")
+        return points[1:], ids[1:]
+
+    try:
+        check_source(source, points, ids, metric="haversine", queries=points[:2], change=change)
+    finally:
+        source.close()
+
+
+def test_queries_share_few_connections(places):
+    server, name, points, *_ = places
+    source = place_source(places)
+    pushed = PushedSource(source, metric_of("haversine"), owner="a", filters=KINDS)
+    count = f"SELECT count(*) FROM pg_stat_activity WHERE datname = '{name}'"
+    with server.connect() as connection:
+        queries = [pushed.open(point, None) for point in points[:200]]
+        for query in queries:
+            query.next(3)
+        assert connection.execute(count).fetchone()[0] <= 8
+        for query in queries:
+            query.close()
+        source.close()
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"colour": "g"}, DataError, "unknown option 'colour'"),
+        ({"table": None}, DataError, "expected a text for the option 'table'"),
+        ({"table": "nowhere"}, SourceError, 'relation "nowhere" does not exist'),
+        ({"id": "nobody"}, SourceError, 'column "nobody" does not exist'),
+        ({"location": "p"}, DataError, "needs a column of type geography, got geometry"),
+        ({"version": "SELECT 1 WHERE false"}, SourceError, "expected one row"),
+        ({"database": "postgresql:///none?host=/nowhere"}, SourceError, "cannot connect"),
+    ],
+)
+def test_wrong_settings_are_refused(places, changes, error, message):
+    with pytest.raises(error, match=message):
+        place_source(places, **changes).longest_name()
+
+
+def test_a_role_that_only_reads_is_enough(places, monkeypatch):
+    server, name, points, *_ = places
+    monkeypatch.setenv("PGPASSWORD", "secret")
+    source = place_source(places, database=server.url(name, user="reader"))
+    try:
+        assert source.size(None) == len(points)
+        with pytest.raises(SourceError, match="read-only transaction"):
+            source.snapshot().run("DELETE FROM places", {})
+    finally:
+        source.close()
+
+
+def test_statements_end_at_the_deadline_and_the_query_goes_on(places):
+    source = place_source(places)
+    snapshot = source.snapshot()
+    try:
+        with pytest.raises(TimeoutError):
+            snapshot.run("SELECT pg_sleep(60)", {}, 0.05)
+        assert snapshot.run("SELECT 1", {}) == [(1,)]
+    finally:
+        source.close()
+
+
+def test_a_statement_without_a_deadline_ends_at_the_timeout(places):
+    snapshot = Snapshot(places[0].url(places[1]), 0.5, None)
+    try:
+        with pytest.raises(SourceError, match="stopped a statement"):
+            snapshot.run("SELECT pg_sleep(60)", {})
+    finally:
+        snapshot.close()
+
+
+def test_a_lost_connection_is_an_error_and_the_next_query_has_another(places):
+    server, name, points, *_ = places
+    source = place_source(places)
+    pushed = PushedSource(source, metric_of("haversine"), owner="a", filters=KINDS)
+    query = pushed.open(points[0], None)
+    assert query.next(2).ids
+    with server.connect() as connection:
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            f"WHERE datname = '{name}' AND application_name = 'fedneighbors'"
+        )
+    try:
+        with pytest.raises(SourceError, match="the database failed"):
+            query.next(500)
+        query.close()
+        assert len(pushed.open(points[0], None).next(5).ids) == 5
+    finally:
+        source.close()
+
+
+@pytest.mark.parametrize("statement", ["NULL", "'place 1'"])
+def test_names_must_exist_and_be_unique(places, statement):
+    server, name, points, *_ = places
+    insert = f"INSERT INTO places SELECT {statement}, g, p, 999 FROM places WHERE id = 'place 1'"
+    with server.connect(name) as connection:
+        connection.execute(insert)
+    source = place_source(places)
+    pushed = PushedSource(source, metric_of("haversine"), owner="a", filters=KINDS)
+    try:
+        with pytest.raises(SourceError, match="column of names"):
+            pushed.open(points[1], None).next(50)
+    finally:
+        source.close()
+        with server.connect(name) as connection:
+            connection.execute("DELETE FROM places WHERE age = 999")
+
+
+def vectors(n=800, d=12):
+    """Return float32 vectors at the limits of the format, with equal and almost equal ones."""
+    rng = np.random.default_rng(2)
+    rows = rng.normal(size=(n, d)).astype(np.float32)
+    rows[:100] = rows[:10][rng.integers(0, 10, 100)]
+    rows[100:110] *= np.float32(1e-25)
+    rows[110:120] *= np.float32(1e18)
+    rows[120:130] *= np.float32(1e30)
+    rows[130:300] = np.nextafter(rows[400], np.float32(np.inf))
+    return rows
+
+
+@pytest.fixture(scope="module")
+def vector_table(pgvector):
+    rows = vectors()
+    rng = np.random.default_rng(3)
+    columns, ids = cells(len(rows), rng), [str(i) for i in range(len(rows))]
+    name = pgvector.new_database(f"CREATE TABLE items (id int, v vector, {COLUMNS})")
+    with pgvector.connect(name) as connection:
+        write(connection, "items", ids, [(str(row),) for row in rows.tolist()], columns)
+        connection.execute(f"ALTER TABLE items ALTER v TYPE vector({rows.shape[1]})")
+        connection.execute("CREATE INDEX ON items USING hnsw (v vector_l2_ops)")
+        connection.execute("ANALYZE items")
+    return pgvector.url(name), rows, ids, columns
+
+
+def vector_source(vector_table, metric, **changes):
+    options = {"database": vector_table[0], "table": "items", "id": "id", "vector": "v"}
+    return PgvectorSource(SourceSettings(metric, {**options, **changes}, KINDS))
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "manhattan", "cosine", "inner_product"])
+def test_vectors_in_pgvector_are_found_exactly(vector_table, metric):
+    _, rows, ids, columns = vector_table
+    rng = np.random.default_rng(4)
+    points = rows.astype(float)
+    queries = [
+        points[0],
+        points[131] * (1 + 1e-9),
+        points[105],
+        points[115],
+        points[125],
+        *(rng.normal(size=(4, rows.shape[1])) * 10.0 ** np.array([[-40], [0], [3], [30]])),
+    ]
+    source = vector_source(vector_table, metric)
+    try:
+        check_source(
+            source, points, ids, metric=metric, queries=queries, columns=columns,
+            filters=FILTERS[:2],
+        )  # fmt: skip
+    finally:
+        source.close()
+
+
+def test_an_approximate_index_says_so(vector_table):
+    source = vector_source(vector_table, "euclidean", exact=False)
+    pushed = PushedSource(source, metric_of("euclidean"), owner="a", filters=KINDS)
+    try:
+        query = pushed.open(vector_table[1][0].astype(float), None)
+        found = query.next(5)
+        assert not query.exact
+        assert len(found.ids) == 5
+        with pytest.raises(SourceError, match="expected an exact source"):
+            check_source(source, vector_table[1].astype(float), vector_table[2], metric="euclidean")
+    finally:
+        source.close()
+
+
+MOLECULES = ["CCO", "CCN", "CCC", "c1ccccc1", "c1ccccc1O", "Cc1ccccc1", "CC(=O)O", "CC(=O)N"]
+
+
+@pytest.fixture(scope="module")
+def molecules(postgres):
+    heads = ["", "C", "CC", "N", "OC", "FC", "ClC", "O=C(O)C", "N#CC", "CC(C)"]
+    smiles = [head + tail for head in heads for tail in [*MOLECULES, "CCO"]]
+    columns = cells(len(smiles), np.random.default_rng(5))
+    ids = [f"m{i}" for i in range(len(smiles))]
+    name = postgres.new_database(
+        f"CREATE TABLE molecules (id text, m mol, {COLUMNS})",
+        "SET rdkit.morgan_fp_size = 2048",
+    )
+    with postgres.connect(name) as connection:
+        write(connection, "molecules", ids, [(text,) for text in smiles], columns)
+        connection.execute("SET rdkit.morgan_fp_size = 2048")
+        connection.execute(
+            "CREATE TABLE prints AS SELECT id, morganbv_fp(m, 2) AS f, age, site, alive, weight "
+            "FROM molecules"
+        )
+        connection.execute("CREATE INDEX ON prints USING gist (f)")
+    return postgres.url(name), smiles, ids, columns
+
+
+def test_molecules_in_rdkit_are_found_exactly(molecules):
+    url, smiles, ids, columns = molecules
+    options = {"database": url, "table": "prints", "id": "id", "fingerprint": "f"}
+    source = RDKitSource(SourceSettings("tanimoto", options, KINDS))
+    prints = np.array([fingerprint_from_smiles(text) for text in smiles])
+    try:
+        check_source(
+            source, prints, ids, metric="tanimoto", queries=prints[:12], columns=columns,
+            filters=FILTERS[:2],
+        )  # fmt: skip
+    finally:
+        source.close()
+
+
+@pytest.mark.parametrize("metric", ["haversine", "tanimoto"])
+def test_sources_refuse_other_metrics(vector_table, metric):
+    with pytest.raises(DataError, match="expected a metric among"):
+        vector_source(vector_table, metric)
+
+
+def test_filters_of_random_columns_are_as_in_memory(places):
+    columns = places[4]
+    table = FilterColumns.of(columns, len(places[3]), kinds=KINDS)
+    source, rng = place_source(places), np.random.default_rng(6)
+    symbols = [">=", ">", "<=", "<", "=="]
+    try:
+        for _ in range(40):
+            parts = [
+                {"age": {symbols[rng.integers(5)]: int(rng.integers(-1, 95))}},
+                {"site": {"in": ["a", None][: rng.integers(3)]}},
+                {"weight": [1.5, 2, None][rng.integers(3)]},
+                {"alive": [True, False, None][rng.integers(3)]},
+            ]
+            where = {"or": parts[: rng.integers(1, 3)], "not": {"and": parts[rng.integers(4) :]}}
+            assert source.size(where) == int(table.match(where).sum()), where
+    finally:
+        source.close()
