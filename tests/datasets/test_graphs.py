@@ -1,4 +1,4 @@
-"""Graphs are checked, and read and written in gSpan format and SMILES."""
+"""Graphs are checked, and read and written in gSpan format, SMILES and SDF."""
 
 import copy
 import gzip
@@ -9,16 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedneighbors.datasets._graphs import (
-    Graph,
-    GraphSet,
+from fedneighbors.datasets._graphs import Graph, GraphSet, read_graphs, write_graphs
+from fedneighbors.datasets._molecules import (
     fingerprint_from_smiles,
     graph_from_smiles,
     graph_to_smiles,
     read_fingerprints,
-    read_graphs,
-    read_smiles,
-    write_graphs,
+    read_molecules,
     write_smiles,
 )
 from fedneighbors.errors import DataError, MissingDataError, MissingExtraError
@@ -246,12 +243,12 @@ def test_molecules_are_read_and_written_line_by_line(tmp_path):
     path = tmp_path / "some.smi"
     path.write_text("CCO ethanol\n\nC=C\n")
 
-    found = read_smiles(path)
+    found = read_molecules(path)
     write_smiles(tmp_path / "again.smi", found)
 
     assert found.names == ["ethanol", "3"]
     assert found.graphs[0] == Graph("CCO", [(0, 1), (1, 2)])
-    assert [g.n_edges for g in read_smiles(tmp_path / "again.smi").graphs] == [2, 1]
+    assert [g.n_edges for g in read_molecules(tmp_path / "again.smi").graphs] == [2, 1]
 
 
 @pytest.mark.parametrize(
@@ -266,12 +263,12 @@ def test_a_line_that_cannot_be_read_is_named(tmp_path, text, message):
     path.write_text(text)
 
     with pytest.raises(DataError, match=message):
-        read_smiles(path)
+        read_molecules(path)
 
 
 def test_a_missing_smiles_file_is_refused(tmp_path):
     with pytest.raises(MissingDataError, match="there is no file"):
-        read_smiles(tmp_path / "none.smi")
+        read_molecules(tmp_path / "none.smi")
 
 
 def test_an_empty_graph_is_not_written(tmp_path):

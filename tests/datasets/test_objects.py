@@ -8,7 +8,7 @@ import pytest
 
 from fedneighbors.datasets import CategoricalColumn, NumericColumn, Schema, load, read_rows
 from fedneighbors.datasets._files import read_lines
-from fedneighbors.datasets._graphs import fingerprint_from_smiles, graph_from_smiles
+from fedneighbors.datasets._molecules import fingerprint_from_smiles, graph_from_smiles
 from fedneighbors.datasets._objects import parse_object, read_objects
 from fedneighbors.errors import DataError, MissingDataError
 

@@ -26,7 +26,8 @@ from fedneighbors import (
 )
 from fedneighbors.datasets import Schema, _catalog, read_table
 from fedneighbors.datasets._files import read_lines
-from fedneighbors.datasets._graphs import read_graphs, read_smiles
+from fedneighbors.datasets._graphs import read_graphs
+from fedneighbors.datasets._molecules import read_molecules
 from fedneighbors.datasets._reading import read_rows
 from fedneighbors.errors import DataError, LedgerError, ModelFileError, RecordError, WireError
 from fedneighbors.federation import _inprocess
@@ -205,7 +206,7 @@ def objects(_folder, _brief):
     """Return the target of graphs, molecules and lines of text."""
     RDLogger.DisableLog("rdApp.*")
     inputs = [(GRAPHS, ".graph", read_graphs), (GRAPHS, ".graph.gz", read_graphs)]
-    inputs += [(SMILES, ".smi", read_smiles), (SMILES, ".txt", read_lines)]
+    inputs += [(SMILES, ".smi", read_molecules), (SMILES, ".txt", read_lines)]
     inputs += [(SMILES, ".txt" + ending, read_lines) for ending in PACK]
 
     def change(item, rng):

@@ -171,7 +171,7 @@ def test_a_private_search_is_exact_and_charged_once(tmp_path):
 
 
 def test_smiles_are_queries_of_fingerprints_and_graphs(tmp_path):
-    from fedneighbors.datasets._graphs import fingerprint_from_smiles, graph_from_smiles
+    from fedneighbors.datasets._molecules import fingerprint_from_smiles, graph_from_smiles
 
     molecules = ["CCO", "CCN", "c1ccccc1", "CC(=O)O"]
     makers = {"tanimoto": fingerprint_from_smiles, "graph_edit": graph_from_smiles}

@@ -14,7 +14,8 @@ import typer
 
 if TYPE_CHECKING:
     from fedneighbors.datasets import Schema
-    from fedneighbors.datasets._objects import Kind, Objects
+    from fedneighbors.datasets._object_cells import Kind
+    from fedneighbors.datasets._objects import Objects
     from fedneighbors.datasets._text_format import TextFormat
     from fedneighbors.methods.fedknn import FederatedNeighbors
     from fedneighbors.partition._assignment import Parties
@@ -257,7 +258,7 @@ def read_queries(
 
 def _parse_query(text: str, *, source: Source, objects: "Objects") -> tuple[Any, str]:
     """Return the query of a text, and its label."""
-    from fedneighbors.datasets._objects import parse_object
+    from fedneighbors.datasets._object_cells import parse_object
 
     row = _ROW.fullmatch(text)
     if row is None and source.schema is not None:

@@ -14,6 +14,7 @@ from fedneighbors.datasets._text_format import TextFormat, find_delimiter
 from fedneighbors.datasets._text_tables import is_arff, quoted_cells, read_arff_header
 from fedneighbors.errors import DataError, MissingDataError
 
+_ARROW = {".arrow", ".feather", ".ipc"}
 _BATCH_ROWS = 1 << 16
 _CELL_BYTES = 8  # a number, or a reference to a Python object, even for a cell stored in a bit
 _TEXT_BYTES = 16  # in addition to its characters: two references
@@ -75,6 +76,77 @@ def read_cells(
             for column, cell in zip(columns, row, strict=True):
                 column.append(cell)
     return dict(zip(names, columns, strict=True)), n_unreadable
+
+
+def has_values(path: Path) -> bool:
+    """Return whether `read_all_cells` reads a file, by its name."""
+    return bool(set(path.suffixes) & {*_ARROW, ".jsonl", ".ndjson"})
+
+
+def read_all_cells(path: Path) -> dict[str, list[Any]]:
+    """Read all columns of a file whose cells may be lists.
+
+    Parameters
+    ----------
+    path : Path
+        Arrow (IPC file or stream, also called Feather) if the name ends in ``.arrow``,
+        ``.feather`` or ``.ipc``, otherwise JSON lines.
+
+    Returns
+    -------
+    dict of str to list
+        Values of Python, None for missing ones.
+
+    Raises
+    ------
+    MissingDataError
+        If there is no such file.
+    DataError
+        If the file is damaged or expands to much more than its size, or a line is no JSON object;
+        the error names the line.
+    MissingExtraError
+        If the file is Arrow and pyarrow is not installed.
+    """
+    with explain_errors(path):
+        if path.suffix.lower() in _ARROW:
+            return _read_arrow(path)
+        rows = []
+        for number, line in enumerate(iterate_lines(path), start=1):
+            row = _parse_json(line)
+            if row is not None:
+                rows.append(row)
+            elif line != "":
+                raise DataError(
+                    f"{path}, line {number}: expected a JSON object of less than {_MAX_LINE} bytes"
+                )
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: [row.get(name) for row in rows] for name in names}
+
+
+def _read_arrow(path: Path) -> dict[str, list[Any]]:
+    """Read the columns of an Arrow file or stream."""
+    ipc = optional_module("pyarrow.ipc", "data")
+    import pyarrow
+
+    limit, n_bytes = _MIN_PARQUET_LIMIT + MAX_RATIO * path.stat().st_size, 0
+    try:
+        with pyarrow.OSFile(str(path)) as stream:
+            is_file = stream.read(6) == b"ARROW1"
+            stream.seek(0)
+            reader = ipc.open_file(stream) if is_file else ipc.open_stream(stream)
+            names = reader.schema.names
+            check_names(names, source=str(path))
+            columns: dict[str, list[Any]] = {name: [] for name in names}
+            batches = map(reader.get_batch, range(reader.num_record_batches)) if is_file else reader
+            for batch in batches:
+                batch.validate(full=True)  # offsets may point outside of the file
+                n_bytes += batch.nbytes + _CELL_BYTES * batch.num_rows * len(names)
+                check_content(path, n_bytes, limit, remedy="save it as CSV")
+                for name, cells in columns.items():
+                    cells += map(_value, batch.column(name))
+    except pyarrow.ArrowException as error:
+        raise DataError(f"{path} cannot be read as Arrow: {error}") from error
+    return columns
 
 
 def header_delimiter(path: Path, text_format: TextFormat) -> str:
@@ -163,11 +235,17 @@ def _columns(
 
 
 def _json_cells(line: str | None, names: Sequence[str]) -> list[Any] | None:
+    record = _parse_json(line)
+    return None if record is None else [record.get(name) for name in names]
+
+
+def _parse_json(line: str | None) -> dict[str, Any] | None:
+    """Return the JSON object of a line, or None."""
     try:
         record = json.loads(line or "")
     except (ValueError, RecursionError):
         return None
-    return [record.get(name) for name in names] if isinstance(record, dict) else None
+    return record if isinstance(record, dict) else None
 
 
 def _parquet_rows(path: Path, names: Sequence[str]) -> Iterator[list[Any] | None]:

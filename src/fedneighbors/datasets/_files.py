@@ -165,3 +165,38 @@ def read_lines(path: str | os.PathLike[str], *, encoding: str = "utf-8") -> list
     if not lines[-1]:
         lines.pop()  # the text ends with a line end, not with an empty line
     return [line.removesuffix("\r") for line in lines]
+
+
+def read_fasta(path: str | os.PathLike[str]) -> dict[str, str]:
+    """Return the sequences of a FASTA file by name.
+
+    Parameters
+    ----------
+    path : str or path
+        Text, compressed if the name ends in ``.gz``, ``.xz`` or ``.bz2``. A line ``>name`` and
+        further words begins a sequence, of all lines up to the next one.
+
+    Raises
+    ------
+    MissingDataError
+        If there is no such file.
+    DataError
+        If the file is empty or damaged, a sequence has no name or no letters, or two names are
+        equal; the error names the line.
+    """
+    sequences: dict[str, list[str]] = {}
+    name = ""
+    for number, line in enumerate(read_lines(path), start=1):
+        if line.startswith(">"):
+            name = next(iter(line[1:].split()), "")
+            if not name or name in sequences:
+                raise DataError(f"{path}, line {number}: expected a new name after >, got {name!r}")
+            sequences[name] = []
+        elif name:
+            sequences[name] += line.split()
+        elif line.strip():
+            raise DataError(f"{path}, line {number}: expected a line >name before the sequence")
+    for name, parts in sequences.items():
+        if not parts:
+            raise DataError(f"{path}: the sequence {name!r} is empty; is the file truncated?")
+    return {name: "".join(parts) for name, parts in sequences.items()}

@@ -1,22 +1,17 @@
-"""Labelled undirected graphs, and their files in gSpan format and SMILES."""
+"""Labelled undirected graphs, and their files in gSpan format."""
 
 import os
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from functools import cache
+from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
-from fedneighbors._lazy import optional_module
 from fedneighbors.datasets._files import explain_errors, open_text
 from fedneighbors.errors import DataError
 
 Label = str | int
-_M = TypeVar("_M")
 
 
 class Graph:
@@ -218,6 +213,22 @@ def read_graphs(path: str | os.PathLike[str], *, max_graphs: int | None = None) 
     )
 
 
+def graph_from_text(text: str) -> Graph:
+    """Return the graph of a text in the format of `read_graphs`; its name may be missing.
+
+    Raises
+    ------
+    DataError
+        If it is not one graph.
+    """
+    has_name = text.lstrip().startswith("t")
+    lines = [*([] if has_name else ["t # 0"]), *text.splitlines()]
+    graphs = [graph for *_, graph in _parse_graphs(lines, Path("graph"))]
+    if len(graphs) != 1:
+        raise DataError(f"expected one graph, got {len(graphs)}")
+    return graphs[0]
+
+
 def write_graphs(path: str | os.PathLike[str], graphs: GraphSet) -> None:
     """Write graphs in the format of `read_graphs`.
 
@@ -313,184 +324,3 @@ def _check_word(word: str) -> str:
     if not word or len(word.split()) != 1 or word.split()[0] != word:
         raise ValueError(f"expected a word without white space, got {word!r}; rename it")
     return word
-
-
-_AROMATIC = "4"  # bond type of aromatic bonds in MDL Molfiles
-
-
-def graph_from_smiles(smiles: str) -> Graph:
-    """Parse a molecule to a graph of heavy atoms and bonds.
-
-    Nodes are labelled with the element symbol, edges with the bond order.
-
-    Parameters
-    ----------
-    smiles : str
-        SMILES. Aromatic rings get alternating single and double bonds (Kekule form). If RDKit
-        rejects a valence or an aromatic ring, the molecule is used as written: all its aromatic
-        bonds have label "4", and explicit hydrogen atoms stay.
-
-    Raises
-    ------
-    DataError
-        If RDKit cannot read it.
-    MissingExtraError
-        If RDKit is not installed.
-    """
-    chem = optional_module("rdkit.Chem", "chem")
-    molecule = chem.MolFromSmiles(smiles, sanitize=False)
-    if molecule is None:
-        raise DataError(f"expected SMILES, got {smiles[:60]!r}")
-    try:
-        chem.SanitizeMol(molecule)
-        molecule = chem.RemoveHs(molecule)
-        chem.Kekulize(molecule, clearAromaticFlags=True)
-    except ValueError:  # invalid valence or aromatic ring: use the molecule as written
-        molecule = chem.MolFromSmiles(smiles, sanitize=False)
-    bonds = molecule.GetBonds()
-    return Graph(
-        [atom.GetSymbol() for atom in molecule.GetAtoms()],
-        [(bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()) for bond in bonds],
-        [
-            _AROMATIC if bond.GetIsAromatic() else str(int(bond.GetBondTypeAsDouble()))
-            for bond in bonds
-        ],
-    )
-
-
-FINGERPRINT_BITS, _FINGERPRINT_RADIUS = 2048, 2
-
-
-@cache
-def _make_fingerprints() -> Any:
-    """Return RDKit's generator of Morgan fingerprints."""
-    generators = optional_module("rdkit.Chem.rdFingerprintGenerator", "chem")
-    return generators.GetMorganGenerator(radius=_FINGERPRINT_RADIUS, fpSize=FINGERPRINT_BITS)
-
-
-def fingerprint_from_smiles(smiles: str) -> npt.NDArray[np.uint8]:
-    """Return the Morgan fingerprint of a molecule: radius 2, 2,048 bits.
-
-    Parameters
-    ----------
-    smiles : str
-        SMILES.
-
-    Returns
-    -------
-    uint8 array of shape (256,)
-        Packed bits; bit ``j`` is bit ``j % 8`` of byte ``j // 8``.
-
-    Raises
-    ------
-    DataError
-        If RDKit cannot read it, or rejects a valence or an aromatic ring.
-    MissingExtraError
-        If RDKit is not installed.
-    """
-    chem = optional_module("rdkit.Chem", "chem")
-    molecule = chem.MolFromSmiles(smiles, sanitize=False)
-    if molecule is None or molecule.GetNumAtoms() == 0:
-        raise DataError(f"expected SMILES, got {smiles[:60]!r}")
-    try:
-        chem.SanitizeMol(molecule)
-    except ValueError as error:
-        raise DataError(f"RDKit rejects the SMILES {smiles[:60]!r}: {error}") from None
-    bits = _make_fingerprints().GetFingerprintAsNumPy(chem.RemoveHs(molecule))
-    return np.packbits(bits, bitorder="little")
-
-
-def graph_to_smiles(graph: Graph) -> str:
-    """Return the SMILES of a graph.
-
-    Node labels must be element symbols, and edge labels "1", "2" or "3".
-
-    Raises
-    ------
-    ValueError
-        If a label is invalid.
-    MissingExtraError
-        If RDKit is not installed.
-    """
-    chem = optional_module("rdkit.Chem", "chem")
-    orders = {"1": chem.BondType.SINGLE, "2": chem.BondType.DOUBLE, "3": chem.BondType.TRIPLE}
-    molecule = chem.RWMol()
-    for label in graph.node_labels:
-        try:
-            atom = chem.Atom(label)
-        except RuntimeError:
-            raise ValueError(f"expected the symbol of an element, got {label!r}") from None
-        atom.SetNoImplicit(True)
-        molecule.AddAtom(atom)
-    for (u, v), label in zip(graph.edges, graph.edge_labels, strict=True):
-        if label not in orders:
-            raise ValueError(f"expected a bond of order 1, 2 or 3, got {label!r}")
-        molecule.AddBond(u, v, orders[label])
-    return str(chem.MolToSmiles(molecule.GetMol()))
-
-
-def read_smiles(path: str | os.PathLike[str]) -> GraphSet:
-    """Read one molecule per line.
-
-    A line is a SMILES and, after white space, an optional name; the default name is the line
-    number. Empty lines are skipped.
-
-    Raises
-    ------
-    MissingDataError
-        If there is no such file.
-    DataError
-        If a line cannot be read or two names are equal; the error names the line.
-    MissingExtraError
-        If RDKit is not installed.
-    """
-    graphs = _read_molecules(path, graph_from_smiles)
-    return GraphSet(list(graphs.values()), list(graphs))
-
-
-def read_fingerprints(path: str | os.PathLike[str]) -> dict[str, npt.NDArray[np.uint8]]:
-    """Read the fingerprint of one molecule per line, by name.
-
-    Lines and errors are those of `read_smiles`, the fingerprints of `fingerprint_from_smiles`.
-    """
-    return _read_molecules(path, fingerprint_from_smiles)
-
-
-def _read_molecules(path: str | os.PathLike[str], parse: Callable[[str], _M]) -> dict[str, _M]:
-    """Read the molecule of each line by a function of its SMILES."""
-    file = Path(path)
-    with explain_errors(file):
-        lines = file.read_text(encoding="utf-8").splitlines()
-    molecules: dict[str, _M] = {}
-    for number, line in enumerate(lines, start=1):
-        words = line.split(maxsplit=1)
-        if not words:
-            continue
-        name = words[1].strip() if len(words) == 2 else str(number)
-        if name in molecules:
-            raise DataError(f"{file}, line {number}: expected a new name, got {name!r} again")
-        try:
-            molecules[name] = parse(words[0])
-        except DataError as error:
-            raise DataError(f"{file}, line {number}: {error}") from None
-    return molecules
-
-
-def write_smiles(path: str | os.PathLike[str], graphs: GraphSet) -> None:
-    """Write SMILES and name of one molecule per line.
-
-    An existing file is replaced.
-
-    Raises
-    ------
-    ValueError
-        If a graph is not a molecule (see `graph_to_smiles`) or has no nodes; nothing is written.
-    MissingExtraError
-        If RDKit is not installed.
-    """
-    lines = []
-    for graph, name in zip(graphs.graphs, graphs.names, strict=True):
-        if not graph.n_nodes:
-            raise ValueError(f"graph {name!r} has no nodes, so no SMILES; remove it")
-        lines.append(f"{graph_to_smiles(graph)}\t{name}\n")
-    Path(path).write_text("".join(lines), encoding="utf-8")

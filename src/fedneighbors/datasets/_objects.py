@@ -4,29 +4,23 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fedneighbors.datasets._arrays import is_arrays, read_array_rows
 from fedneighbors.datasets._catalog import find_file, load
-from fedneighbors.datasets._files import read_lines
-from fedneighbors.datasets._graphs import (
-    Graph,
-    fingerprint_from_smiles,
-    graph_from_smiles,
-    read_fingerprints,
-    read_graphs,
-    read_smiles,
-)
+from fedneighbors.datasets._cells import has_values, read_all_cells
+from fedneighbors.datasets._files import read_fasta, read_lines
+from fedneighbors.datasets._graphs import Graph, read_graphs
+from fedneighbors.datasets._molecules import read_fingerprints, read_molecules
+from fedneighbors.datasets._object_cells import Cells, Kind, items_from_cells, parse_object
 from fedneighbors.datasets._reading import read_columns, read_declared_cells
 from fedneighbors.datasets._schema import Schema
 from fedneighbors.datasets._table import Table, check_present
 from fedneighbors.datasets._text_format import TextFormat
 from fedneighbors.errors import DataError
-
-Kind = Literal["vectors", "places", "strings", "sets", "graphs", "fingerprints", "rows"]
 
 METRIC_KINDS: dict[str, Kind] = {
     "euclidean": "vectors",
@@ -43,7 +37,8 @@ METRIC_KINDS: dict[str, Kind] = {
 
 _TABLES = {".csv", ".parquet", ".pq"}
 _DECLARED_TABLES = _TABLES | {".arff", ".jsonl", ".ndjson"}
-_SMILES = {".smi", ".smiles"}
+_MOLECULES = {".smi", ".smiles", ".sdf"}
+_FASTA = {".fasta", ".fa", ".fna", ".faa"}
 _PLACES = (("lon", "lat"), ("longitude", "latitude"))
 
 
@@ -68,6 +63,8 @@ class Objects:
         Sentences about cells and rows that a schema changed or dropped.
     columns : tuple of str
         Columns of a table that were read; empty for other sources.
+    is_named : bool
+        Whether labels are unique names in the source.
     """
 
     items: Any
@@ -77,6 +74,7 @@ class Objects:
     rows: tuple[int, ...] | None = None
     notes: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
+    is_named: bool = False
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -118,10 +116,12 @@ def read_objects(
     Parameters
     ----------
     source : str or path
-        A CSV or Parquet table; for strings also text with one string per line, for sets text with
-        the words of one set per line; for graphs ``.smi`` (SMILES) or the ``t/v/e`` format; for
-        fingerprints ``.smi``; for vectors also ``.npz`` with the array ``x``. Or a name: of a data
-        set of :func:`load` for vectors, otherwise of a file in the data folder.
+        A table: CSV or Parquet, or JSON lines or Arrow (``.arrow``, ``.feather``), in which an
+        object may be a list. For strings also FASTA (``.fasta``, ``.fa``) or text with one string
+        per line, for sets text with the words of one set per line; for graphs and fingerprints
+        SMILES (``.smi``) or SDF; for graphs the ``t/v/e`` format; for vectors ``.npz`` with the
+        array ``x``. Or a name: of a data set of :func:`load` for vectors, otherwise of a file in
+        the data folder.
     kind : {"vectors", "places", "strings", "sets", "graphs", "fingerprints", "rows"}
         Kind of the objects; rows are those of a table with a schema.
     columns : sequence of str
@@ -177,8 +177,11 @@ def read_objects(
         return _read_declared(
             file, kind, schema, owner=owner, label=label, complete=complete, text_format=text_format
         )
+    if schema is None and has_values(file):
+        cells = read_all_cells(file)
+        return objects_from_cells(cells, kind, str(file), columns=columns, owner=owner, label=label)
     if columns or owner or label or schema:
-        raise DataError(f"{file} has no columns; only CSV and Parquet files have them")
+        raise DataError(f"{file} has no columns; only tables have them, such as CSV or Parquet")
     return _read_text(file, kind, encoding=(text_format or TextFormat()).encoding)
 
 
@@ -246,44 +249,6 @@ def read_party_objects(
     )
 
 
-def parse_object(text: str, kind: Kind, *, n_columns: int = 2) -> Any:
-    """Parse an object from a line of text.
-
-    Parameters
-    ----------
-    text : str
-        Comma-separated numbers for a vector or a place (longitude, latitude); otherwise a string,
-        the words of a set, or SMILES.
-    kind : {"vectors", "places", "strings", "sets", "graphs", "fingerprints"}
-        Kind of the object.
-    n_columns : int
-        Number of vector components.
-
-    Raises
-    ------
-    DataError
-        If the text is invalid.
-    MissingExtraError
-        If the text is SMILES and RDKit is not installed.
-
-    Examples
-    --------
-    >>> parse_object("2.35, 48.86", "places").tolist()
-    [2.35, 48.86]
-    >>> sorted(parse_object("exact graph search", "sets"))
-    ['exact', 'graph', 'search']
-    """
-    if kind == "strings":
-        return text
-    if kind == "sets":
-        return frozenset(text.split())
-    if kind == "graphs":
-        return graph_from_smiles(text)
-    if kind == "fingerprints":
-        return fingerprint_from_smiles(text)
-    return _parse_point(text, 2 if kind == "places" else n_columns)
-
-
 def object_from_json(value: Any, kind: Kind) -> Any:
     """Return an object of a JSON value.
 
@@ -332,23 +297,68 @@ def object_from_json(value: Any, kind: Kind) -> Any:
     raise DataError(f"expected {expected[kind]} as query")
 
 
-def _parse_point(text: str, n_columns: int) -> npt.NDArray[np.float64]:
-    try:
-        point = [float(part) for part in text.split(",")]
-    except ValueError:
-        point = []
-    if len(point) != n_columns or not all(map(math.isfinite, point)):
-        raise DataError(f"expected {n_columns} comma-separated numbers, got {text!r}")
-    return np.array(point)
+def objects_from_cells(
+    cells: Cells,
+    kind: Kind,
+    source: str,
+    *,
+    columns: Sequence[str] = (),
+    owner: str | None = None,
+    label: str | None = None,
+    others: Sequence[str] = (),
+) -> Objects:
+    """Return the objects in columns of Python values.
+
+    Parameters
+    ----------
+    cells : mapping of str to sequence
+        Columns of equal length, None for missing cells. An object is a list of numbers, a point in
+        EWKB, text, a list of words, SMILES, the lines of a graph, or packed bits; or its numbers
+        are in several columns.
+    kind, columns, owner, label
+        As for `read_objects`; by default an object has all columns but the owner, the label and
+        others.
+    source : str
+        Source of the columns, for messages.
+    others : sequence of str
+        Columns that are no part of an object by default.
+
+    Raises
+    ------
+    DataError
+        If a column is missing, or a cell is no object; the error names its row and column.
+    MissingExtraError
+        If a cell is SMILES and RDKit is not installed.
+    """
+    special = [name for name in (owner, label) if name is not None]
+    check_present(special, list(cells), source=source)
+    for name in special:
+        if None in cells[name]:
+            row = list(cells[name]).index(None) + 1
+            raise DataError(f"{source}, data row {row}: column {name!r} is missing")
+    names = tuple(columns) or tuple(n for n in cells if n not in (*special, *others))
+    items = items_from_cells(cells, names, kind, source=source)
+    return Objects(
+        items,
+        _row_labels(len(items)) if label is None else tuple(map(str, cells[label])),
+        source,
+        None if owner is None else np.array(list(map(str, cells[owner])), dtype=object),
+        columns=names,
+    )
 
 
 def _read_text(file: Path, kind: Kind, *, encoding: str) -> Objects:
+    named: Mapping[str, Any] | None = None
     if kind == "graphs":
-        graphs = read_smiles(file) if file.suffix in _SMILES else read_graphs(file)
-        return Objects(graphs.graphs, tuple(graphs.names), str(file))
-    if kind == "fingerprints" and file.suffix in _SMILES:
-        rows = read_fingerprints(file)
-        return Objects(list(rows.values()), tuple(rows), str(file))
+        is_molecules = bool(set(file.suffixes) & _MOLECULES)
+        graphs = read_molecules(file) if is_molecules else read_graphs(file)
+        named = dict(zip(graphs.names, graphs.graphs, strict=True))
+    elif kind == "fingerprints" and set(file.suffixes) & _MOLECULES:
+        named = read_fingerprints(file)
+    elif kind == "strings" and set(file.suffixes) & _FASTA:
+        named = read_fasta(file)
+    if named is not None:
+        return Objects(list(named.values()), tuple(named), str(file), is_named=True)
     if kind not in ("strings", "sets"):
         raise DataError(
             f"{file}: expected a table of {kind}, a file that ends in .csv, .csv.gz or .parquet"

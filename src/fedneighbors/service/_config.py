@@ -3,14 +3,24 @@
 Unknown keys are errors. Paths are relative to the folder of the file.
 """
 
+import re
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
 
 from fedneighbors.datasets._objects import METRIC_KINDS
 from fedneighbors.errors import DataError
+from fedneighbors.sources._sql import has_password
 
 Name = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.-]+$")]
 Filters = dict[str, Literal["number", "text", "boolean"]]
@@ -18,6 +28,7 @@ Filters = dict[str, Literal["number", "text", "boolean"]]
 
 Algorithm = Literal["auto", "baseline", "dann", "dann*", "eager", "hufu", "hufu+"]
 C = TypeVar("C", bound="Config")
+_SECRET = "source"
 
 
 class ConfigSection(BaseModel):
@@ -74,6 +85,8 @@ def _describe(error: Any) -> str:
         return "unknown key"
     if error["type"] == "missing":
         return "this key is required"
+    if error["type"] == _SECRET:  # the input is not shown
+        return str(error["msg"])
     return f"{error['msg'][:1].lower()}{error['msg'][1:]}, got {error['input']!r}"
 
 
@@ -152,15 +165,34 @@ class BrokerConfig(Config):
 
 
 class SourceSection(ConfigSection):
-    """File of a provider's objects.
+    """Objects of a provider: a file, or a query to a database.
 
-    ``id`` is the column with the name of each object, which must be unique; by default objects are
-    numbered.
+    ``id`` is the column with the name of each object, which must be unique. It is required for
+    ``sql``; objects of a file without it have their names there, if any, or are numbered.
     """
 
-    file: str
+    file: str | None = None
+    database: str | None = None
+    sql: str | None = None
+    password_file: str | None = None
+    timeout_s: float = Field(default=600.0, gt=0)
     columns: tuple[str, ...] = ()
     id: str | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> "SourceSection":
+        database = self.database
+        if (self.file is None) == (database is None) or (self.sql is None) != (database is None):
+            message = "expected either file, or database and sql"
+        elif database is not None and self.id is None:
+            message = "expected id, the column with the names of the objects, next to sql"
+        elif database is not None and not re.match("(postgresql|duckdb|sqlite):", database):
+            message = "expected a database postgresql://..., duckdb:path or sqlite:path"
+        elif database is not None and has_password(database):
+            message = "the database has a password; put it into a file, and name password_file"
+        else:
+            return self
+        raise PydanticCustomError(_SECRET, message)
 
 
 class OfferSection(ConfigSection):

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import hmac
 import logging
 import ssl
 import time
@@ -16,20 +15,17 @@ from urllib.parse import urlsplit
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
-from fedneighbors.datasets._objects import METRIC_KINDS, read_objects
-from fedneighbors.datasets._reading import read_columns
-from fedneighbors.errors import DataError, FederationError, WireError
+from fedneighbors.errors import FederationError, WireError
 from fedneighbors.federation._messages import decode, encode
 from fedneighbors.federation._roles import Refusal, serve_safely
-from fedneighbors.methods.fedknn._filters import FilterColumns
 from fedneighbors.methods.fedknn._provider import MAX_OPEN_QUERIES, Provider
-from fedneighbors.methods.fedknn._queries import decode_query, encode_query, objects_digest
+from fedneighbors.methods.fedknn._queries import decode_query, encode_query
 from fedneighbors.methods.fedknn.metrics import metric_of
 from fedneighbors.methods.fedknn.metrics._sessions import LATE
-from fedneighbors.methods.fedknn.private._padding import EPOCH_BYTES
 from fedneighbors.methods.fedknn.protocol import BoundRequest, FinishRequest, NearestRequest
 from fedneighbors.secure_sum._keys import Identity
 from fedneighbors.service._config import OfferSection, ProviderConfig
+from fedneighbors.service._loading import compute_epoch, read_source
 from fedneighbors.service._messages import (
     MAX_LINK_FRAME_BYTES,
     UNKNOWN_COLLECTION,
@@ -42,6 +38,7 @@ from fedneighbors.service._messages import (
     Welcome,
 )
 from fedneighbors.service._tls import peer_fingerprint, pinned_context
+from fedneighbors.sources._sql import SqlQuery
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +50,6 @@ MIN_WAIT_S, MAX_WAIT_S = 0.2, 5.0
 
 HEARTBEAT_S = 5.0
 _PATH = "/v1/link"
-_BOOLEANS = {"true": True, "false": False}
 
 
 class ConnectionRejected(FederationError):  # noqa: N818 - the name states the error
@@ -77,7 +73,14 @@ class OfferedObjects:
 
     @classmethod
     def read(
-        cls, provider: str, name: str, section: OfferSection, folder: Path, *, secret: bytes
+        cls,
+        provider: str,
+        name: str,
+        section: OfferSection,
+        folder: Path,
+        *,
+        secret: bytes,
+        on_query: Callable[[SqlQuery], None] = lambda _: None,
     ) -> "OfferedObjects":
         """Read the objects of a collection, and build their index.
 
@@ -92,37 +95,30 @@ class OfferedObjects:
         secret : bytes
             Secret of the provider that survives restarts. The epoch of the objects is derived from
             it and their content, so that a private query is charged once.
+        on_query : callable
+            Called with the query to a database before it is run.
 
         Raises
         ------
         DataError
             If the source is invalid.
         """
-        source = section.source
-        file = folder / source.file
-        objects = read_objects(
-            file, METRIC_KINDS[section.metric], columns=source.columns, label=source.id
-        )
-        ids = list(objects.labels) if source.id else None
-        if ids is not None and len(set(ids)) < len(ids):
-            raise DataError(f"{file}: column {source.id!r} has equal names; ids must be unique")
-        columns = None
-        if section.filters:
-            columns = _read_filters(file, section.filters, len(objects))
+        source = read_source(section, folder, on_query)
         party = Provider.of(
             provider,
-            objects.items,
+            source.items,
             metric_of(section.metric),
             decode=decode_query,
-            ids=ids,
+            ids=source.ids,
             key=section.tie_key.encode(),
-            columns=columns,
-            epoch=_compute_epoch(secret, name, section, objects.items, ids, columns),
+            columns=source.columns,
+            epoch=compute_epoch(secret, name, section, source),
         )
-        if len(objects):
-            _search_once(party, objects.items[0])
+        n_objects = len(source.items)
+        if n_objects:
+            _search_once(party, source.items[0])
         offer = OfferedCollection(
-            name, section.metric, section.tie_key, len(objects), dict(section.filters)
+            name, section.metric, section.tie_key, n_objects, dict(section.filters)
         )
         return cls(party, offer)
 
@@ -164,38 +160,6 @@ class OfferedObjects:
         known = tuple(query for query in queries if self._steps.pop(query, None))
         if known:
             self.party.answer(FinishRequest(known))
-
-
-def _read_filters(file: Path, kinds: Mapping[str, str], n_objects: int) -> FilterColumns:
-    """Read the columns of a table for filters."""
-    nominal = [name for name, kind in kinds.items() if kind != "number"]
-    table = read_columns(file, nominal=nominal).columns
-    unknown = sorted(set(kinds) - set(table))
-    if unknown:
-        raise DataError(f"{file} has no column {unknown[0]!r} for filters")
-    cells: dict[str, Any] = {name: table[name] for name in kinds}
-    for name, kind in kinds.items():
-        if kind == "boolean":
-            cells[name] = [_BOOLEANS.get(str(cell).lower(), cell) for cell in cells[name]]
-    try:
-        return FilterColumns.of(cells, n_objects, kinds=kinds)
-    except ValueError as error:
-        raise DataError(f"{file}: {error}") from None
-
-
-def _compute_epoch(
-    secret: bytes,
-    name: str,
-    section: OfferSection,
-    objects: Any,
-    ids: list[str] | None,
-    columns: FilterColumns | None,
-) -> str | None:
-    """Return the epoch of objects; None for objects without canonical bytes."""
-    filters = "" if columns is None else columns.digest()
-    settings = f"{name} {section.metric} {section.tie_key} {filters}"
-    content = objects_digest(objects, ids or [], settings)
-    return None if content is None else hmac.digest(secret, content, "sha256")[:EPOCH_BYTES].hex()
 
 
 def _search_once(party: Provider, item: Any) -> None:

@@ -6,7 +6,8 @@ from sklearn.neighbors import NearestNeighbors
 
 from experiments.fedknn.comparison import compare
 from fedneighbors import FederatedNeighbors
-from fedneighbors.datasets._graphs import Graph, graph_from_smiles
+from fedneighbors.datasets._graphs import Graph
+from fedneighbors.datasets._molecules import graph_from_smiles
 from fedneighbors.errors import DataError, PartyRefused
 from fedneighbors.methods.fedknn._queries import decode_query, encode_query
 from fedneighbors.methods.fedknn._settings import ALGORITHMS

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from fedneighbors.datasets._graphs import fingerprint_from_smiles
+from fedneighbors.datasets._molecules import fingerprint_from_smiles
 from fedneighbors.errors import DataError, MissingExtraError
 from fedneighbors.methods.fedknn.metrics import _fingerprints as module
 from fedneighbors.methods.fedknn.metrics import _sessions as levels

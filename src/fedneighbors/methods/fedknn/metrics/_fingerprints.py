@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors._typing import Floats, Integers
-from fedneighbors.datasets._graphs import fingerprint_from_smiles
+from fedneighbors.datasets._molecules import fingerprint_from_smiles
 from fedneighbors.errors import DataError
 from fedneighbors.kernels._fingerprints import (
     BLOCK_ROWS,

@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors._typing import Floats, Integers
-from fedneighbors.datasets._graphs import Graph, graph_from_smiles
+from fedneighbors.datasets._graphs import Graph
+from fedneighbors.datasets._molecules import graph_from_smiles
 from fedneighbors.errors import DataError
 from fedneighbors.kernels.graph_edit._bounds import Counts, table_bounds
 from fedneighbors.kernels.graph_edit._search import GraphTable, find_twins, new_search, verify_many

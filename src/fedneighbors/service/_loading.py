@@ -1,0 +1,118 @@
+"""Objects of a provider's collection from a file or a database."""
+
+import hmac
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedneighbors.datasets._cells import has_values, read_all_cells
+from fedneighbors.datasets._object_cells import Cells, type_filter_cells
+from fedneighbors.datasets._objects import METRIC_KINDS, objects_from_cells, read_objects
+from fedneighbors.datasets._reading import read_columns
+from fedneighbors.errors import DataError
+from fedneighbors.methods.fedknn._filters import FilterColumns
+from fedneighbors.methods.fedknn._queries import objects_digest
+from fedneighbors.methods.fedknn.private._padding import EPOCH_BYTES
+from fedneighbors.service._config import OfferSection
+from fedneighbors.sources._sql import SqlQuery
+
+
+@dataclass(frozen=True)
+class SourceContent:
+    """Objects of a source, with their names and columns for filters, if any."""
+
+    items: Any
+    ids: list[str] | None
+    columns: FilterColumns | None
+
+
+def read_source(
+    section: OfferSection, folder: Path, on_query: Callable[[SqlQuery], None]
+) -> SourceContent:
+    """Read the objects of a collection; those of a query in the order of their names.
+
+    Parameters
+    ----------
+    section : OfferSection
+        Configuration of the collection.
+    folder : path
+        Folder to which files are relative.
+    on_query : callable
+        Called with a query before it is run.
+
+    Raises
+    ------
+    DataError
+        If the source is invalid.
+    """
+    source, kinds, kind = section.source, section.filters, METRIC_KINDS[section.metric]
+    cells: Cells | None
+    if source.database is not None and source.sql is not None:
+        query = SqlQuery(
+            source.database,
+            source.sql,
+            folder,
+            password_file=source.password_file,
+            timeout_s=source.timeout_s,
+        )
+        on_query(query)
+        cells, place = query.read(), str(query)
+    else:
+        file = folder / str(source.file)
+        cells, place = read_all_cells(file) if has_values(file) else None, str(file)
+    if cells is None:
+        objects = read_objects(file, kind, columns=source.columns, label=source.id)
+    else:
+        objects = objects_from_cells(
+            cells, kind, place, columns=source.columns, label=source.id, others=list(kinds)
+        )
+    ids = list(objects.labels) if source.id or objects.is_named else None
+    if ids is not None and len(set(ids)) < len(ids):
+        raise DataError(f"{place}: column {source.id!r} has equal names; ids must be unique")
+    columns = None
+    if kinds:
+        table = _read_columns(file, kinds) if cells is None else cells
+        columns = _type_filters(table, kinds, len(objects), place)
+    if ids is None or source.sql is None:
+        return SourceContent(objects.items, ids, columns)
+    # a database has no order, but the content of an epoch has
+    order = np.array(sorted(range(len(ids)), key=ids.__getitem__), np.int64)
+    items = objects.items
+    items = items[order] if isinstance(items, np.ndarray) else [items[row] for row in order]
+    return SourceContent(
+        items, [ids[row] for row in order], None if columns is None else columns.select(order)
+    )
+
+
+def _read_columns(file: Path, kinds: Mapping[str, str]) -> Cells:
+    """Read the columns of a table for filters."""
+    nominal = [name for name, kind in kinds.items() if kind != "number"]
+    table = read_columns(file, nominal=nominal)
+    return {name: table.columns[name].tolist() for name in kinds if name in table.columns}
+
+
+def _type_filters(
+    cells: Cells, kinds: Mapping[str, str], n_objects: int, place: str
+) -> FilterColumns:
+    """Return the columns for filters."""
+    unknown = sorted(set(kinds) - set(cells))
+    if unknown:
+        raise DataError(f"{place} has no column {unknown[0]!r} for filters")
+    typed = {name: type_filter_cells(cells[name], kind) for name, kind in kinds.items()}
+    try:
+        return FilterColumns.of(typed, n_objects, kinds=kinds)
+    except ValueError as error:
+        raise DataError(f"{place}: {error}") from None
+
+
+def compute_epoch(
+    secret: bytes, name: str, section: OfferSection, source: SourceContent
+) -> str | None:
+    """Return the epoch of objects; None for objects without canonical bytes."""
+    filters = "" if source.columns is None else source.columns.digest()
+    settings = f"{name} {section.metric} {section.tie_key} {filters}"
+    content = objects_digest(source.items, source.ids or [], settings)
+    return None if content is None else hmac.digest(secret, content, "sha256")[:EPOCH_BYTES].hex()

@@ -1,0 +1,242 @@
+"""Columns of a query to PostgreSQL, DuckDB or SQLite, read without changing the database."""
+
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, quote, urlsplit
+
+import numpy as np
+import numpy.typing as npt
+
+from fedneighbors._lazy import optional_module
+from fedneighbors.datasets._table import check_names
+from fedneighbors.errors import DataError, MissingDataError
+
+CONNECT_S = 10
+"""Seconds to wait for a PostgreSQL server."""
+
+_BATCH_ROWS = 10_000
+_PROGRESS_STEPS = 100_000  # of SQLite's machine between looks at the clock, some milliseconds
+_BYTEA = 17  # number of PostgreSQL's type
+
+
+def has_password(database: str) -> bool:
+    """Return whether the address of a database has a password in it."""
+    try:
+        address = urlsplit(database)
+        names = {name.lower() for name in parse_qs(address.query, keep_blank_values=True)}
+        return address.password is not None or any("password" in name for name in names)
+    except ValueError:  # no address at all; nothing of it is shown
+        return True
+
+
+class SqlQuery:
+    """A query that reads all objects of a collection.
+
+    Parameters
+    ----------
+    database : str
+        ``postgresql://...``, or ``duckdb:`` or ``sqlite:`` and the path of a file. A password comes
+        from ``password_file``, or as libpq finds it: ``PGPASSFILE``, ``PGPASSWORD``.
+    sql : str
+        A SELECT.
+    folder : path
+        Folder to which paths are relative.
+    password_file : str, optional
+        File with the password of a PostgreSQL role.
+    timeout_s : float
+        Seconds after which the query is cancelled.
+    """
+
+    def __init__(
+        self,
+        database: str,
+        sql: str,
+        folder: Path,
+        *,
+        password_file: str | None = None,
+        timeout_s: float = 600.0,
+    ) -> None:
+        self._database, self._sql, self._folder = database, sql, folder
+        self._password_file, self._timeout_s = password_file, timeout_s
+        self._end, self._is_cancelled = 0.0, False
+        self._interrupt: Callable[[], object] = lambda: None
+
+    def __str__(self) -> str:
+        text = " ".join(self._sql.split())
+        return f"{text[:80]}{'...' * (len(text) > 80)} ({self._database})"
+
+    def read(self) -> dict[str, list[Any]]:
+        """Return the columns of the result, None for missing cells.
+
+        PostgreSQL reads one snapshot (``REPEATABLE READ READ ONLY``). Of its extensions, vectors
+        become arrays and points EWKB; bits become text.
+
+        Raises
+        ------
+        DataError
+            If the database cannot be opened, the query fails, takes too long or is cancelled, or
+            a column has no name or an unknown type. MissingDataError if there is no such file.
+        MissingExtraError
+            If the driver is not installed.
+        """
+        self._end = time.monotonic() + self._timeout_s
+        kind = self._database.partition(":")[0]
+        readers = {"duckdb": self._read_duckdb, "sqlite": self._read_sqlite}
+        # the timer ends what a server does not
+        timer = threading.Timer(self._timeout_s, self._stop)
+        timer.daemon = True
+        timer.start()
+        try:
+            return readers.get(kind, self._read_postgresql)()
+        finally:
+            timer.cancel()
+            self._interrupt = lambda: None
+
+    def cancel(self) -> None:
+        """Cancel a read of another thread."""
+        self._is_cancelled = True
+        self._stop()
+
+    def _stop(self) -> None:
+        with suppress(Exception):  # the connection may have been closed
+            self._interrupt()
+
+    def _check_time(self) -> None:
+        if self._is_cancelled:
+            raise DataError(f"{self}: cancelled")
+        if time.monotonic() > self._end:
+            raise DataError(
+                f"{self}: took longer than timeout_s = {self._timeout_s:g} seconds; raise it, or "
+                "let the query do less"
+            )
+
+    @contextmanager
+    def _explain(self, error_class: type[Exception], remedy: str) -> Iterator[None]:
+        """Convert errors of a driver."""
+        try:
+            yield
+        except error_class as error:
+            self._check_time()  # it was interrupted
+            first = next(iter(str(error).splitlines()), type(error).__name__)
+            raise DataError(f"{self}: {first}; {remedy}") from None
+
+    def _file(self) -> Path:
+        path = self._folder / self._database.partition(":")[2]
+        if not path.is_file():
+            raise MissingDataError(f"{self}: there is no file {path}; check the name")
+        return path
+
+    def _collect(self, names: Sequence[str], fetch: Callable[[int], Any]) -> dict[str, list[Any]]:
+        """Fetch all rows in batches."""
+        check_names(names, source=str(self))
+        columns: list[list[Any]] = [[] for _ in names]
+        while rows := fetch(_BATCH_ROWS):
+            for column, cells in zip(columns, zip(*rows, strict=True), strict=True):
+                column += cells
+            self._check_time()
+        return dict(zip(names, columns, strict=True))
+
+    def _read_sqlite(self) -> dict[str, list[Any]]:
+        def is_late() -> bool:
+            return self._is_cancelled or time.monotonic() > self._end
+
+        path = self._file()
+        remedy = "check the query, and that the file is a database of SQLite"
+        with (
+            self._explain(sqlite3.Error, remedy),
+            closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as connection,
+        ):
+            connection.set_progress_handler(is_late, _PROGRESS_STEPS)
+            cursor = connection.execute(self._sql)
+            if cursor.description is None:
+                raise DataError(f"{self}: expected a SELECT")
+            return self._collect([name for name, *_ in cursor.description], cursor.fetchmany)
+
+    def _read_duckdb(self) -> dict[str, list[Any]]:
+        duckdb = optional_module("duckdb", "sql")
+        path = self._file()
+        # extensions are programs of their own, from the network
+        config = {"autoinstall_known_extensions": "false"}
+        remedy = "check the query, and that no other process has opened the file to write"
+        with (
+            self._explain(duckdb.Error, remedy),
+            closing(duckdb.connect(str(path), read_only=True, config=config)) as connection,
+        ):
+            self._interrupt = connection.interrupt
+            self._check_time()  # it may have been cancelled before
+            result = connection.execute(self._sql)
+            return self._collect([name for name, *_ in result.description], result.fetchmany)
+
+    def _read_postgresql(self) -> dict[str, list[Any]]:
+        psycopg = optional_module("psycopg", "sql")
+        options: dict[str, Any] = {"connect_timeout": CONNECT_S, "application_name": "fedneighbors"}
+        if self._password_file is not None:
+            path = self._folder / self._password_file
+            try:
+                options["password"] = path.read_text(encoding="utf-8").strip()
+            except (OSError, UnicodeError):
+                raise DataError(f"{self}: cannot read the password file {path}") from None
+        remedy = (
+            "check the address, the role, and its password in password_file, PGPASSFILE or "
+            "PGPASSWORD"
+        )
+        with self._explain(psycopg.Error, remedy):
+            connection = psycopg.connect(self._database, **options)
+        remedy = "check the query, and that the role may read its tables (GRANT SELECT)"
+        with self._explain(psycopg.Error, remedy), closing(connection):
+            self._interrupt = connection.cancel_safe
+            self._check_time()
+            connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+            connection.read_only = True
+            milliseconds = str(max(1, int(1000 * self._timeout_s)))
+            connection.execute("SELECT set_config('statement_timeout', %s, true)", [milliseconds])
+            # in binary, numbers of four bytes are exact; on the server, memory holds one batch
+            cursor = connection.cursor("objects", binary=True)
+            cursor.execute(self._sql)
+            names = [column.name for column in cursor.description]
+            types = [column.type_code for column in cursor.description]
+            columns = self._collect(names, cursor.fetchmany)
+            rows = connection.execute(
+                "SELECT oid, typname, typtype FROM pg_type WHERE oid = ANY(%s)", [types]
+            ).fetchall()
+        kinds = {oid: "enum" if kind == "e" else name for oid, name, kind in rows}
+        for name, oid in zip(names, types, strict=True):
+            cells = columns[name]
+            if oid != _BYTEA and any(isinstance(cell, bytes) for cell in cells):
+                decode = _DECODERS.get(kinds[oid])
+                if decode is None:
+                    raise DataError(
+                        f"{self}: column {name!r} has the type {kinds[oid]}, which cannot be read; "
+                        "cast it, for example to text"
+                    )
+                columns[name] = [None if cell is None else decode(cell) for cell in cells]
+        return columns
+
+
+def _decode_floats(dtype: str) -> Callable[[bytes], npt.NDArray[np.float64]]:
+    """Return the decoder of pgvector's vectors: their length, two unused bytes, the numbers."""
+    return lambda cell: np.frombuffer(cell, dtype, offset=4).astype(np.float64)
+
+
+def _decode_bits(cell: bytes) -> str:
+    """Decode the number of bits and the bits, the highest first."""
+    bits = np.unpackbits(np.frombuffer(cell, np.uint8, offset=4))
+    return "".join(map(str, bits[: int.from_bytes(cell[:4], "big")]))
+
+
+_DECODERS: dict[str, Callable[[bytes], Any]] = {
+    "vector": _decode_floats(">f4"),
+    "halfvec": _decode_floats(">f2"),
+    "geometry": bytes,  # EWKB
+    "geography": bytes,
+    "bit": _decode_bits,
+    "varbit": _decode_bits,
+    "citext": bytes.decode,
+    "cstring": bytes.decode,
+    "enum": bytes.decode,
+}

@@ -1,0 +1,358 @@
+"""Collections from databases and files of values, against brute force."""
+
+import json
+import sqlite3
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from fedneighbors._lazy import optional_module
+from fedneighbors.datasets._molecules import fingerprint_from_smiles, graph_from_smiles
+from fedneighbors.errors import DataError, MissingDataError
+from fedneighbors.federation._messages import encode
+from fedneighbors.methods.fedknn._filters import filter_text
+from fedneighbors.methods.fedknn._queries import FilteredQuery, encode_query
+from fedneighbors.methods.fedknn.metrics import metric_of
+from fedneighbors.methods.fedknn.protocol import FinishRequest, NearestRequest
+from fedneighbors.service._config import OfferSection, ProviderConfig
+from fedneighbors.service._provider import OfferedObjects
+
+RNG = np.random.default_rng(0)
+VECTORS = np.round(RNG.normal(size=(60, 3)), 1).astype(np.float32)  # with ties
+AGES = [None if row % 7 == 3 else row % 10 for row in range(60)]
+IDS = [f"p{row:02}" for row in range(60)]
+SMILES = ["CCO", "CCN", "c1ccccc1", "CC(=O)O", "CCCC", "CCO"]
+FILTERS = {"age": "number", "adult": "boolean"}
+SECTION = {"metric": "euclidean", "filters": FILTERS}
+
+
+def read(folder, source, metric="euclidean", filters=None, **options):
+    section = {"metric": metric, "filters": filters or {}, "source": {"id": "id", **source}}
+    return OfferedObjects.read(
+        "north", "points", OfferSection.model_validate(section), folder, secret=b"s", **options
+    )
+
+
+def search(found, query, k, where=None):
+    """Return distances and names of a provider's nearest objects."""
+    content = encode_query(query)
+    if where is not None:
+        content = encode(FilteredQuery(content, filter_text(where)))
+    reply = found.party.answer(NearestRequest("q", content, k, None))
+    found.party.answer(FinishRequest(("q",)))
+    return list(reply.distances), list(reply.ids)
+
+
+@pytest.fixture(scope="module")
+def postgres_url(postgres):
+    name = postgres.new_database(
+        "CREATE TABLE points (id text, v real[], age int, adult boolean)",
+        "CREATE ROLE reader LOGIN PASSWORD 'opensesame'",
+        "GRANT SELECT ON points TO reader",
+        "CREATE TABLE secrets (id text)",
+    )
+    with postgres.connect(name) as connection, connection.cursor() as cursor:
+        cursor.executemany("INSERT INTO points VALUES (%s, %s, %s, %s)", rows())
+    return postgres.url(name, "reader")
+
+
+@pytest.fixture
+def password(tmp_path):
+    (tmp_path / "password").write_text("opensesame\n", encoding="utf-8")
+    return "password"
+
+
+def rows():
+    for name, vector, age in zip(IDS, VECTORS.tolist(), AGES, strict=True):
+        yield name, vector, age, None if age is None else age >= 5
+
+
+def make_pgvector(folder, request):
+    server = request.getfixturevalue("pgvector")
+    name = server.new_database("CREATE TABLE points (id text, v vector(3), age int, adult boolean)")
+    with server.connect(name) as connection, connection.cursor() as cursor:
+        texts = ((one, str(vector), *rest) for one, vector, *rest in rows())
+        cursor.executemany("INSERT INTO points VALUES (%s, %s, %s, %s)", texts)
+    return {"database": server.url(name), "sql": "SELECT * FROM points"}
+
+
+def make_postgres(folder, request):
+    (folder / "password").write_text("opensesame", encoding="utf-8")
+    url = request.getfixturevalue("postgres_url")
+    return {"database": url, "password_file": "password", "sql": "SELECT * FROM points"}
+
+
+def make_duckdb(folder, request):
+    duckdb = optional_module("duckdb", "sql")
+    with duckdb.connect(str(folder / "points.duckdb")) as connection:
+        connection.execute("CREATE TABLE points (id text, v float[3], age int, adult boolean)")
+        connection.executemany("INSERT INTO points VALUES (?, ?, ?, ?)", list(rows()))
+    return {"database": "duckdb:points.duckdb", "sql": "SELECT * FROM points"}
+
+
+def make_sqlite(folder, request):
+    connection = sqlite3.connect(folder / "points.sqlite")
+    connection.execute("CREATE TABLE points (id text, v text, age int, adult boolean)")
+    texts = ((one, json.dumps(vector), *rest) for one, vector, *rest in rows())
+    connection.executemany("INSERT INTO points VALUES (?, ?, ?, ?)", texts)
+    connection.commit()
+    connection.close()
+    return {"database": "sqlite:points.sqlite", "sql": "SELECT * FROM points"}
+
+
+def make_json(folder, request):
+    names = ("id", "v", "age", "adult")
+    lines = [json.dumps(dict(zip(names, row, strict=True))) for row in rows()]
+    (folder / "points.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    return {"file": "points.jsonl"}
+
+
+def make_arrow(folder, request):
+    feather = optional_module("pyarrow.feather", "data")
+    import pyarrow
+
+    columns = dict(zip(("id", "v", "age", "adult"), zip(*rows(), strict=True), strict=True))
+    columns["v"] = pyarrow.array(columns["v"], pyarrow.list_(pyarrow.float32()))
+    feather.write_feather(pyarrow.table(columns), str(folder / "points.feather"))
+    return {"file": "points.feather"}
+
+
+MAKERS = [make_postgres, make_pgvector, make_duckdb, make_sqlite, make_json, make_arrow]
+
+
+@pytest.mark.parametrize("make", MAKERS)
+@pytest.mark.parametrize(
+    ("where", "keep"),
+    [
+        (None, lambda age: True),
+        ({"age": {">=": 5}}, lambda age: age is not None and age >= 5),
+        ({"adult": True}, lambda age: age is not None and age >= 5),
+        ({"age": None}, lambda age: age is None),
+    ],
+)
+def test_a_source_is_searched_exactly(tmp_path, request, make, where, keep):
+    found = read(tmp_path, make(tmp_path, request), filters=FILTERS)
+    points = VECTORS.astype(np.float64)
+    for query in (points[4], np.array([0.1, -0.3, 0.7])):
+        distances = [metric_of("euclidean").distance(query, point) for point in points]
+        kept = [row for row in range(60) if keep(AGES[row])]
+        expected = sorted(distances[row] for row in kept)[:8]
+        got, names = search(found, query, 8, where)
+        assert got == expected
+        assert len(set(names)) == len(names)
+        assert [distances[IDS.index(name)] for name in names] == expected
+        assert set(names) <= {IDS[row] for row in kept}
+
+
+def test_all_sources_of_the_same_rows_have_one_epoch(tmp_path, request):
+    found = [read(tmp_path, make(tmp_path, request), filters=FILTERS) for make in MAKERS]
+    assert len({one.party.source._epoch for one in found}) == 1
+    source = {"database": "sqlite:points.sqlite"}
+    for sql, is_same in (("age + 0", True), ("age + 1", False)):
+        query = f"SELECT id, v, {sql} AS age, adult FROM points ORDER BY random()"
+        again = read(tmp_path, {**source, "sql": query}, filters=FILTERS)
+        assert (again.party.source._epoch == found[0].party.source._epoch) is is_same
+
+
+def test_points_of_postgis_are_places(tmp_path, postgres):
+    name = postgres.new_database(
+        "CREATE TABLE places (id text, at geography(point), flat geometry(point, 32630))",
+        "INSERT INTO places SELECT i, ST_MakePoint(i * 0.5, i * 0.25)::geography, "
+        "ST_SetSRID(ST_MakePoint(i, -i), 32630) FROM generate_series(1, 20) AS i",
+    )
+    source = {"database": postgres.url(name), "sql": "SELECT id, at FROM places"}
+    found = read(tmp_path, source, "haversine")
+    query = np.array([3.0, 2.0])
+    metric = metric_of("haversine")
+    distances = {str(i): metric.distance(query, np.array([i / 2, i / 4])) for i in range(1, 21)}
+    expected = sorted(distances.values())[:5]
+    got, names = search(found, query, 5)
+    assert got == expected
+    assert [distances[one] for one in names] == expected
+    columns = "SELECT id, ST_X(at::geometry) lon, ST_Y(at::geometry) lat FROM places"
+    assert search(read(tmp_path, {**source, "sql": columns}, "haversine"), query, 5)[0] == expected
+    source["sql"] = "SELECT id, flat FROM places"
+    with pytest.raises(DataError, match=r"'flat': expected a point in degrees .* got SRID 32630"):
+        read(tmp_path, source, "haversine")
+    flat = read(tmp_path, source)
+    assert search(flat, np.array([3.0, -3.0]), 1) == ([0.0], ["3"])
+
+
+def test_molecules_of_rdkit_are_graphs_and_fingerprints(tmp_path, postgres):
+    values = ", ".join(f"('m{row}', '{one}')" for row, one in enumerate(SMILES))
+    name = postgres.new_database(
+        "CREATE TABLE molecules (id text, m mol)", f"INSERT INTO molecules VALUES {values}"
+    )
+    source = {"database": postgres.url(name)}
+    smiles = "SELECT id, mol_to_smiles(m) AS smiles FROM molecules"
+    text = read(tmp_path, {**source, "sql": smiles}, "graph_edit")
+    assert search(text, graph_from_smiles("CCO"), 3)[0][:2] == [0, 0]
+    expected = [fingerprint_from_smiles(one) for one in SMILES]
+    metric = metric_of("tanimoto")
+    distances = sorted(metric.distance(expected[1], one) for one in expected)
+    with postgres.connect(name) as connection:
+        connection.execute(f"ALTER DATABASE {name} SET rdkit.morgan_fp_size = 2048")
+    for sql in (smiles, "SELECT id, bfp_to_binary_text(morganbv_fp(m, 2)) FROM molecules"):
+        found = read(tmp_path, {**source, "sql": sql}, "tanimoto")
+        assert search(found, expected[1], 6)[0] == distances
+
+
+def test_bits_words_strings_and_graphs_are_read(tmp_path, postgres):
+    graph = "t # one\nv 0 C\nv 1 O\ne 0 1 1\n"
+    name = postgres.new_database(
+        "CREATE TYPE colour AS ENUM ('red', 'green')",
+        "CREATE TABLE things (id int, bits bit(16), words text[], name text, hue colour, g text)",
+        "INSERT INTO things VALUES (1, B'1000000000000001', '{a,b}', 'alpha', 'red', "
+        f"'{graph}'), (2, B'1100000000000000', '{{b}}', 'beta', 'green', '{graph[8:]}')",
+    )
+
+    def things(column, metric, **options):
+        sql = f"SELECT id, {column}, hue FROM things"
+        source = {"database": postgres.url(name), "sql": sql, "columns": [column]}
+        return read(tmp_path, source, metric, **options)
+
+    bits = np.array([1, 128], np.uint8)
+    assert search(things("bits", "tanimoto"), bits, 1) == ([0.0], ["1"])
+    assert search(things("words", "jaccard"), frozenset("b"), 1) == ([0.0], ["2"])
+    words = things("name", "edit", filters={"hue": "text"})
+    assert search(words, "beta", 2, {"hue": "red"})[1] == ["1"]
+    assert search(things("g", "graph_edit"), graph_from_smiles("CO"), 2)[0] == [0, 0]
+
+
+@pytest.mark.parametrize("make", MAKERS[:4])
+def test_an_empty_result_is_an_empty_collection(tmp_path, request, make):
+    source = make(tmp_path, request)
+    found = read(tmp_path, {**source, "sql": source["sql"] + " WHERE age > 99"}, filters=FILTERS)
+    assert found.offer.n_objects == 0
+    assert search(found, np.zeros(3), 5) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        ("SELECT id, v FROM nothing", "nothing"),
+        ("SELECT id, speed FROM points", "speed"),
+        ("SELECT v FROM points", "has no column 'id'"),
+        ("SELECT id, v, v FROM points", "repeats these column names"),
+        ("SELECT 'a' AS id, v FROM points", "equal names; ids must be unique"),
+        ("SELECT NULL AS id, v FROM points", "column 'id' is missing"),
+        ("SELECT id, NULL AS v FROM points", "data row 1, column 'v': the cell is missing"),
+        ("SELECT id, 'north' AS v FROM points", "column 'v': expected numbers in brackets"),
+        ("SELECT id, age, 1 AS one FROM points", "column 'age': the cell is missing"),
+        ("DELETE FROM points", "points"),
+        ("SELECT id, v FROM", "check the query"),
+    ],
+)
+@pytest.mark.parametrize("make", MAKERS[:4])
+def test_an_error_of_a_query_names_it(tmp_path, request, make, sql, message):
+    source = {**make(tmp_path, request), "sql": sql}
+    with pytest.raises(DataError) as info:
+        read(tmp_path, source)
+    assert message in str(info.value)
+    assert sql in str(info.value)
+    assert "opensesame" not in str(info.value)
+    assert read(tmp_path, {**source, "sql": "SELECT id, v FROM points"}).offer.n_objects == 60
+
+
+def test_a_role_without_permission_is_told_to_grant(tmp_path, postgres_url, password):
+    source = {"database": postgres_url, "password_file": password, "sql": "TABLE secrets"}
+    with pytest.raises(DataError, match=r"permission denied for table secrets; .*GRANT SELECT"):
+        read(tmp_path, source)
+
+
+def test_a_query_of_a_superuser_cannot_write(tmp_path, postgres):
+    name = postgres.new_database(
+        "CREATE TABLE t (id int)",
+        "CREATE FUNCTION add_row() RETURNS int LANGUAGE sql AS "
+        "'INSERT INTO t VALUES (1) RETURNING id'",
+    )
+    source = {"database": postgres.url(name), "sql": "SELECT add_row() AS id, 1 AS x"}
+    with pytest.raises(DataError, match="cannot execute INSERT in a read-only transaction"):
+        read(tmp_path, source)
+
+
+def test_a_wrong_password_is_not_shown(tmp_path, postgres_url, monkeypatch):
+    (tmp_path / "wrong").write_text("verysecret", encoding="utf-8")
+    source = {"database": postgres_url, "sql": "SELECT id, v FROM points"}
+    with pytest.raises(DataError, match="password authentication failed") as info:
+        read(tmp_path, {**source, "password_file": "wrong"})
+    assert "password_file, PGPASSFILE or PGPASSWORD" in str(info.value)
+    assert "verysecret" not in f"{info.value} {info.value.__context__}"
+    with pytest.raises(DataError, match="cannot read the password file"):
+        read(tmp_path, {**source, "password_file": "nothing"})
+    monkeypatch.setenv("PGPASSWORD", "opensesame")
+    assert read(tmp_path, source).offer.n_objects == 60
+
+
+def test_a_server_that_does_not_answer_is_named(tmp_path):
+    source = {"database": f"postgresql:///a?host={tmp_path}", "sql": "SELECT 1 AS id"}
+    with pytest.raises(DataError, match=f"SELECT 1 AS id .*{tmp_path}.*check the address"):
+        read(tmp_path, source)
+
+
+@pytest.mark.parametrize("kind", ["duckdb", "sqlite"])
+def test_a_missing_or_foreign_file_is_named(tmp_path, kind):
+    source = {"database": f"{kind}:none.db", "sql": "SELECT 1 AS id"}
+    with pytest.raises(MissingDataError, match=r"no file .*none\.db"):
+        read(tmp_path, source)
+    (tmp_path / "none.db").write_bytes(b"no database at all" * 1000)
+    with pytest.raises(DataError, match=r"none\.db"):
+        read(tmp_path, source)
+
+
+SLOW = {
+    make_postgres: "SELECT pg_sleep(60)::text AS id, 1 AS x",
+    make_duckdb: "SELECT count(*) AS id FROM range(100000000000) a",
+    make_sqlite: "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) "
+    "SELECT max(i) AS id FROM n",
+}
+
+
+@pytest.mark.parametrize("make", SLOW)
+def test_a_slow_query_is_cancelled(tmp_path, request, make):
+    source = {**make(tmp_path, request), "sql": SLOW[make]}
+    with pytest.raises(DataError, match=r"took longer than timeout_s = 0\.2 seconds"):
+        read(tmp_path, {**source, "timeout_s": 0.2})
+    queries, errors = [], []
+
+    def run():
+        try:
+            read(tmp_path, source, on_query=queries.append)
+        except DataError as error:
+            errors.append(str(error))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    while thread.is_alive():  # until it has begun
+        if queries:
+            queries[0].cancel()
+        time.sleep(0.01)
+    assert "cancelled" in errors[0]
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ('file = "a.csv", sql = "SELECT 1"', "expected either file, or database and sql"),
+        ('database = "sqlite:a"', "expected either file, or database and sql"),
+        ("columns = []", "expected either file, or database and sql"),
+        ('database = "sqlite:a", sql = "SELECT 1"', "expected id"),
+        ('database = "mysql:a", sql = "S", id = "i"', "expected a database postgresql://"),
+        ('database = "postgresql://u:hunter2@h/d", sql = "S", id = "i"', "has a password"),
+        ('database = "postgresql://h/d?PassWord=hunter2", sql = "S", id = "i"', "has a password"),
+        ('database = "postgresql://[hunter2/d", sql = "S", id = "i"', "has a password"),
+    ],
+)
+def test_a_source_of_a_configuration_is_checked(tmp_path, source, message):
+    path = tmp_path / "provider.toml"
+    path.write_text(
+        'format = 1\n[provider]\nname = "north"\nbroker = "https://b"\n[collections.points]\n'
+        f'metric = "euclidean"\nsource = {{ {source} }}\n',
+        encoding="utf-8",
+    )
+    with pytest.raises(DataError) as info:
+        ProviderConfig.read(path)
+    assert message in str(info.value)
+    assert "hunter2" not in str(info.value)
