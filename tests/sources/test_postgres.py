@@ -187,7 +187,7 @@ def test_statements_end_at_the_deadline_and_the_query_goes_on(places):
 
 
 def test_a_statement_without_a_deadline_ends_at_the_timeout(places):
-    snapshot = Snapshot(places[0].url(places[1]), 0.5, None)
+    snapshot = Snapshot(places[0].url(places[1]), None, 0.5, None)
     try:
         with pytest.raises(SourceError, match="stopped a statement"):
             snapshot.run("SELECT pg_sleep(60)", {})

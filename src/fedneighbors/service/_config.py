@@ -11,7 +11,9 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import (
     BaseModel,
     ConfigDict,
+    Discriminator,
     Field,
+    Tag,
     ValidationError,
     field_validator,
     model_validator,
@@ -195,13 +197,32 @@ class SourceSection(ConfigSection):
         raise PydanticCustomError(_SECRET, message)
 
 
+class PushedSection(BaseModel):
+    """Objects that stay in a database; ``kind`` names an entry point of ``fedneighbors.sources``.
+
+    Further keys are options of that source.
+    """
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    kind: str
+
+
+def _name_section(source: Any) -> str:
+    has_kind = "kind" in source if isinstance(source, dict) else isinstance(source, PushedSection)
+    return "pushed" if has_kind else "loaded"
+
+
 class OfferSection(ConfigSection):
     """A collection that a provider offers; all but the source as at the broker."""
 
     metric: str
     tie_key: str = ""
     filters: Filters = {}
-    source: SourceSection
+    source: Annotated[
+        Annotated[SourceSection, Tag("loaded")] | Annotated[PushedSection, Tag("pushed")],
+        Discriminator(_name_section),
+    ]
 
     _metric = field_validator("metric")(_check_metric)
 

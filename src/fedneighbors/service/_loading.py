@@ -16,7 +16,7 @@ from fedneighbors.errors import DataError
 from fedneighbors.methods.fedknn._filters import FilterColumns
 from fedneighbors.methods.fedknn._queries import objects_digest
 from fedneighbors.methods.fedknn.private._padding import EPOCH_BYTES
-from fedneighbors.service._config import OfferSection
+from fedneighbors.service._config import OfferSection, SourceSection
 from fedneighbors.sources._sql import SqlQuery
 
 
@@ -30,7 +30,10 @@ class SourceContent:
 
 
 def read_source(
-    section: OfferSection, folder: Path, on_query: Callable[[SqlQuery], None]
+    section: OfferSection,
+    source: SourceSection,
+    folder: Path,
+    on_query: Callable[[SqlQuery], None],
 ) -> SourceContent:
     """Read the objects of a collection; those of a query in the order of their names.
 
@@ -38,6 +41,8 @@ def read_source(
     ----------
     section : OfferSection
         Configuration of the collection.
+    source : SourceSection
+        Its file or query.
     folder : path
         Folder to which files are relative.
     on_query : callable
@@ -48,7 +53,7 @@ def read_source(
     DataError
         If the source is invalid.
     """
-    source, kinds, kind = section.source, section.filters, METRIC_KINDS[section.metric]
+    kinds, kind = section.filters, METRIC_KINDS[section.metric]
     cells: Cells | None
     if source.database is not None and source.sql is not None:
         query = SqlQuery(

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 from websockets.asyncio.client import connect
@@ -24,7 +24,7 @@ from fedneighbors.methods.fedknn.metrics import metric_of
 from fedneighbors.methods.fedknn.metrics._sessions import LATE
 from fedneighbors.methods.fedknn.protocol import BoundRequest, FinishRequest, NearestRequest
 from fedneighbors.secure_sum._keys import Identity
-from fedneighbors.service._config import OfferSection, ProviderConfig
+from fedneighbors.service._config import OfferSection, ProviderConfig, PushedSection
 from fedneighbors.service._loading import compute_epoch, read_source
 from fedneighbors.service._messages import (
     MAX_LINK_FRAME_BYTES,
@@ -38,6 +38,8 @@ from fedneighbors.service._messages import (
     Welcome,
 )
 from fedneighbors.service._tls import peer_fingerprint, pinned_context
+from fedneighbors.sources._candidates import SourceSettings
+from fedneighbors.sources._pushed import PushedSource, find_source
 from fedneighbors.sources._sql import SqlQuery
 
 log = logging.getLogger(__name__)
@@ -103,7 +105,9 @@ class OfferedObjects:
         DataError
             If the source is invalid.
         """
-        source = read_source(section, folder, on_query)
+        if isinstance(section.source, PushedSection):
+            return cls._open(provider, name, section, section.source, folder, secret)
+        source = read_source(section, section.source, folder, on_query)
         party = Provider.of(
             provider,
             source.items,
@@ -121,6 +125,37 @@ class OfferedObjects:
             name, section.metric, section.tie_key, n_objects, dict(section.filters)
         )
         return cls(party, offer)
+
+    @classmethod
+    def _open(
+        cls,
+        provider: str,
+        name: str,
+        section: OfferSection,
+        source: PushedSection,
+        folder: Path,
+        secret: bytes,
+    ) -> Self:
+        """Open a collection whose objects stay in a database."""
+        kinds: dict[str, str] = dict(section.filters)
+        options = source.model_extra or {}
+        candidates = find_source(source.kind)(
+            SourceSettings(section.metric, options, kinds, folder)
+        )
+        pushed = PushedSource(
+            candidates,
+            metric_of(section.metric),
+            owner=provider,
+            key=section.tie_key.encode(),
+            secret=secret + name.encode(),
+            filters=kinds,
+        )
+        party = Provider(provider, pushed, decode=decode_query)
+        _search_once(party, candidates.sample[0])
+        n_objects = pushed.size(None)
+        return cls(
+            party, OfferedCollection(name, section.metric, section.tie_key, n_objects, kinds)
+        )
 
     def answer(self, request: LinkRequest, deadline: float) -> bytes:
         """Return the frame of the reply to a request.

@@ -16,6 +16,7 @@ from fedneighbors.sources._candidates import (
     CandidateSource,
     SourceSettings,
 )
+from fedneighbors.sources._sql import CONNECT_S, has_password, read_password
 
 SNAPSHOT_S = 1.0
 """Maximum age of a snapshot for a new query, in seconds."""
@@ -26,7 +27,7 @@ MAX_SNAPSHOTS = 8
 TIMEOUT_S = 30.0
 """Default of the option ``timeout_s``: maximum time of a statement."""
 
-_COMMON = {"database", "table", "id", "version", "timeout_s"}
+_COMMON = {"database", "password_file", "table", "id", "version", "timeout_s"}
 _TYPES = {"number": "double precision", "text": "text", "boolean": "boolean"}
 
 
@@ -90,6 +91,8 @@ class Snapshot:
     ----------
     database : str
         Connection string of libpq.
+    password : str, optional
+        Password; by default as libpq finds it.
     timeout_s : float
         Maximum time of a statement.
     version : str, optional
@@ -101,13 +104,18 @@ class Snapshot:
         If the database cannot be reached or refuses the connection.
     """
 
-    def __init__(self, database: str, timeout_s: float, version: str | None) -> None:
+    def __init__(
+        self, database: str, password: str | None, timeout_s: float, version: str | None
+    ) -> None:
         psycopg = optional_module("psycopg", "sql")
         self._error, self._cancelled = psycopg.Error, psycopg.errors.QueryCanceled
         self._timeout_s, self.begun, self.n_open = timeout_s, time.monotonic(), 0
         try:
             self._connection = psycopg.connect(
-                database, connect_timeout=10, application_name="fedneighbors"
+                database,
+                password=password,
+                connect_timeout=CONNECT_S,
+                application_name="fedneighbors",
             )
         except psycopg.Error as error:
             raise SourceError(f"cannot connect to the database: {error}") from None
@@ -171,10 +179,10 @@ class Snapshot:
 class PostgresSource(CandidateSource):
     """Objects in a table of PostgreSQL.
 
-    Options: ``database``, a connection string of libpq without a password (libpq reads it from
-    ``PGPASSWORD`` or ``PGPASSFILE``); ``table``, with its schema if needed; ``id``, the column of
-    names; ``version``, a statement whose single value changes with the table (private searches need
-    it); ``timeout_s``.
+    Options: ``database``, a connection string of libpq without a password; ``password_file`` (by
+    default libpq reads ``PGPASSFILE`` or ``PGPASSWORD``); ``table``, with its schema if needed;
+    ``id``, the column of names; ``version``, a statement whose single value changes with the table
+    (private searches need it); ``timeout_s``.
 
     Parameters
     ----------
@@ -201,7 +209,9 @@ class PostgresSource(CandidateSource):
         for name in ("database", "table", "id", self.column_option):
             if not isinstance(options.get(name), str):
                 raise DataError(f"expected a text for the option {name!r}, got {options.get(name)}")
-        self.options, self.metric = options, settings.metric
+        if has_password(options["database"]):
+            raise DataError("the database has a password; put it into a file, name password_file")
+        self.options, self.metric, self._folder = options, settings.metric, settings.folder
         self._kinds = settings.filters
         self._table = sql.Identifier(*options["table"].split("."))
         self._id = sql.SQL("{}::text").format(sql.Identifier(options["id"]))
@@ -265,10 +275,10 @@ class PostgresSource(CandidateSource):
             time.monotonic() - alive[-1].begun < SNAPSHOT_S or len(alive) >= MAX_SNAPSHOTS
         ):
             return alive[-1]
-        timeout_s = float(self.options.get("timeout_s", TIMEOUT_S))
-        self._snapshots.append(
-            Snapshot(self.options["database"], timeout_s, self.options.get("version"))
-        )
+        file, options = self.options.get("password_file"), self.options
+        password = None if file is None else read_password(self._folder / file)
+        timeout_s, version = float(options.get("timeout_s", TIMEOUT_S)), options.get("version")
+        self._snapshots.append(Snapshot(options["database"], password, timeout_s, version))
         return self._snapshots[-1]
 
     def open(self, query: Any, where: Where | None) -> "PostgresCandidates":

@@ -3,23 +3,45 @@
 import hmac
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from importlib.metadata import entry_points
 from typing import Any
 
 import numpy as np
 
 from fedneighbors._typing import Floats, Integers
-from fedneighbors.errors import SourceError
+from fedneighbors.errors import DataError, SourceError
 from fedneighbors.methods.fedknn._filters import FilterColumns, Where
 from fedneighbors.methods.fedknn._sources import Found
 from fedneighbors.methods.fedknn.algorithm import tie_keys
 from fedneighbors.methods.fedknn.metrics._interfaces import Metric
 from fedneighbors.methods.fedknn.metrics._sessions import LATE, check_radius, check_request, end_at
 from fedneighbors.methods.fedknn.private._padding import EPOCH_BYTES, MAX_NAME_BYTES
-from fedneighbors.sources._candidates import CandidateBatch, Candidates, CandidateSource
+from fedneighbors.sources._candidates import (
+    CandidateBatch,
+    Candidates,
+    CandidateSource,
+    SourceSettings,
+)
 
 _N_CELLS = 1 << 14  # memory of a query for its candidates, in cells
 _MIN_READ = 16  # objects of the first read
+
+
+def find_source(kind: str) -> Callable[[SourceSettings], CandidateSource]:
+    """Return the class of a source by the name of its entry point.
+
+    Raises
+    ------
+    DataError
+        If no installed package has such a source.
+    """
+    known = entry_points(group="fedneighbors.sources")
+    if kind not in known.names:
+        names = ", ".join(sorted(known.names)) or "none"
+        raise DataError(f"unknown kind of source {kind!r}; installed are {names}")
+    found: Callable[[SourceSettings], CandidateSource] = known[kind].load()
+    return found
 
 
 class PushedSource:

@@ -34,6 +34,20 @@ def has_password(database: str) -> bool:
         return True
 
 
+def read_password(path: Path) -> str:
+    """Read the password of a role.
+
+    Raises
+    ------
+    DataError
+        If the file cannot be read.
+    """
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeError):
+        raise DataError(f"cannot read the password file {path}") from None
+
+
 class SqlQuery:
     """A query that reads all objects of a collection.
 
@@ -176,11 +190,7 @@ class SqlQuery:
         psycopg = optional_module("psycopg", "sql")
         options: dict[str, Any] = {"connect_timeout": CONNECT_S, "application_name": "fedneighbors"}
         if self._password_file is not None:
-            path = self._folder / self._password_file
-            try:
-                options["password"] = path.read_text(encoding="utf-8").strip()
-            except (OSError, UnicodeError):
-                raise DataError(f"{self}: cannot read the password file {path}") from None
+            options["password"] = read_password(self._folder / self._password_file)
         remedy = (
             "check the address, the role, and its password in password_file, PGPASSFILE or "
             "PGPASSWORD"

@@ -7,6 +7,7 @@ can change all of them.
 """
 
 import json
+import logging
 import math
 import secrets
 import time
@@ -17,7 +18,7 @@ from typing import Any, Self
 import numpy as np
 
 from fedneighbors._limits import MAX_CELLS
-from fedneighbors.errors import WireError
+from fedneighbors.errors import SourceError, WireError
 from fedneighbors.federation._messages import Message
 from fedneighbors.federation._reply_grid import delay_to_grid
 from fedneighbors.federation._roles import Refused
@@ -51,11 +52,15 @@ from fedneighbors.methods.fedknn.protocol import (
     RangeCountRequest,
 )
 
+log = logging.getLogger(__name__)
+
 MAX_OPEN_QUERIES = 1000
 """Maximum number of open queries; limits memory if a broker never closes any."""
 
 MAX_OPEN_BYTES = 256 << 20
 """Maximum number of bytes of all open queries."""
+
+SOURCE_FAILED = "the source of the objects failed"
 
 INVALID_QUERY = "the query is not an object of this metric, or its filter does not suit the columns"
 
@@ -134,6 +139,15 @@ class Provider:
 
     def answer(self, request: Message) -> Message:
         """Return the reply to one of the requests in ``accepts``."""
+        try:
+            return self._answer(request)
+        except SourceError as error:  # its text may contain values
+            log.error("%s: %s", self.name, error)
+            if (name := getattr(request, "name", None)) in self._open:
+                self._open.pop(name)[1].close()
+            raise Refused(SOURCE_FAILED) from None
+
+    def _answer(self, request: Message) -> Message:
         match request:
             case BoundRequest():
                 query, left_s = self._get_timed(request)
