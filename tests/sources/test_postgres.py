@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedneighbors.datasets._graphs import fingerprint_from_smiles
+from fedneighbors.datasets._molecules import fingerprint_from_smiles
 from fedneighbors.errors import DataError, SourceError
 from fedneighbors.methods.fedknn._filters import FilterColumns
 from fedneighbors.methods.fedknn.metrics import metric_of
@@ -187,7 +187,7 @@ def test_statements_end_at_the_deadline_and_the_query_goes_on(places):
 
 
 def test_a_statement_without_a_deadline_ends_at_the_timeout(places):
-    snapshot = Snapshot(places[0].url(places[1]), None, 0.5, None)
+    snapshot = Snapshot(places[0].url(places[1]), None, 0.5, None).acquire()
     try:
         with pytest.raises(SourceError, match="stopped a statement"):
             snapshot.run("SELECT pg_sleep(60)", {})

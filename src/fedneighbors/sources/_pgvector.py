@@ -47,7 +47,7 @@ class PgvectorSource(PostgresSource):
         columns = sql.SQL(
             "(array_agg(pg_typeof({0})::text))[1], min(vector_dims({0})), max(vector_dims({0}))"
         ).format(self.column)
-        kind, least, most = self.snapshot().run(self.select(columns, None, values), values)[0]
+        kind, least, most = self.run_once(columns, values)
         if kind is None:
             raise DataError(f"the column {name} has no vectors, so that their length is unknown")
         if least != most:

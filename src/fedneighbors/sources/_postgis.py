@@ -46,9 +46,7 @@ class PostGISSource(PostgresSource):
             "coalesce(bool_and(ST_GeometryType({0}::geometry) = 'ST_Point'), true), "
             "coalesce(max(ST_SRID({0}::geometry)), 0)"
         ).format(self.column)
-        found, are_points, self._srid = self.snapshot().run(
-            self.select(point, None, values), values
-        )[0]
+        found, are_points, self._srid = self.run_once(point, values)
         expected = _TYPES[self.metric]
         if found not in (expected, None):
             raise DataError(

@@ -4,7 +4,8 @@ import math
 import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any
+from contextlib import suppress
+from typing import Any, Self
 
 from fedneighbors._lazy import optional_module
 from fedneighbors.errors import DataError, SourceError
@@ -85,7 +86,10 @@ def filter_sql(where: Where, kinds: Mapping[str, str], values: Values) -> Any:
 
 
 class Snapshot:
-    """A connection that sees one version of the database.
+    """A connection that sees one version of the database while queries are open.
+
+    Without open queries it has no transaction, so that it keeps no lock. As a context, it counts as
+    an open query.
 
     Parameters
     ----------
@@ -109,7 +113,9 @@ class Snapshot:
     ) -> None:
         psycopg = optional_module("psycopg", "sql")
         self._error, self._cancelled = psycopg.Error, psycopg.errors.QueryCanceled
-        self._timeout_s, self.begun, self.n_open = timeout_s, time.monotonic(), 0
+        self._timeout_s, self._version_sql = timeout_s, version
+        self.begun, self.n_open = 0.0, 0
+        self.version: str | None = None
         try:
             self._connection = psycopg.connect(
                 database,
@@ -121,16 +127,49 @@ class Snapshot:
             raise SourceError(f"cannot connect to the database: {error}") from None
         self._connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         self._connection.read_only = True
+
+    def acquire(self) -> Self:
+        """Add an open query; the first begins the transaction.
+
+        Raises
+        ------
+        SourceError
+            If the connection is lost, or the statement of the version fails.
+        """
+        if not self.n_open:
+            try:
+                self._connection.execute("SELECT 1")
+            except self._error as error:
+                self.close()
+                raise SourceError(f"the database failed: {error}") from None
+            self.begun = time.monotonic()
+            if self._version_sql is not None:
+                self.version = self._read_version(self._version_sql)
+        self.n_open += 1
+        return self
+
+    def _read_version(self, statement: str) -> str:
         try:
-            self._connection.execute("SELECT 1")  # begins the transaction
-            rows = [] if version is None else self.run(version, {})
-        except (psycopg.Error, SourceError):
+            rows = self.run(statement, {})
+            if len(rows) != 1 or rows[0][0] is None:
+                raise SourceError(f"expected one row from the statement of the version, got {rows}")
+        except SourceError:
             self.close()
             raise
-        if version is not None and (len(rows) != 1 or rows[0][0] is None):
-            self.close()
-            raise SourceError(f"expected one row from the statement of the version, got {rows}")
-        self.version = None if version is None else str(rows[0][0])
+        return str(rows[0][0])
+
+    def release(self) -> None:
+        """Remove an open query; the last ends the transaction."""
+        self.n_open -= 1
+        if not self.n_open and self.is_alive:
+            with suppress(self._error):
+                self._connection.rollback()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
 
     @property
     def is_alive(self) -> bool:
@@ -244,6 +283,11 @@ class PostgresSource(CandidateSource):
     def bound(self, distance: float, query: Any) -> float:
         """Return a lower bound of distances, given a value of ``order``."""
 
+    def run_once(self, columns: Any, values: Values) -> tuple[Any, ...]:
+        """Return the first row of columns over all objects."""
+        with self.snapshot() as snapshot:
+            return snapshot.run(self.select(columns, None, values), values)[0]
+
     def condition(self, where: Where | None, values: Values) -> Any:
         """Return the condition of rows with an object that meet a filter."""
         sql = optional_module("psycopg.sql", "sql")
@@ -260,26 +304,22 @@ class PostgresSource(CandidateSource):
         )
 
     def snapshot(self) -> Snapshot:
-        """Return a recent snapshot for a new query; open one if there is none."""
-        alive: list[Snapshot] = []
-        unused: list[Snapshot] = []
-        newest = max((one.begun for one in self._snapshots), default=0.0)
+        """Return a recent snapshot for a new query, which must release it."""
+        self._snapshots = [one for one in self._snapshots if one.is_alive]
+        used = [one for one in self._snapshots if one.n_open]
+        newest = max(used, key=lambda one: one.begun, default=None)
+        if newest and (time.monotonic() - newest.begun < SNAPSHOT_S or len(used) >= MAX_SNAPSHOTS):
+            return newest.acquire()
         for one in self._snapshots:
-            is_recent = one.begun == newest and time.monotonic() - newest < SNAPSHOT_S
-            is_needed = one.is_alive and (one.n_open or is_recent)
-            (alive if is_needed else unused).append(one)
-        for one in unused:
-            one.close()
-        self._snapshots = alive
-        if alive and (
-            time.monotonic() - alive[-1].begun < SNAPSHOT_S or len(alive) >= MAX_SNAPSHOTS
-        ):
-            return alive[-1]
-        file, options = self.options.get("password_file"), self.options
+            if not one.n_open:
+                with suppress(SourceError):  # the database closed an idle connection
+                    return one.acquire()
+        options, file = self.options, self.options.get("password_file")
         password = None if file is None else read_password(self._folder / file)
-        timeout_s, version = float(options.get("timeout_s", TIMEOUT_S)), options.get("version")
-        self._snapshots.append(Snapshot(options["database"], password, timeout_s, version))
-        return self._snapshots[-1]
+        timeout_s = float(options.get("timeout_s", TIMEOUT_S))
+        one = Snapshot(options["database"], password, timeout_s, options.get("version")).acquire()
+        self._snapshots.append(one)
+        return one
 
     def open(self, query: Any, where: Where | None) -> "PostgresCandidates":
         """Open a query over the objects that meet a filter."""
@@ -289,17 +329,20 @@ class PostgresSource(CandidateSource):
         """Count the objects that meet a filter."""
         sql, values = optional_module("psycopg.sql", "sql"), Values()
         statement = self.select(sql.SQL("count(*)"), where, values)
-        return int(self.snapshot().run(statement, values)[0][0])
+        with self.snapshot() as snapshot:
+            return int(snapshot.run(statement, values)[0][0])
 
     def longest_name(self) -> int:
         """Return the length of the longest name in bytes of UTF-8."""
-        sql, snapshot = optional_module("psycopg.sql", "sql"), self.snapshot()
-        if self._longest is None or self._longest[0] != snapshot.version or not snapshot.version:
-            longest = sql.SQL("coalesce(max(octet_length({})), 0)").format(self._id)
-            values = Values()
-            rows = snapshot.run(self.select(longest, None, values), values)
-            self._longest = snapshot.version, int(rows[0][0])
-        return self._longest[1]
+        sql, values = optional_module("psycopg.sql", "sql"), Values()
+        longest = sql.SQL("coalesce(max(octet_length({})), 0)").format(self._id)
+        statement = self.select(longest, None, values)
+        with self.snapshot() as snapshot:
+            known, version = self._longest, snapshot.version
+            if known is None or version is None or known[0] != version:
+                known = version, int(snapshot.run(statement, values)[0][0])
+            self._longest = known
+        return known[1]
 
     def read(
         self,
@@ -352,7 +395,6 @@ class PostgresCandidates(Candidates):
         self._source, self._snapshot, self._query, self._where = source, snapshot, query, where
         self.version = snapshot.version
         self._seen: set[str] = set()
-        snapshot.n_open += 1
 
     def read(self, n: int, *, deadline_s: float | None) -> CandidateBatch:
         """Read at least ``n`` further objects, or all that are left."""
@@ -376,5 +418,5 @@ class PostgresCandidates(Candidates):
         return fresh
 
     def close(self) -> None:
-        """Let the snapshot be closed."""
-        self._snapshot.n_open -= 1
+        """Release the snapshot."""
+        self._snapshot.release()

@@ -39,7 +39,7 @@ class RDKitSource(PostgresSource):
         sql, values = optional_module("psycopg.sql", "sql"), Values()
         name = self.options[self.column_option]
         columns = sql.SQL("min(size({0})), max(size({0}))").format(self.column)
-        least, most = self.snapshot().run(self.select(columns, None, values), values)[0]
+        least, most = self.run_once(columns, values)
         if least is None:
             raise DataError(f"the column {name} has no fingerprints: their length is unknown")
         if least != most or least % 8:

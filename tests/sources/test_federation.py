@@ -1,0 +1,143 @@
+"""A federation of PostGIS, a SQLite database and a file answers as one process does."""
+
+import csv
+import sqlite3
+
+import numpy as np
+import pytest
+
+from fedneighbors import FederatedNeighbors
+from fedneighbors.service._config import OfferSection
+from fedneighbors.service._provider import OfferedObjects
+from tests.service.deployment import deployed
+
+PROVIDERS = ("north", "south", "west")
+ALGORITHMS = ("baseline", "dann", "eager", "hufu", "hufu+", "auto")
+KINDS = {"age": "number", "site": "text"}
+FILTERS = [None, {"age": {">=": 40}}, {"or": [{"site": "x"}, {"age": None}]}, {"age": {">": 99}}]
+N = 600
+
+
+@pytest.fixture(scope="module")
+def rows():
+    rng = np.random.default_rng(7)
+    points = np.column_stack([rng.integers(-12, 13, N) * 15.0, rng.integers(-5, 6, N) * 15.0])
+    owners = rng.choice(PROVIDERS, N, p=[0.6, 0.3, 0.1])
+    ages = [None if age < 10 else int(age) for age in rng.integers(0, 90, N)]
+    return points, owners, {"age": ages, "site": rng.choice(["x", "y"], N).tolist()}
+
+
+@pytest.fixture(scope="module")
+def sources(postgres, rows, tmp_path_factory):
+    """Return the section of each provider's source, and the folder of their files."""
+    points, owners, columns = rows
+    folder = tmp_path_factory.mktemp("sources")
+    table = {name: [] for name in PROVIDERS}
+    for row, owner in enumerate(owners):
+        cells = [column[row] for column in columns.values()]
+        table[owner].append((str(row), *points[row].tolist(), *cells))
+    database = postgres.new_database(
+        "CREATE TABLE places (id int PRIMARY KEY, g geography(Point, 4326), age int, site text)",
+        "CREATE TABLE versions (version int)",
+        "INSERT INTO versions VALUES (1)",
+        "CREATE INDEX ON places USING gist (g)",
+    )
+    with postgres.connect(database) as connection, connection.cursor() as cursor:
+        cursor.executemany(
+            "INSERT INTO places VALUES (%s, ST_Point(%s, %s)::geography, %s, %s)", table["north"]
+        )
+    with sqlite3.connect(folder / "south.sqlite") as connection:
+        connection.execute("CREATE TABLE places (id, lon, lat, age, site)")
+        connection.executemany("INSERT INTO places VALUES (?, ?, ?, ?, ?)", table["south"])
+    with (folder / "west.csv").open("w", newline="", encoding="utf-8") as stream:
+        csv.writer(stream).writerows([("id", "lon", "lat", "age", "site"), *table["west"]])
+    north = {
+        "kind": "postgis", "database": postgres.url(database), "table": "places", "id": "id",
+        "location": "g", "version": "SELECT version FROM versions",
+    }  # fmt: skip
+    south = {"database": "sqlite:south.sqlite", "sql": "SELECT * FROM places", "id": "id"}
+    west = {"file": "west.csv", "id": "id", "columns": ["lon", "lat"]}
+    south["columns"] = west["columns"]
+    return folder, {"north": north, "south": south, "west": west}
+
+
+def offers(sources, provider):
+    folder, sections = sources
+    section = OfferSection.model_validate(
+        {"metric": "haversine", "tie_key": "0", "filters": KINDS, "source": sections[provider]}
+    )
+    read = OfferedObjects.read(provider, "places", section, folder, secret=provider.encode())
+    return {"places": read}
+
+
+PRIVACY = {"epsilon": 1.0, "delta": 1e-6, "grid_s": 0.0, "max_queries": 1}
+COLLECTION = {"metric": "haversine", "providers": PROVIDERS, "tie_key": "0", "filters": KINDS}
+
+
+def test_answers_equal_those_of_one_process_bit_for_bit(sources, rows, tmp_path):
+    points, owners, columns = rows
+    rng = np.random.default_rng(8)
+    with deployed(tmp_path, {"places": COLLECTION}) as deployment:
+        for provider in PROVIDERS:
+            deployment.start(provider, offers(sources, provider))
+        deployment.wait(*PROVIDERS)
+        client = deployment.client("places")
+        for number in range(36):
+            if number == 20:
+                deployment.stop("north")
+                deployment.start("north", offers(sources, "north"))
+                deployment.wait(*PROVIDERS)
+            algorithm = ALGORITHMS[number % len(ALGORITHMS)]
+            pooled = FederatedNeighbors("haversine", algorithm).fit(
+                points, parties=owners, columns=columns
+            )
+            client.algorithm = algorithm
+            query, where = points[rng.integers(N)][None] + 0.5 * (number % 2), FILTERS[number % 4]
+            k = (1, 10, 100, N + 5)[rng.integers(4)]
+            distances, objects = client.kneighbors(query, k, where=where)
+            expected, positions = pooled.kneighbors(query, k, where=where)
+            assert distances[0].tobytes() == expected[0].tobytes(), (algorithm, k, where)
+            assert [int(found.id) for found in objects[0]] == positions[0].tolist()
+            assert client.results_[0]["exact"]
+
+
+def test_a_private_search_over_a_database_is_exact_and_charged_once(sources, rows, tmp_path):
+    points, owners, _ = rows
+    private = {**COLLECTION, "algorithm": "dann*", "privacy": PRIVACY}
+    pooled = FederatedNeighbors("haversine", "baseline").fit(points, parties=owners)
+    with deployed(tmp_path, {"places": private}) as deployment:
+        for provider in PROVIDERS:
+            deployment.start(provider, offers(sources, provider))
+        deployment.wait(*PROVIDERS)
+        client = deployment.client("places")
+        for _ in range(2):  # the second is not charged, although the provider was restarted
+            distances, objects = client.kneighbors(points[:1], 12)
+            expected, positions = pooled.kneighbors(points[:1], 12)
+            assert distances[0].tobytes() == expected[0].tobytes()
+            assert [int(found.id) for found in objects[0]] == positions[0].tolist()
+            assert client.results_[0]["algorithm"] == "dann*"
+            deployment.stop("north")
+            deployment.start("north", offers(sources, "north"))
+            deployment.wait(*PROVIDERS)
+        with pytest.raises(Exception, match="budget-exceeded"):
+            client.kneighbors(points[:1] + 0.5, 12)
+
+
+def test_the_failure_of_a_database_is_reported(postgres, sources, tmp_path):
+    folder, sections = sources
+    database = postgres.new_database(
+        "CREATE TABLE places (id int, g geography(Point, 4326), age int, site text)",
+        "INSERT INTO places VALUES (1, ST_Point(0, 0)::geography)",
+    )
+    broken = {**sections["north"], "database": postgres.url(database)}
+    del broken["version"]
+    with deployed(tmp_path, {"places": {**COLLECTION, "providers": ["north"]}}) as deployment:
+        deployment.start("north", offers((folder, {"north": broken}), "north"))
+        deployment.wait("north")
+        client = deployment.client("places")
+        assert client.kneighbors([[0.0, 0.0]], 1)[1][0][0].id == "1"
+        with postgres.connect(database) as connection:
+            connection.execute("DROP TABLE places")
+        with pytest.raises(Exception, match="the source of the objects failed") as caught:
+            client.kneighbors([[0.0, 0.0]], 1)
+        assert "places" not in str(caught.value)
