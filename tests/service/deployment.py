@@ -34,7 +34,8 @@ def offered(
         columns=typed,
     )
     return OfferedObjects(
-        party, OfferedCollection(collection, metric, tie_key, len(objects), filters or {})
+        party,
+        OfferedCollection(collection, metric, tie_key, len(objects), filters or {}, party.epoch),
     )
 
 

@@ -19,9 +19,10 @@ from fedneighbors.errors import (
 from fedneighbors.methods.fedknn._provider import INVALID_QUERY
 from fedneighbors.methods.fedknn.metrics._sessions import LATE
 from fedneighbors.service import RemoteNeighbors
-from fedneighbors.service._app import MAX_BODY_BYTES, problem_of
 from fedneighbors.service._broker import Overloaded
 from fedneighbors.service._links import QueryLost
+from fedneighbors.service._problems import problem_of
+from fedneighbors.service._rest import MAX_BODY_BYTES
 from tests.service.deployment import deployed, offered
 
 KINDS = {"age": "number"}

@@ -80,6 +80,13 @@ def revoke(
 def token(
     user: Annotated[str, typer.Argument(help="Name of the user.")],
     days: Annotated[float, typer.Option(min=0.001, help="Days until the token expires.")] = 30.0,
+    scope: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Allow only this, such as search:titles, or count for counts in all collections; "
+            "may be repeated. By default, everything is allowed."
+        ),
+    ] = None,
     delete: Annotated[
         bool, typer.Option("--delete", help="Delete all tokens of the user.")
     ] = False,
@@ -90,12 +97,18 @@ def token(
     It is not stored, and cannot be shown again.
     """
     from fedneighbors.cli._console import echo
+    from fedneighbors.service._state import SCOPES
 
+    collections = _read_broker(config).collections
+    for one in scope or ():
+        name, _, collection = one.partition(":")
+        if name not in SCOPES or (collection or next(iter(collections))) not in collections:
+            raise ValueError(f"expected a scope such as search or count:COLLECTION, got {one!r}")
     with _open_state(config) as state:
         if delete:
             echo(f"{state.delete_tokens(user)} tokens of {user} deleted", "green")
         else:
-            echo(state.new_token(user, days))
+            echo(state.new_token(user, days, tuple(scope or ("search",))))
 
 
 @broker.command(epilog="Example: [bold]fedneighbors broker status[/bold]")

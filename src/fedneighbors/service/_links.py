@@ -294,6 +294,10 @@ class QueryExchange:
             answers[name], busy_s[name] = reply.body, reply.busy_us / 1e6
         return ExchangeResult(answers, missing, busy_s)
 
+    def epochs(self) -> dict[str, str]:
+        """Return the version of the objects of each provider that was asked."""
+        return {name: link.collections[self._collection].epoch for name, link in self._used.items()}
+
     def end(self) -> None:
         """Let the providers close the query."""
         for link in self._used.values():

@@ -44,13 +44,17 @@ class Challenge:
 
 @message
 class OfferedCollection:
-    """A collection that a provider offers, with the settings that all providers must share."""
+    """A collection that a provider offers, with the settings that all providers must share.
+
+    ``epoch`` is a new text for each version of the objects.
+    """
 
     name: str
     metric: str
     tie_key: str
     n_objects: int
     filters: dict[str, str]
+    epoch: str = ""
 
 
 @message

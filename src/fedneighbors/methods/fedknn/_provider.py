@@ -137,6 +137,11 @@ class Provider:
         )
         return cls(name, source, decode=decode)
 
+    @property
+    def epoch(self) -> str:
+        """Return the hexadecimal id of this version of the objects."""
+        return self._epoch.hex()
+
     def answer(self, request: Message) -> Message:
         """Return the reply to one of the requests in ``accepts``."""
         try:
