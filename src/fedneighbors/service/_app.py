@@ -25,6 +25,7 @@ from fedneighbors.service._problems import Problem, report_internal
 from fedneighbors.service._rest import (
     OPERATIONS,
     answer_query,
+    check_scope,
     delete_query,
     describe_cost,
     parse_body,
@@ -95,6 +96,7 @@ def make_app(broker: Broker) -> Starlette:
             Route("/readyz", public(_readiness)),
             Route("/openapi.json", public(_openapi)),
             Route("/v1/collections", protected(_list_collections)),
+            Route("/v1/collections/{name}", protected(_show_collection)),
             *(
                 Route(
                     f"/v1/collections/{{name}}/{kind}",
@@ -153,6 +155,12 @@ async def _list_collections(broker: Broker, request: Request, user: ApiUser) -> 
         if user.may("count", name)
     }
     return _paginate(request, "collections", collections)
+
+
+async def _show_collection(broker: Broker, request: Request, user: ApiUser) -> Response:
+    name = request.path_params["name"]
+    check_scope(broker, user, "count", name)
+    return JSONResponse(_describe_collection(broker, broker.collections[name]))
 
 
 def _describe_collection(broker: Broker, collection: BrokerCollection) -> dict[str, Any]:

@@ -185,6 +185,7 @@ def describe_api(enrolment: type[BaseModel]) -> Json:
     enrol["requestBody"] = {
         "content": {"application/json": {"schema": enrolment.model_json_schema()}}
     }
+    collection = _operation("Describe a collection", _COLLECTION)
     health = _operation("Check that the broker runs", _object(status=_TEXT, version=_TEXT))
     readiness = _operation("Check that all providers are connected", _object(status=_TEXT))
     return {
@@ -200,6 +201,7 @@ def describe_api(enrolment: type[BaseModel]) -> Json:
         "security": [{"token": []}],
         "paths": {
             "/v1/collections": {"get": _paged("List the collections", "collections", _COLLECTION)},
+            "/v1/collections/{name}": {"get": {**collection, "parameters": [_path("name")]}},
             **{f"/v1/collections/{{name}}/{kind}": {"post": _query(kind)} for kind in OPERATIONS},
             "/v1/queries/{id}": {
                 "get": {**_operation("Read a query in the background", _STORED), **stored},
