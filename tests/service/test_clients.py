@@ -151,17 +151,17 @@ def test_an_unreachable_broker_or_another_server_is_an_error():
     with pytest.raises(FederationError, match=r"cannot reach the broker at http://127.0.0.1:9"):
         asyncio.run(search())
     answer = httpx.Response(200, text="hello", request=httpx.Request("GET", "http://a.example/"))
-    with pytest.raises(FederationError, match="a.example/ does not answer like a broker"):
+    with pytest.raises(FederationError, match=r"a.example/ does not answer like a broker"):
         ApiRequest("GET", "/").read(answer)
     with pytest.raises(ServiceError, match="an error without a description"):
         ApiRequest("GET", "/").read(httpx.Response(502, text="bad gateway"))
 
 
 def test_the_name_of_a_collection_is_no_path(deployment):
-    with deployment.client("../../healthz?") as search:
-        with pytest.raises(ServiceError, match="no collection"):
+    with deployment.client("a?b#c") as search:
+        with pytest.raises(ServiceError, match=r"no collection 'a\?b#c'"):
             search.kneighbors("a", 1)
-        with pytest.raises(ServiceError, match="no collection"):
+        with pytest.raises(ServiceError, match=r"no collection 'a\?b#c'"):
             search.describe()
 
 
