@@ -34,8 +34,7 @@ def offered(
         columns=typed,
     )
     return OfferedObjects(
-        party,
-        OfferedCollection(collection, metric, tie_key, len(objects), filters or {}, party.epoch),
+        party, OfferedCollection(collection, metric, tie_key, len(objects), filters or {})
     )
 
 

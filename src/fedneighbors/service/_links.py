@@ -224,6 +224,11 @@ class QueryExchange:
     is_patient : bool
         Wait until the deadline in each exchange. Otherwise wait for half of the remaining time, so
         that the query can go on without a missing provider.
+
+    Attributes
+    ----------
+    epochs : dict of str to str
+        Hexadecimal id of the version of each provider's objects, from its last reply.
     """
 
     def __init__(
@@ -240,6 +245,7 @@ class QueryExchange:
         self._share = 1.0 if is_patient else 0.5
         self._used: dict[str, ProviderLink] = {}
         self._steps: dict[str, int] = {}
+        self.epochs: dict[str, str] = {}
 
     async def __call__(self, frames: Mapping[str, bytes]) -> ExchangeResult:
         """Deliver one frame to each provider, and return the replies.
@@ -291,12 +297,9 @@ class QueryExchange:
                 continue
             reply = future.result()
             self._steps[name] = self._steps.get(name, 0) + 1
+            self.epochs[name] = reply.epoch.hex()
             answers[name], busy_s[name] = reply.body, reply.busy_us / 1e6
         return ExchangeResult(answers, missing, busy_s)
-
-    def epochs(self) -> dict[str, str]:
-        """Return the version of the objects of each provider that was asked."""
-        return {name: link.collections[self._collection].epoch for name, link in self._used.items()}
 
     def end(self) -> None:
         """Let the providers close the query."""

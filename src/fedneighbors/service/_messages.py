@@ -44,17 +44,13 @@ class Challenge:
 
 @message
 class OfferedCollection:
-    """A collection that a provider offers, with the settings that all providers must share.
-
-    ``epoch`` is a new text for each version of the objects.
-    """
+    """A collection that a provider offers, with the settings that all providers must share."""
 
     name: str
     metric: str
     tie_key: str
     n_objects: int
     filters: dict[str, str]
-    epoch: str = ""
 
 
 @message
@@ -117,8 +113,12 @@ class LinkRequest:
 
 @message
 class LinkReply:
-    """Frame of the reply to a request, and the microseconds of work for it."""
+    """Frame of the reply to a request, and the microseconds of work for it.
+
+    ``epoch`` is the id of the version of the objects that the query sees; empty if unknown.
+    """
 
     number: int
     busy_us: int
     body: bytes
+    epoch: bytes = b""

@@ -347,13 +347,14 @@ class ProviderService:
         started = time.perf_counter()
         for collection in self._collections.values():  # queries of any collection have ended
             collection.close(request.closed)
-        found = self._collections.get(request.collection)
+        found, epoch = self._collections.get(request.collection), b""
         if found is None:
             body = encode(Refusal(UNKNOWN_COLLECTION, request.collection[:64]))
         else:
             body = found.answer(request, deadline)
+            epoch = found.party.epoch_of(request.query)
         busy_us = int(1e6 * (time.perf_counter() - started))
-        return encode(LinkReply(request.number, busy_us, body))
+        return encode(LinkReply(request.number, busy_us, body, epoch))
 
 
 def _binary(frame: str | bytes) -> bytes:

@@ -163,7 +163,7 @@ class QueryRun:
                 coordinator_of(name), exchange, self.providers, on_round=self._options.on_round
             )
         finally:
-            self._epochs |= exchange.epochs()
+            self._epochs |= exchange.epochs
             exchange.end()
 
     def make_result(self, outcome: Outcome[R], why: str, seconds: float) -> SearchResult[R]:

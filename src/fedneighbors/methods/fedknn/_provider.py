@@ -137,10 +137,12 @@ class Provider:
         )
         return cls(name, source, decode=decode)
 
-    @property
-    def epoch(self) -> str:
-        """Return the hexadecimal id of this version of the objects."""
-        return self._epoch.hex()
+    def epoch_of(self, name: str) -> bytes:
+        """Return the id of the version of the objects that a query sees.
+
+        It is empty if the query is not open, or the source has no versions.
+        """
+        return (self._open[name][1].epoch or b"") if name in self._open else b""
 
     def answer(self, request: Message) -> Message:
         """Return the reply to one of the requests in ``accepts``."""
