@@ -198,6 +198,37 @@ def serve(
         _run(run_demo(Path(folder), listen, _print_demo))
 
 
+def doctor(
+    target: Annotated[
+        str, typer.Argument(help="Address of a broker, or a provider's configuration.")
+    ] = str(_PROVIDER),
+    certificate: Annotated[
+        Path | None, typer.Option(help="Certificate of the broker at the address (PEM).")
+    ] = None,
+) -> None:
+    """Check each hop to a broker, and say what to do about the one that fails.
+
+    A provider that runs is not disturbed. A user's token is checked if FEDNEIGHBORS_TOKEN has one.
+    The exit code is 1 if a check failed.
+    """
+    import os
+
+    from fedneighbors.service._config import ProviderConfig
+    from fedneighbors.service._doctor import Visitor, examine
+
+    if target.startswith(("http://", "https://")):
+        token = os.environ.get("FEDNEIGHBORS_TOKEN", "")
+        visitor = Visitor(target.rstrip("/"), certificate, token)
+    else:
+        visitor = Visitor.of(ProviderConfig.read(Path(target)))
+    has_failed = False
+    for hop in examine(visitor):
+        typer.echo(str(hop))
+        has_failed |= not hop.is_ok
+    if has_failed:
+        raise typer.Exit(1)
+
+
 def _print_demo(url: str, token: str) -> None:
     from fedneighbors.cli._console import echo
 

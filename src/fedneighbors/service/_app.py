@@ -250,8 +250,9 @@ async def _serve_link(broker: Broker, websocket: WebSocket) -> None:
         return
     try:
         await websocket.send_bytes(encode(Welcome()))
-        await broker.registry.add(link)
-        while link.is_open:
+        if not link.is_check:
+            await broker.registry.add(link)
+        while link.is_open and not link.is_check:
             frame = await websocket.receive_bytes()
             if len(frame) > MAX_LINK_FRAME_BYTES:
                 break
