@@ -16,7 +16,7 @@ from websockets.http11 import Response
 
 from fedneighbors.federation._messages import encode
 from fedneighbors.secure_sum._keys import Identity
-from fedneighbors.service import ServiceError
+from fedneighbors.service import RemoteNeighbors, ServiceError
 from fedneighbors.service._config import ProviderConfig
 from fedneighbors.service._doctor import Visitor, examine
 from fedneighbors.service._enrolment import enrol
@@ -175,6 +175,37 @@ def test_all_of_the_service_passes_a_proxy(deployment, path, monkeypatch):
     assert deployment.client("words").kneighbors("alpha", 1)[1] == [[("north", "0")]]
     assert len(proxy.requests) == n_requests + 4
     deployment.stop("north")
+
+
+def test_the_service_works_behind_a_proxy_that_ends_tls(tmp_path):
+    context, (relayed, folder) = certified(tmp_path), (ConnectProxy("200 OK"), tmp_path / "north")
+    server = {"listen": "127.0.0.1:0", "tls": False, "certificate": str(tmp_path / "other.crt")}
+    folder.mkdir()
+    (folder / "words.txt").write_text("alpha\nbeta\n", encoding="utf-8")
+    with deployed(tmp_path, SECTION, server=server) as running:
+        port = int(running.url.rpartition(":")[2])
+
+        async def pass_on(reader, writer):
+            up, down = await asyncio.open_connection("127.0.0.1", port)
+            await asyncio.gather(relayed._pass(reader, down), relayed._pass(up, writer))
+
+        listener = running.run(asyncio.start_server(pass_on, "127.0.0.1", 0, ssl=context))
+        url = f"https://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
+        (folder / "provider.toml").write_text(PROVIDER.replace("URL", url), encoding="utf-8")
+        config = ProviderConfig.read(folder / "provider.toml")
+        fingerprint = running.broker.registry._fingerprint
+        enrol(config, str(running.broker.state.new_code("north", fingerprint)))
+        assert all(hop.is_ok for hop in check(folder / "provider.toml"))
+        running.identities["north"] = Identity.read(folder / "state/provider.pem")
+        running.certificate = tmp_path / "other.crt"
+        running.start("north", {"words": offered("north", "words", "edit", ["alpha"])}, url=url)
+        running.wait("north")
+        options = {"collection": "words", "token": running.token}
+        with RemoteNeighbors(url, certificate=tmp_path / "other.crt", **options) as search:
+            assert (
+                search.kneighbors(["alpha", "b"], 1, return_distance=False)
+                == [[("north", "0")]] * 2
+            )
 
 
 def serve_here(deployment, handler, *, date=None, status=200, context=None):

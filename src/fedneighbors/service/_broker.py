@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from fedneighbors.errors import DataError, FederationError, PartyRefused
 from fedneighbors.federation._loop import Coordinator, Outcome
 from fedneighbors.federation._roles import Refused
+from fedneighbors.methods.fedknn._filters import FilterColumns, Where
 from fedneighbors.methods.fedknn._planning import Plan, Planner
 from fedneighbors.methods.fedknn._radius import RangeCounts, count_within, range_search
 from fedneighbors.methods.fedknn._settings import SearchSettings
@@ -55,6 +56,7 @@ class BrokerCollection:
     def __init__(self, name: str, section: CollectionSection, ledger: Ledger | None) -> None:
         self.name, self.metric, self.providers = name, section.metric, section.providers
         self.tie_key, self.filters = section.tie_key, dict(section.filters)
+        self._columns = FilterColumns.of({n: [] for n in self.filters}, 0, kinds=self.filters)
         privacy, metric = section.privacy, metric_of(section.metric)
         limits = privacy or PrivacySection(epsilon=1.0)  # its other defaults
         self.settings = SearchSettings(
@@ -106,6 +108,12 @@ class BrokerCollection:
         if allow_partial is not None:
             changes["allow_partial"] = allow_partial
         return replace(self.settings, **changes) if changes else self.settings
+
+    def check_filter(self, where: Where) -> None:
+        """Raise ValueError for a filter that does not suit the columns."""
+        if not self.filters:
+            raise ValueError(f"collection {self.name!r} has no columns for filters")
+        self._columns.match(where)
 
     def check(self, provider: str, offered: OfferedCollection) -> None:
         """Raise Refused if a provider's settings differ from the broker's."""

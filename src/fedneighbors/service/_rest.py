@@ -275,9 +275,11 @@ async def _perform(
     **options: Any,
 ) -> dict[str, Any]:
     """Run the query of a body; raise a problem if it fails."""
-    body = parse_body(content, operation.body)
+    body, found = parse_body(content, operation.body), broker.collections[collection]
     try:
-        query = object_from_json(body.query, METRIC_KINDS[broker.collections[collection].metric])
+        if body.where is not None:
+            found.check_filter(body.where)
+        query = object_from_json(body.query, METRIC_KINDS[found.metric])
         ((_, frame),) = encode_queries([query], body.where)
         common = {"deadline_s": body.deadline_s, "allow_partial": body.allow_partial}
         options |= {"query_id": query_id, **common}
