@@ -43,7 +43,7 @@ _DEFAULT_K = 10
 
 
 class QueryBody(BaseModel):
-    """What the bodies of all requests of queries contain."""
+    """Fields that the bodies of all queries have."""
 
     model_config = ConfigDict(extra="forbid")
 

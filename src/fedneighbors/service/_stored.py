@@ -106,7 +106,7 @@ class StoredQuery:
         self.notify()
 
     def notify(self) -> None:
-        """Wake those that wait for events."""
+        """Let those that wait for events continue."""
         self._changed.set()
         self._changed = asyncio.Event()
 
@@ -155,7 +155,7 @@ class QueryStore:
     def start(
         self, query_id: str, user: str, work: Work, *, key: str | None, digest: bytes
     ) -> StoredQuery:
-        """Start a query, or return that of an earlier request with the same key.
+        """Begin a query, or return the earlier one of its key.
 
         Raises
         ------
