@@ -206,10 +206,10 @@ def doctor(
         Path | None, typer.Option(help="Certificate of the broker at the address (PEM).")
     ] = None,
 ) -> None:
-    """Check each hop to a broker, and say what to do about the one that fails.
+    """Check each hop to a broker, and name the one that fails.
 
-    A provider that runs is not disturbed. A user's token is checked if FEDNEIGHBORS_TOKEN has one.
-    The exit code is 1 if a check failed.
+    The line of a failed hop says what to do. A provider that runs is not disturbed. A user's token
+    is checked if FEDNEIGHBORS_TOKEN has one. The exit code is 1 if a check failed.
     """
     import os
 

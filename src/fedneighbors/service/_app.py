@@ -137,7 +137,7 @@ async def _readiness(broker: Broker, _: Request) -> Response:
 
 
 def _paginate(request: Request, name: str, items: Mapping[str, Any]) -> Response:
-    """Answer with a page of a list; the next one begins after the key ``next``."""
+    """Answer with a page of a list; ``next`` is its last key."""
     cursor, limit = request.query_params.get("cursor", ""), request.query_params.get("limit", "")
     size = int(limit) if limit.isdecimal() else 0
     if limit and not 1 <= size <= MAX_PAGE:
@@ -202,7 +202,10 @@ async def _list_providers(broker: Broker, request: Request, user: ApiUser) -> Re
 
 
 async def _list_budgets(broker: Broker, request: Request, user: ApiUser) -> Response:
-    """Answer with what queries may still reveal to each provider about the others."""
+    """Answer with the privacy budgets of collections.
+
+    Each limits what queries reveal to a provider about the objects of the others.
+    """
     budgets = {
         f"{name}/{state.dataset}": {
             "collection": name,

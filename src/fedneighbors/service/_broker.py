@@ -315,7 +315,7 @@ class Broker:
         options: QueryOptions,
         work: Callable[[QueryRun], Awaitable[tuple[Outcome[R], str]]],
     ) -> SearchResult[R]:
-        """Run a query within the limits, and again if a provider lost its state."""
+        """Run a query; once more if a provider lost its state."""
         limits, started = self.config.queries, time.monotonic()
         if collection not in self.collections:
             raise DataError(f"there is no collection {collection!r}")

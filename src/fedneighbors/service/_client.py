@@ -168,7 +168,7 @@ class RemoteNeighbors(RemoteSearch):
         return read_counts(self._query("count", X, radius=float(radius), where=where))
 
     def explain(self, X: Any, n_neighbors: int = 5) -> dict[str, Any]:
-        """Return the costs of the algorithms for one query, and the choice of "auto".
+        """Return the costs of a query's algorithms, and the choice of "auto".
 
         Parameters
         ----------

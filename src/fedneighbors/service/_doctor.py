@@ -127,7 +127,7 @@ class Visitor:
 
 
 def examine(visitor: Visitor) -> Iterator[Hop]:
-    """Check the hops in order until one fails, and then the sources of a provider."""
+    """Check the hops until one fails, and a provider's sources."""
     try:
         yield from _examine_network(visitor)
         hops = asyncio.run(_examine_link(visitor))
@@ -290,7 +290,7 @@ def _check_clock(visitor: Visitor) -> Hop:
 
 
 async def _examine_link(visitor: Visitor) -> list[Hop]:
-    """Open a link as a provider does; a provider asks whether it would be accepted."""
+    """Open a link; let a provider ask whether it would be accepted."""
     pin = visitor.read_pin() if visitor.is_secure else ""
     hops = []
     try:

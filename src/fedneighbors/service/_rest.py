@@ -248,12 +248,12 @@ async def answer_query(
 
 
 def check_scope(broker: Broker, user: ApiUser, scope: str, collection: str) -> None:
-    """Raise if the collection does not exist, or the token does not allow the scope.
+    """Raise unless a token allows a scope in an existing collection.
 
     Raises
     ------
     Problem
-        In both cases.
+        Otherwise.
     """
     known = [name for name in sorted(broker.collections) if user.may("count", name)]
     if collection not in known:

@@ -71,7 +71,10 @@ class StoredQuery:
     def on_round(
         self, record: Round, requests: Mapping[str, Message], replies: Replies, *, k: int | None
     ) -> None:
-        """Add the events of an exchange of a search for k objects; None for any number."""
+        """Add the events of an exchange.
+
+        At most k objects are certified; all if k is None.
+        """
         if record.index == 0:
             self._parts, self._n_certified, self._names = {}, 0, set(requests)
         described = {

@@ -138,9 +138,9 @@ class Provider:
         return cls(name, source, decode=decode)
 
     def epoch_of(self, name: str) -> bytes:
-        """Return the id of the version of the objects that a query sees.
+        """Return the version of the objects that a query sees.
 
-        It is empty if the query is not open, or the source has no versions.
+        The id is empty if the query is not open, or the source has no versions.
         """
         return (self._open[name][1].epoch or b"") if name in self._open else b""
 

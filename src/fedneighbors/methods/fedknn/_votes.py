@@ -25,7 +25,10 @@ def check_weights(weights: Any) -> None:
 def group_by_number(
     distances: Sequence[Floats], positions: Sequence[Integers]
 ) -> Iterator[tuple[Integers, Floats, Integers]]:
-    """Yield queries with the same number of neighbors, and their tables of neighbors."""
+    """Group queries by their number of neighbors.
+
+    Yields the positions of the queries, and tables of distances and positions of their neighbors.
+    """
     lengths = np.array(list(map(len, positions)))
     for length in np.unique(lengths):
         group = np.flatnonzero(lengths == length)
