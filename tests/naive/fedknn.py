@@ -16,3 +16,13 @@ def nearest(tables, query, k, *, key):
         ):
             objects.append((abs(number - query), tie, provider, name))
     return [(distance, provider, name) for distance, _, provider, name in sorted(objects)[:k]]
+
+
+def certified(parts):
+    """Return the sort keys of objects that no unseen object of a provider can precede.
+
+    ``parts`` has for each provider its returned keys, ascending, and the key up to which nothing
+    was left out.
+    """
+    seen = sorted(key for keys, _ in parts for key in keys)
+    return [key for key in seen if all(key <= closed for _, closed in parts)]

@@ -18,8 +18,7 @@ from fedneighbors.methods.fedknn._provider import Provider
 from fedneighbors.methods.fedknn._queries import decode_query
 from fedneighbors.methods.fedknn.metrics._function import FunctionMetric
 from fedneighbors.secure_sum._keys import Identity
-from fedneighbors.service import _provider
-from fedneighbors.service._client import ServiceError
+from fedneighbors.service import ServiceError, _provider
 from fedneighbors.service._links import QueryExchange, QueryLost
 from fedneighbors.service._messages import LinkReply, LinkRequest, OfferedCollection
 from fedneighbors.service._provider import ConnectionRejected, OfferedObjects, ProviderService

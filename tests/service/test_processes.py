@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fedneighbors.service import RemoteNeighbors
-from fedneighbors.service._client import ServiceError
+from fedneighbors.service import RemoteNeighbors, ServiceError
 
 pytestmark = pytest.mark.e2e
 COMMAND = [str(Path(sys.executable).parent / "fedneighbors")]

@@ -25,7 +25,7 @@ from fedneighbors.cli._privacy_audit import privacy_audit
 from fedneighbors.cli._report import report
 from fedneighbors.cli._run import run
 from fedneighbors.cli._schema import schema
-from fedneighbors.cli._service import broker, provider, serve
+from fedneighbors.cli._service import broker, doctor, provider, serve
 from fedneighbors.cli._synthesize import synthesize
 from fedneighbors.cli._warmup import warmup
 from fedneighbors.errors import FedneighborsError
@@ -138,6 +138,7 @@ app.command(
     "[bold]fedneighbors synthesize --model loans.syn --label default --rows 5000[/bold]",
 )(synthesize)
 app.command(cls=StrictCommand, epilog=_example("serve --demo"))(serve)
+app.command(cls=StrictCommand, epilog=_example("doctor https://broker.example"))(doctor)
 app.add_typer(broker, name="broker")
 app.add_typer(provider, name="provider")
 app.command(

@@ -80,6 +80,13 @@ def revoke(
 def token(
     user: Annotated[str, typer.Argument(help="Name of the user.")],
     days: Annotated[float, typer.Option(min=0.001, help="Days until the token expires.")] = 30.0,
+    scope: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Allow only this, such as search:titles, or count for counts in all collections; "
+            "may be repeated. By default, everything is allowed."
+        ),
+    ] = None,
     delete: Annotated[
         bool, typer.Option("--delete", help="Delete all tokens of the user.")
     ] = False,
@@ -90,12 +97,18 @@ def token(
     It is not stored, and cannot be shown again.
     """
     from fedneighbors.cli._console import echo
+    from fedneighbors.service._state import SCOPES
 
+    collections = _read_broker(config).collections
+    for one in scope or ():
+        name, _, collection = one.partition(":")
+        if name not in SCOPES or (collection or next(iter(collections))) not in collections:
+            raise ValueError(f"expected a scope such as search or count:COLLECTION, got {one!r}")
     with _open_state(config) as state:
         if delete:
             echo(f"{state.delete_tokens(user)} tokens of {user} deleted", "green")
         else:
-            echo(state.new_token(user, days))
+            echo(state.new_token(user, days, tuple(scope or ("search",))))
 
 
 @broker.command(epilog="Example: [bold]fedneighbors broker status[/bold]")
@@ -183,6 +196,37 @@ def serve(
         raise typer.BadParameter("pass --demo, or use `fedneighbors broker serve`")
     with tempfile.TemporaryDirectory() as folder:
         _run(run_demo(Path(folder), listen, _print_demo))
+
+
+def doctor(
+    target: Annotated[
+        str, typer.Argument(help="Address of a broker, or a provider's configuration.")
+    ] = str(_PROVIDER),
+    certificate: Annotated[
+        Path | None, typer.Option(help="Certificate of the broker at the address (PEM).")
+    ] = None,
+) -> None:
+    """Check each hop to a broker, and name the one that fails.
+
+    The line of a failed hop says what to do. A provider that runs is not disturbed. A user's token
+    is checked if FEDNEIGHBORS_TOKEN has one. The exit code is 1 if a check failed.
+    """
+    import os
+
+    from fedneighbors.service._config import ProviderConfig
+    from fedneighbors.service._doctor import Visitor, examine
+
+    if target.startswith(("http://", "https://")):
+        token = os.environ.get("FEDNEIGHBORS_TOKEN", "")
+        visitor = Visitor(target.rstrip("/"), certificate, token)
+    else:
+        visitor = Visitor.of(ProviderConfig.read(Path(target)))
+    has_failed = False
+    for hop in examine(visitor):
+        typer.echo(str(hop))
+        has_failed |= not hop.is_ok
+    if has_failed:
+        raise typer.Exit(1)
 
 
 def _print_demo(url: str, token: str) -> None:

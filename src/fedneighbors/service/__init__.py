@@ -1,6 +1,6 @@
-"""Search over a network: a broker, providers that connect to it, and a client.
+"""Search over a network: a broker, providers that connect to it, and clients.
 
-Names resolve on first use: the client loads no server.
+Names resolve on first use: the clients load no server.
 """
 
 from importlib.util import find_spec
@@ -13,8 +13,11 @@ for _package in ("cryptography", "httpx", "pydantic", "starlette", "uvicorn", "w
         raise MissingExtraError(_package, "service")
 
 _HOMES = {
+    "AsyncRemoteNeighbors": "fedneighbors.service._client",
     "RemoteNeighbors": "fedneighbors.service._client",
-    "RemoteObject": "fedneighbors.service._client",
+    "RemoteNeighborsClassifier": "fedneighbors.service._remote_classifier",
+    "RemoteObject": "fedneighbors.service._remote_search",
+    "ServiceError": "fedneighbors.service._remote_search",
 }
 
 __all__ = [*_HOMES]

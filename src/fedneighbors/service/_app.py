@@ -1,13 +1,11 @@
 """The broker's ASGI application: REST API, and links of providers, on one port."""
 
 import asyncio
-import json
-import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -16,48 +14,31 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from fedneighbors._version import __version__
-from fedneighbors.datasets._objects import METRIC_KINDS, object_from_json
-from fedneighbors.errors import (
-    BudgetExceeded,
-    FedneighborsError,
-    LedgerError,
-    MissingExtraError,
-    PartyMissing,
-    PartyRefused,
-    WireError,
-)
+from fedneighbors.datasets._objects import METRIC_KINDS
+from fedneighbors.errors import PartyRefused, WireError
 from fedneighbors.federation._messages import encode
 from fedneighbors.federation._roles import Refused, make_refusal
-from fedneighbors.methods.fedknn._provider import INVALID_QUERY
-from fedneighbors.methods.fedknn._queries import encode_queries
-from fedneighbors.methods.fedknn.metrics._sessions import LATE
-from fedneighbors.service._broker import Broker, BrokerCollection, Overloaded, SearchResult
-from fedneighbors.service._config import Algorithm
-from fedneighbors.service._links import QueryLost
+from fedneighbors.service._broker import Broker, BrokerCollection
 from fedneighbors.service._messages import MAX_LINK_FRAME_BYTES, Challenge, Welcome
+from fedneighbors.service._openapi import describe_api
+from fedneighbors.service._problems import Problem, report_internal
+from fedneighbors.service._rest import (
+    OPERATIONS,
+    answer_query,
+    check_scope,
+    delete_query,
+    describe_cost,
+    parse_body,
+    read_content,
+    show_query,
+    stream_events,
+)
+from fedneighbors.service._state import ApiUser
+from fedneighbors.service._stored import QueryStore
 
-log = logging.getLogger(__name__)
-
-MAX_BODY_BYTES = 256 << 10
+PAGE, MAX_PAGE = 100, 1000
 _HELLO_S = 10.0  # time for a provider's first message
 _POLICY_VIOLATION = 1008  # close code of RFC 6455
-
-
-class SearchBody(BaseModel):
-    """Body of a search request."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    query: Any = Field(
-        description="Numbers of a vector; [longitude, latitude] in degrees; a string; a list of "
-        "the elements of a set; SMILES of a molecule; or {nodes, edges} of a graph, where an edge "
-        "is [first, second, label]"
-    )
-    k: int = Field(default=10, ge=1, description="Number of neighbours")
-    where: dict[str, Any] | None = Field(default=None, description="Filter by columns")
-    algorithm: Algorithm | None = Field(default=None, description="In place of the collection's")
-    deadline_s: float | None = Field(default=None, gt=0, description="Seconds")
-    allow_partial: bool | None = Field(default=None, description="Answer without missing providers")
 
 
 class EnrolmentBody(BaseModel):
@@ -71,68 +52,8 @@ class EnrolmentBody(BaseModel):
     signature: str = Field(max_length=128, pattern="^([0-9a-f]{2})*$")
 
 
-class Problem(Exception):  # noqa: N818 - an answer, as in RFC 9457
-    """An answer with an error, as in RFC 9457.
-
-    Parameters
-    ----------
-    status : int
-        Status code of HTTP.
-    code : str
-        Stable code of the error.
-    detail : str
-        Sentence for people.
-    **fields
-        Further fields of the answer.
-    """
-
-    def __init__(self, status: int, code: str, detail: str, **fields: Any) -> None:
-        super().__init__(detail)
-        self.status = status
-        self.content = {"code": code, "detail": detail, "retryable": False, **fields}
-
-    def response(self) -> Response:
-        """Return the response."""
-        content = {"type": "about:blank", "status": self.status, **self.content}
-        headers = {"Retry-After": "1"} if self.content["retryable"] else {}
-        if self.status == 401:
-            headers["WWW-Authenticate"] = "Bearer"
-        return JSONResponse(
-            content, self.status, headers=headers, media_type="application/problem+json"
-        )
-
-
-def problem_of(error: Exception) -> Problem:
-    """Return the problem of an error of a search."""
-    match error:
-        case Overloaded():
-            return Problem(429, "overloaded", str(error), retryable=True)
-        case QueryLost():
-            return Problem(503, "provider-restarted", str(error), retryable=True)
-        case PartyMissing():
-            return Problem(
-                503, "provider-missing", str(error), retryable=True, missing=error.missing
-            )
-        case PartyRefused():
-            if error.code == INVALID_QUERY:
-                return Problem(422, "invalid-query", error.code)
-            if error.code == LATE:
-                return Problem(504, "deadline-passed", str(error), retryable=True)
-            return Problem(502, "provider-refused", str(error), party=error.party)
-        case BudgetExceeded():
-            return Problem(403, "budget-exceeded", str(error))
-        case LedgerError():
-            return Problem(503, "ledger-failed", str(error), retryable=True)
-        case MissingExtraError():
-            return Problem(501, "not-installed", str(error))
-        case ValueError() | TypeError() | ArithmeticError() | RecursionError():
-            return Problem(422, "invalid-query", str(error))
-        case FedneighborsError():
-            return Problem(502, "provider-failed", str(error))
-    raise error
-
-
 Endpoint = Callable[[Broker, Request], Awaitable[Response]]
+UserEndpoint = Callable[[Broker, Request, ApiUser], Awaitable[Response]]
 
 
 def make_app(broker: Broker) -> Starlette:
@@ -145,14 +66,11 @@ def make_app(broker: Broker) -> Starlette:
             except Problem as problem:
                 return problem.response()
             except Exception as error:
-                log.exception("a request failed with %s", type(error).__name__)
-                return Problem(
-                    500, "internal", "the broker failed; its log has the cause"
-                ).response()
+                return report_internal(error).response()
 
         return answer
 
-    def protected(endpoint: Endpoint) -> Any:
+    def protected(endpoint: UserEndpoint) -> Any:
         async def check(broker: Broker, request: Request) -> Response:
             scheme, _, token = request.headers.get("authorization", "").partition(" ")
             user = broker.state.user_of(token) if scheme.lower() == "bearer" else None
@@ -160,9 +78,11 @@ def make_app(broker: Broker) -> Starlette:
                 raise Problem(
                     401, "unauthorized", "expected a valid token: 'Authorization: Bearer fn_...'"
                 )
-            return await endpoint(broker, request)
+            return await endpoint(broker, request, user)
 
         return public(check)
+
+    store = QueryStore()
 
     async def refuse(_: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
@@ -176,7 +96,19 @@ def make_app(broker: Broker) -> Starlette:
             Route("/readyz", public(_readiness)),
             Route("/openapi.json", public(_openapi)),
             Route("/v1/collections", protected(_list_collections)),
-            Route("/v1/collections/{name}/search", protected(_search), methods=["POST"]),
+            Route("/v1/collections/{name}", protected(_show_collection)),
+            *(
+                Route(
+                    f"/v1/collections/{{name}}/{kind}",
+                    protected(partial(answer_query, store, kind)),
+                    methods=["POST"],
+                )
+                for kind in OPERATIONS
+            ),
+            Route("/v1/queries/{id}", protected(partial(show_query, store))),
+            Route("/v1/queries/{id}", protected(partial(delete_query, store)), methods=["DELETE"]),
+            Route("/v1/queries/{id}/events", protected(partial(stream_events, store))),
+            Route("/v1/budget", protected(_list_budgets)),
             Route("/v1/providers", protected(_list_providers)),
             Route("/v1/enrolments", public(_enrol), methods=["POST"]),
             WebSocketRoute("/v1/link", partial(_serve_link, broker)),
@@ -204,11 +136,31 @@ async def _readiness(broker: Broker, _: Request) -> Response:
     return JSONResponse({"status": "ready"})
 
 
-async def _list_collections(broker: Broker, _: Request) -> Response:
-    collections = [
-        _describe_collection(broker, collection) for collection in broker.collections.values()
-    ]
-    return JSONResponse({"collections": collections})
+def _paginate(request: Request, name: str, items: Mapping[str, Any]) -> Response:
+    """Answer with a page of a list; ``next`` is its last key."""
+    cursor, limit = request.query_params.get("cursor", ""), request.query_params.get("limit", "")
+    size = int(limit) if limit.isdecimal() else 0
+    if limit and not 1 <= size <= MAX_PAGE:
+        raise Problem(422, "invalid-parameter", f"expected limit from 1 to {MAX_PAGE}")
+    left = [key for key in sorted(items) if key > cursor]
+    page = left[: size or PAGE]
+    after = page[-1] if len(page) < len(left) else None
+    return JSONResponse({name: [items[key] for key in page], "next": after})
+
+
+async def _list_collections(broker: Broker, request: Request, user: ApiUser) -> Response:
+    collections = {
+        name: _describe_collection(broker, collection)
+        for name, collection in broker.collections.items()
+        if user.may("count", name)
+    }
+    return _paginate(request, "collections", collections)
+
+
+async def _show_collection(broker: Broker, request: Request, user: ApiUser) -> Response:
+    name = request.path_params["name"]
+    check_scope(broker, user, "count", name)
+    return JSONResponse(_describe_collection(broker, broker.collections[name]))
 
 
 def _describe_collection(broker: Broker, collection: BrokerCollection) -> dict[str, Any]:
@@ -231,22 +183,47 @@ def _describe_collection(broker: Broker, collection: BrokerCollection) -> dict[s
     }
 
 
-async def _list_providers(broker: Broker, _: Request) -> Response:
+async def _list_providers(broker: Broker, request: Request, user: ApiUser) -> Response:
     links = broker.registry.links
-    providers = [
-        {
+    providers = {
+        one.name: {
             "name": one.name,
             "revoked": one.is_revoked,
             "connected_since": links[one.name].since if one.name in links else None,
-            "collections": sorted(links[one.name].collections) if one.name in links else [],
+            "collections": sorted(
+                name
+                for name in (links[one.name].collections if one.name in links else ())
+                if user.may("count", name)
+            ),
         }
         for one in broker.state.providers()
-    ]
-    return JSONResponse({"providers": providers})
+    }
+    return _paginate(request, "providers", providers)
+
+
+async def _list_budgets(broker: Broker, request: Request, user: ApiUser) -> Response:
+    """Answer with the privacy budgets of collections.
+
+    Each limits what queries reveal to a provider about the objects of the others.
+    """
+    budgets = {
+        f"{name}/{state.dataset}": {
+            "collection": name,
+            "provider": state.dataset,
+            "allowed": describe_cost(state.allowed),
+            "spent": describe_cost(state.spent),
+            "left": describe_cost(state.left),
+        }
+        for name, collection in broker.collections.items()
+        if collection.ledger is not None and user.may("count", name)
+        for state in collection.ledger.budgets()
+        if state.dataset in collection.providers and not state.user
+    }
+    return _paginate(request, "budgets", budgets)
 
 
 async def _enrol(broker: Broker, request: Request) -> Response:
-    body = await _read_body(request, EnrolmentBody)
+    body = parse_body(await read_content(request), EnrolmentBody)
     try:
         broker.state.enrol(
             body.provider,
@@ -257,69 +234,6 @@ async def _enrol(broker: Broker, request: Request) -> Response:
     except PartyRefused as error:
         raise Problem(403, "enrolment-refused", error.code) from None
     return JSONResponse({"provider": body.provider}, 201)
-
-
-async def _search(broker: Broker, request: Request) -> Response:
-    body = await _read_body(request, SearchBody)
-    name = request.path_params["name"]
-    if name not in broker.collections:
-        known = ", ".join(sorted(broker.collections))
-        raise Problem(404, "unknown-collection", f"there is no collection {name!r}, only: {known}")
-    collection = broker.collections[name]
-    try:
-        query = object_from_json(body.query, METRIC_KINDS[collection.metric])
-        ((_, frame),) = encode_queries([query], body.where)
-        result = await broker.search(
-            name,
-            frame,
-            body.k,
-            algorithm=body.algorithm,
-            deadline_s=body.deadline_s,
-            allow_partial=body.allow_partial,
-        )
-    except (FedneighborsError, ValueError, TypeError, ArithmeticError, RecursionError) as error:
-        raise problem_of(error) from None
-    return JSONResponse(_describe_result(result))
-
-
-def _describe_result(result: SearchResult) -> dict[str, Any]:
-    answer, rounds = result.outcome.result, result.outcome.rounds
-    merged = answer.merged
-    neighbors = zip(merged.owners, merged.ids, merged.distances.tolist(), strict=True)
-    return {
-        "query_id": result.query_id,
-        "exact": answer.exact,
-        "trust": answer.trust,
-        "algorithm": answer.algorithm,
-        "why": result.why,
-        "rounds": len(rounds),
-        "seconds": result.seconds,
-        "bytes": sum(sum(r.upload_bytes.values()) + sum(r.download_bytes.values()) for r in rounds),
-        "answered": list(answer.answered),
-        "missing": dict(answer.missing),
-        "n_returned": dict(answer.n_returned),
-        "neighbors": [
-            {"provider": owner, "id": name, "distance": distance}
-            for owner, name, distance in neighbors
-        ],
-    }
-
-
-async def _read_body(request: Request, model: type[Any]) -> Any:
-    """Return the checked JSON body of a request."""
-    content = bytearray()
-    async for chunk in request.stream():
-        content += chunk
-        if len(content) > MAX_BODY_BYTES:
-            raise Problem(413, "too-large", f"expected a body of at most {MAX_BODY_BYTES} bytes")
-    try:
-        return model.model_validate(json.loads(bytes(content)))
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"])) or "body"
-        raise Problem(422, "invalid-body", f"{place}: {first['msg'].lower()}") from None
-    except (ValueError, RecursionError):
-        raise Problem(400, "invalid-json", "expected a JSON object as body") from None
 
 
 async def _serve_link(broker: Broker, websocket: WebSocket) -> None:
@@ -339,8 +253,9 @@ async def _serve_link(broker: Broker, websocket: WebSocket) -> None:
         return
     try:
         await websocket.send_bytes(encode(Welcome()))
-        await broker.registry.add(link)
-        while link.is_open:
+        if not link.is_check:
+            await broker.registry.add(link)
+        while link.is_open and not link.is_check:
             frame = await websocket.receive_bytes()
             if len(frame) > MAX_LINK_FRAME_BYTES:
                 break
@@ -352,45 +267,6 @@ async def _serve_link(broker: Broker, websocket: WebSocket) -> None:
         broker.registry.remove(link)
 
 
-_Method = Literal["get", "post"]
-
-
 async def _openapi(_: Broker, __: Request) -> Response:
-    """Return the description of the REST API."""
-
-    def operation(summary: str, body: type[BaseModel] | None = None) -> dict[str, Any]:
-        described: dict[str, Any] = {
-            "summary": summary,
-            "responses": {
-                "200": {"description": "The result"},
-                "default": {
-                    "description": "An error",
-                    "content": {"application/problem+json": {"schema": {"type": "object"}}},
-                },
-            },
-        }
-        if body is not None:
-            schema = body.model_json_schema()
-            described["requestBody"] = {"content": {"application/json": {"schema": schema}}}
-        return described
-
-    search = operation("Find the nearest objects of a query", SearchBody)
-    search["parameters"] = [
-        {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}
-    ]
-    return JSONResponse(
-        {
-            "openapi": "3.1.0",
-            "info": {"title": "fedneighbors broker", "version": __version__},
-            "components": {"securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
-            "security": [{"token": []}],
-            "paths": {
-                "/v1/collections": {"get": operation("List the collections")},
-                "/v1/collections/{name}/search": {"post": search},
-                "/v1/providers": {"get": operation("List the enrolled providers")},
-                "/v1/enrolments": {"post": operation("Enrol a provider", EnrolmentBody)},
-                "/healthz": {"get": operation("Check that the broker runs")},
-                "/readyz": {"get": operation("Check that all providers are connected")},
-            },
-        }
-    )
+    """Answer with the description of the REST API."""
+    return JSONResponse(describe_api(EnrolmentBody))

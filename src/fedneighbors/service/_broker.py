@@ -1,34 +1,27 @@
 """The broker: collections, and the queries that it runs over the links of providers."""
 
 import asyncio
-import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from fedneighbors.errors import DataError, FederationError, PartyRefused
-from fedneighbors.federation._loop import (
-    Coordinator,
-    ExchangeResult,
-    Outcome,
-    Steps,
-    encode_once,
-    make_round,
-    read_delivery,
-    request_name,
-)
+from fedneighbors.federation._loop import Coordinator, Outcome
 from fedneighbors.federation._roles import Refused
-from fedneighbors.methods.fedknn._planning import Planner
+from fedneighbors.methods.fedknn._filters import FilterColumns, Where
+from fedneighbors.methods.fedknn._planning import Plan, Planner
+from fedneighbors.methods.fedknn._radius import RangeCounts, count_within, range_search
 from fedneighbors.methods.fedknn._settings import SearchSettings
 from fedneighbors.methods.fedknn.metrics import metric_of
 from fedneighbors.methods.fedknn.protocol import Answer
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.privacy.ledger._ledger import Ledger
-from fedneighbors.records import Round
 from fedneighbors.service._config import BrokerConfig, CollectionSection, PrivacySection
-from fedneighbors.service._links import LinkRegistry, QueryExchange, QueryLost
+from fedneighbors.service._links import LinkRegistry, QueryLost
 from fedneighbors.service._messages import UNKNOWN_QUERY, OfferedCollection
+from fedneighbors.service._query_run import QueryOptions, QueryRun, SearchResult
 from fedneighbors.service._state import BrokerState
 
 R = TypeVar("R")
@@ -40,25 +33,11 @@ class Overloaded(FederationError):  # noqa: N818 - the name states the error
 
 
 @dataclass(frozen=True)
-class SearchResult:
-    """Result of a query.
+class Explanation:
+    """A plan, and the answers of the algorithms that were run for it."""
 
-    Parameters
-    ----------
-    query_id : str
-        Name of the query in logs.
-    outcome : Outcome of Answer
-        The answer, and a record of each exchange.
-    why : str
-        Reason for the algorithm; empty if the user chose it.
-    seconds : float
-        Seconds from the request to the answer.
-    """
-
-    query_id: str
-    outcome: Outcome[Answer]
-    why: str
-    seconds: float
+    plan: Plan
+    answers: tuple[Answer, ...]
 
 
 class BrokerCollection:
@@ -77,6 +56,7 @@ class BrokerCollection:
     def __init__(self, name: str, section: CollectionSection, ledger: Ledger | None) -> None:
         self.name, self.metric, self.providers = name, section.metric, section.providers
         self.tie_key, self.filters = section.tie_key, dict(section.filters)
+        self._columns = FilterColumns.of({n: [] for n in self.filters}, 0, kinds=self.filters)
         privacy, metric = section.privacy, metric_of(section.metric)
         limits = privacy or PrivacySection(epsilon=1.0)  # its other defaults
         self.settings = SearchSettings(
@@ -129,6 +109,12 @@ class BrokerCollection:
             changes["allow_partial"] = allow_partial
         return replace(self.settings, **changes) if changes else self.settings
 
+    def check_filter(self, where: Where) -> None:
+        """Raise ValueError for a filter that does not suit the columns."""
+        if not self.filters:
+            raise ValueError(f"collection {self.name!r} has no columns for filters")
+        self._columns.match(where)
+
     def check(self, provider: str, offered: OfferedCollection) -> None:
         """Raise Refused if a provider's settings differ from the broker's."""
         if provider not in self.providers:
@@ -179,18 +165,11 @@ class Broker:
             self.collections[name].check(provider, one)
 
     async def search(
-        self,
-        collection: str,
-        query: bytes,
-        k: int,
-        *,
-        algorithm: str | None = None,
-        deadline_s: float | None = None,
-        allow_partial: bool | None = None,
-    ) -> SearchResult:
+        self, collection: str, query: bytes, k: int, **options: Any
+    ) -> SearchResult[Answer]:
         """Find the k nearest objects of a query.
 
-        A query whose state a provider has lost is run again under a new name.
+        A query whose state a provider has lost is run again.
 
         Parameters
         ----------
@@ -200,10 +179,8 @@ class Broker:
             Frame of the query.
         k : int
             Number of neighbours.
-        algorithm, allow_partial : str and bool, optional
-            In place of the collection's.
-        deadline_s : float, optional
-            Seconds before providers without a reply are missing.
+        **options
+            Fields of :class:`QueryOptions`.
 
         Raises
         ------
@@ -216,56 +193,154 @@ class Broker:
         PartyMissing, PartyRefused, ProtocolError, QueryLost
             If providers fail.
         """
+        self._check_k(k)
+
+        async def work(run: QueryRun) -> tuple[Outcome[Answer], str]:
+            planner, settings = run.planner, run.settings
+            coordinator_of, why = planner.plan(settings, query, k, ledger=run.ledger)
+            outcome = await run(coordinator_of)
+            planner.observe(settings, outcome, k)
+            return outcome, why
+
+        return await self._perform(collection, QueryOptions(**options), work)
+
+    async def search_radius(
+        self, collection: str, query: bytes, radius: float, **options: Any
+    ) -> SearchResult[Answer]:
+        """Find all objects within a radius; at most ``max_k``.
+
+        Each provider learns nothing about the others.
+
+        Parameters
+        ----------
+        collection, query, **options
+            As for :meth:`search`.
+        radius : float
+            Radius in the unit of the metric.
+
+        Raises
+        ------
+        TooManyObjects
+            If there are more than ``max_k`` objects.
+        Overloaded, DataError, ValueError, PartyMissing, PartyRefused, ProtocolError, QueryLost
+            As for :meth:`search`.
+        """
+        return await self._search_range(
+            partial(range_search, query, radius, limit=self.config.queries.max_k),
+            collection,
+            radius,
+            QueryOptions(**options),
+        )
+
+    async def count(
+        self, collection: str, query: bytes, radius: float, **options: Any
+    ) -> SearchResult[RangeCounts]:
+        """Count the objects within a radius.
+
+        Parameters
+        ----------
+        collection, query, radius, **options
+            As for :meth:`search_radius`.
+
+        Raises
+        ------
+        Overloaded, DataError, ValueError, PartyMissing, PartyRefused, ProtocolError, QueryLost
+            As for :meth:`search`.
+        """
+        return await self._search_range(
+            partial(count_within, query, radius), collection, radius, QueryOptions(**options)
+        )
+
+    async def _search_range(
+        self,
+        coordinator: Callable[..., Coordinator[R]],
+        collection: str,
+        radius: float,
+        options: QueryOptions,
+    ) -> SearchResult[R]:
+        async def work(run: QueryRun) -> tuple[Outcome[R], str]:
+            settings = run.settings
+            if radius < settings.least:
+                raise ValueError(f"expected a radius of {settings.least:g} or more, got {radius:g}")
+            limits: dict[str, Any] = {
+                "allow_partial": settings.allow_partial,
+                "budget_s": settings.deadline_s,
+            }
+            return await run(lambda name: coordinator(name=name, **limits)), ""
+
+        return await self._perform(collection, options, work)
+
+    async def explain(
+        self, collection: str, query: bytes, k: int, **options: Any
+    ) -> SearchResult[Explanation]:
+        """Run a query with each algorithm and compare the costs.
+
+        Parameters
+        ----------
+        collection, query, k, **options
+            As for :meth:`search`.
+
+        Raises
+        ------
+        Overloaded, DataError, ValueError, PartyMissing, PartyRefused, ProtocolError, QueryLost
+            As for :meth:`search`.
+        """
+        self._check_k(k)
+        loop = asyncio.get_running_loop()
+
+        async def work(run: QueryRun) -> tuple[Outcome[Explanation], str]:
+            outcomes: list[Outcome[Answer]] = []
+
+            def run_here(coordinator_of: Callable[[str], Coordinator[Answer]]) -> Outcome[Answer]:
+                outcomes.append(
+                    asyncio.run_coroutine_threadsafe(run(coordinator_of), loop).result()
+                )
+                return outcomes[-1]
+
+            # in a thread, because the planner waits for each outcome
+            plan = await asyncio.to_thread(run.planner.explain, run.settings, run_here, query, k)
+            answers = tuple(outcome.result for outcome in outcomes)
+            rounds = tuple(record for outcome in outcomes for record in outcome.rounds)
+            return Outcome(Explanation(plan, answers), rounds), plan.why
+
+        return await self._perform(collection, QueryOptions(**options), work)
+
+    def _check_k(self, k: int) -> None:
+        if not 1 <= k <= self.config.queries.max_k:
+            raise ValueError(f"expected k from 1 to {self.config.queries.max_k}, got {k}")
+
+    async def _perform(
+        self,
+        collection: str,
+        options: QueryOptions,
+        work: Callable[[QueryRun], Awaitable[tuple[Outcome[R], str]]],
+    ) -> SearchResult[R]:
+        """Run a query; once more if a provider lost its state."""
         limits, started = self.config.queries, time.monotonic()
         if collection not in self.collections:
             raise DataError(f"there is no collection {collection!r}")
-        if not 1 <= k <= limits.max_k:
-            raise ValueError(f"expected k from 1 to {limits.max_k}, got {k}")
         if self._is_draining:
             raise Overloaded("the broker is being stopped; try again later")
         if self._n_running >= limits.max_concurrent:
             raise Overloaded(f"{self._n_running} queries run; try again later")
-        deadline = started + min(deadline_s or limits.deadline_s, limits.max_deadline_s)
-        found = self.collections[collection]
-        settings = found.choose_settings(algorithm, allow_partial)
+        deadline = started + min(options.deadline_s or limits.deadline_s, limits.max_deadline_s)
+        run = QueryRun(self.registry, self.collections[collection], options, deadline)
         self._n_running += 1
         try:
             for attempt in range(limits.retries + 1):
                 try:
-                    return await self._run(found, settings, query, k, deadline, started)
+                    outcome, why = await work(run)
+                    return run.make_result(outcome, why, time.monotonic() - started)
                 except (QueryLost, PartyRefused) as error:
                     if isinstance(error, PartyRefused) and error.code != UNKNOWN_QUERY:
                         raise
                     if attempt == limits.retries:
                         raise
-                left_s = deadline - time.monotonic()
-                await self.registry.wait_for(found.providers, min(_RECONNECT_S, max(left_s, 0.0)))
+                left_s = max(deadline - time.monotonic(), 0.0)
+                await self.registry.wait_for(run.providers, min(_RECONNECT_S, left_s))
         finally:
             self._n_running -= 1
         raise AssertionError("unreachable")
-
-    async def _run(
-        self,
-        collection: BrokerCollection,
-        settings: SearchSettings,
-        query: bytes,
-        k: int,
-        deadline: float,
-        started: float,
-    ) -> SearchResult:
-        planner = collection.planner(self.registry)
-        settings = replace(settings, deadline_s=max(deadline - time.monotonic(), 0.0))
-        coordinator_of, why = planner.plan(settings, query, k, ledger=collection.ledger)
-        name = secrets.token_hex(8)
-        exchange = QueryExchange(
-            self.registry, collection.name, name, deadline, is_patient=not settings.allow_partial
-        )
-        try:
-            outcome = await run_rounds_async(coordinator_of(name), exchange, collection.providers)
-        finally:
-            exchange.end()
-        planner.observe(settings, outcome, k)
-        return SearchResult(name, outcome, why, time.monotonic() - started)
 
 
 def _open_ledger(config: BrokerConfig, name: str) -> Ledger | None:
@@ -288,42 +363,3 @@ def _open_ledger(config: BrokerConfig, name: str) -> Ledger | None:
         raise DataError(f"two collections have the ledger {path}; each needs its own")
     path.parent.mkdir(parents=True, exist_ok=True)
     return Ledger(path, party="broker")
-
-
-async def run_rounds_async(
-    coordinator: Coordinator[R],
-    exchange: Callable[[Mapping[str, bytes]], Awaitable[ExchangeResult]],
-    names: tuple[str, ...],
-) -> Outcome[R]:
-    """Run a coordinator whose exchanges are awaited.
-
-    The result is that of :func:`~fedneighbors.federation._loop.run_rounds`.
-
-    Parameters
-    ----------
-    coordinator : generator
-        Yields requests and is sent replies.
-    exchange : async callable
-        Delivers one frame to each party.
-    names : tuple of str
-        The parties.
-
-    Raises
-    ------
-    PartyRefused, WireError, ProtocolError
-        As for ``run_rounds``.
-    """
-    rounds: list[Round] = []
-    steps, replies = Steps(coordinator), None
-    try:
-        while (ask := steps.advance(replies)) is not None:
-            requests = ask.for_parties(names)
-            frames, started = encode_once(requests), time.perf_counter()
-            delivery = read_delivery(requests, frames, await exchange(frames), reduce=ask.reduce)
-            seconds = time.perf_counter() - started
-            name = request_name(requests)
-            rounds.append(make_round(len(rounds), name, ask.reduce, delivery, seconds))
-            replies = delivery.replies
-        return Outcome(steps.result, tuple(rounds))
-    finally:
-        coordinator.close()

@@ -1,49 +1,26 @@
-"""A client of the broker, with scikit-learn's methods."""
+"""Clients of the broker, with scikit-learn's methods."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import httpx
-import numpy as np
 
-from fedneighbors._typing import Floats
-from fedneighbors.errors import FederationError
-from fedneighbors.service._tls import pinned_context
-
-_WAIT_S = 10.0  # added to the broker's deadline
-
-
-class ServiceError(FederationError):
-    """The broker answered with an error.
-
-    Parameters
-    ----------
-    status : int
-        Status code of HTTP.
-    code : str
-        Stable code of the error, such as ``"provider-missing"``.
-    detail : str
-        Sentence for people.
-    retryable : bool
-        The same request may succeed later.
-    """
-
-    def __init__(self, status: int, code: str, detail: str, *, retryable: bool) -> None:
-        super().__init__(f"{detail} ({code}, status {status})")
-        self.status, self.code, self.detail, self.retryable = status, code, detail, retryable
+from fedneighbors.service._remote_search import (
+    ApiRequest,
+    RemoteResults,
+    RemoteSearch,
+    check_one_query,
+    read_counts,
+    read_neighbors,
+)
 
 
-class RemoteObject(NamedTuple):
-    """An object of a provider."""
-
-    provider: str
-    id: str
-
-
-class RemoteNeighbors:
+class RemoteNeighbors(RemoteSearch):
     """Exact nearest neighbours over the providers of a broker.
+
+    Several queries of one call are sent together, and the broker runs some of them at the same
+    time. :class:`AsyncRemoteNeighbors` has the same methods for asyncio.
 
     Parameters
     ----------
@@ -67,6 +44,7 @@ class RemoteNeighbors:
     ----------
     results_ : list of dict
         The broker's answers to the last call: exactness, algorithm, rounds, and missing providers.
+        ``results_.to_pandas()`` and ``results_.to_arrow()`` return the found objects as a table.
 
     Examples
     --------
@@ -75,32 +53,7 @@ class RemoteNeighbors:
     'titles'
     """
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        collection: str,
-        token: str,
-        algorithm: str | None = None,
-        deadline_s: float = 30.0,
-        allow_partial: bool | None = None,
-        certificate: str | Path | None = None,
-    ) -> None:
-        self.url = url
-        self.collection = collection
-        self.algorithm = algorithm
-        self.deadline_s = deadline_s
-        self.allow_partial = allow_partial
-        verify: Any = True
-        if certificate is not None:
-            verify = pinned_context(Path(certificate).read_text("ascii"))
-        self.results_: list[dict[str, Any]] = []
-        self._client = httpx.Client(
-            base_url=url,
-            headers={"Authorization": f"Bearer {token}"},
-            verify=verify,
-            timeout=deadline_s + _WAIT_S,
-        )
+    _client_class = httpx.Client
 
     def __enter__(self) -> Self:
         return self
@@ -153,30 +106,92 @@ class RemoteNeighbors:
         FederationError
             If the broker cannot be reached.
         """
-        self.results_ = []
-        for query in [X] if isinstance(X, str) else X:
-            body: dict[str, Any] = {
-                "query": _to_json(query),
-                "k": int(n_neighbors),
-                "deadline_s": self.deadline_s,
-            }
-            optional = {
-                "where": where,
-                "algorithm": self.algorithm,
-                "allow_partial": self.allow_partial,
-            }
-            body |= {name: value for name, value in optional.items() if value is not None}
-            path = f"/v1/collections/{self.collection}/search"
-            self.results_.append(self._request("POST", path, body))
-        distances: list[Floats] = [
-            np.array([found["distance"] for found in result["neighbors"]], np.float64)
-            for result in self.results_
-        ]
-        objects = [
-            [RemoteObject(found["provider"], found["id"]) for found in result["neighbors"]]
-            for result in self.results_
-        ]
-        return (distances, objects) if return_distance else objects
+        results = self._query("search", X, k=int(n_neighbors), where=where)
+        return read_neighbors(results, return_distance=return_distance)
+
+    def radius_neighbors(
+        self,
+        X: Sequence[Any],
+        radius: float,
+        *,
+        return_distance: bool = True,
+        where: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Return all objects within a distance of each query, the nearest first.
+
+        Parameters
+        ----------
+        X : sequence of objects
+            Queries, as for :meth:`kneighbors`.
+        radius : float
+            Radius in the unit of the metric; objects at this distance are included.
+        return_distance : bool
+            Return distances too.
+        where : mapping, optional
+            Filter of objects, as for :meth:`kneighbors`.
+
+        Returns
+        -------
+        distances, objects
+            As :meth:`kneighbors` does.
+
+        Raises
+        ------
+        ServiceError
+            If the broker answers with an error, such as ``"too-many-objects"`` for more objects
+            than its ``max_k``.
+        FederationError
+            If the broker cannot be reached.
+        """
+        results = self._query("search", X, radius=float(radius), where=where)
+        return read_neighbors(results, return_distance=return_distance)
+
+    def count(
+        self, X: Sequence[Any], radius: float, *, where: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Return the number of objects within a distance of each query.
+
+        Parameters
+        ----------
+        X, radius, where
+            As for :meth:`radius_neighbors`.
+
+        Returns
+        -------
+        int64 array of shape (n_queries,)
+
+        Raises
+        ------
+        ServiceError, FederationError
+            As for :meth:`kneighbors`.
+        """
+        return read_counts(self._query("count", X, radius=float(radius), where=where))
+
+    def explain(self, X: Any, n_neighbors: int = 5) -> dict[str, Any]:
+        """Return the costs of a query's algorithms, and the choice of "auto".
+
+        Parameters
+        ----------
+        X : object or sequence of one object
+            The query.
+        n_neighbors : int
+            Number of neighbors, 1 or more.
+
+        Returns
+        -------
+        dict
+            ``algorithm``, ``why``, ``k`` and ``costs``, the fields of the plan of
+            :meth:`fedneighbors.FederatedNeighbors.explain`.
+
+        Raises
+        ------
+        ValueError
+            If there is not exactly one query.
+        ServiceError, FederationError
+            As for :meth:`kneighbors`.
+        """
+        (result,) = self._query("explain", check_one_query(X), k=int(n_neighbors))
+        return dict(result["plan"])
 
     def describe(self) -> dict[str, Any]:
         """Return metric, providers and filters of the collection.
@@ -186,43 +201,105 @@ class RemoteNeighbors:
         ServiceError, FederationError
             As for :meth:`kneighbors`.
         """
-        for collection in self._request("GET", "/v1/collections", None)["collections"]:
-            if collection["name"] == self.collection:
-                return dict(collection)
-        raise ServiceError(
-            404, "unknown-collection", f"no collection {self.collection!r}", retryable=False
-        )
+        return self._send(self._describe())[0]
 
-    def _request(self, method: str, path: str, body: Any) -> dict[str, Any]:
+    def _query(self, kind: str, queries: Any, **fields: Any) -> RemoteResults:
+        return self._read(self._send(request) for request in self._ask(kind, queries, **fields))
+
+    def _send(self, request: ApiRequest) -> list[dict[str, Any]]:
+        method, path, content, headers, _ = request
         try:
-            response = self._client.request(method, path, json=body)
+            response = self._client.request(method, path, content=content, headers=headers)
         except httpx.HTTPError as error:
-            raise FederationError(f"cannot reach the broker at {self.url}: {error}") from error
+            raise self._unreachable(error) from error
+        return request.read(response)
+
+
+class AsyncRemoteNeighbors(RemoteSearch):
+    """Exact nearest neighbours over the providers of a broker, for asyncio.
+
+    Parameters
+    ----------
+    url, collection, token, algorithm, deadline_s, allow_partial, certificate
+        As for :class:`RemoteNeighbors`.
+
+    Attributes
+    ----------
+    results_ : list of dict
+        As for :class:`RemoteNeighbors`, of the call that ended last.
+
+    Examples
+    --------
+    >>> async def find_similar(titles):
+    ...     options = {"collection": "titles", "token": "fn_..."}
+    ...     async with AsyncRemoteNeighbors("https://broker.example", **options) as search:
+    ...         return await search.kneighbors(titles, 3)
+    """
+
+    _client_class = httpx.AsyncClient
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections to the broker."""
+        await self._client.aclose()
+
+    async def kneighbors(
+        self,
+        X: Sequence[Any],
+        n_neighbors: int = 5,
+        *,
+        return_distance: bool = True,
+        where: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Return what :meth:`RemoteNeighbors.kneighbors` does."""
+        results = await self._query("search", X, k=int(n_neighbors), where=where)
+        return read_neighbors(results, return_distance=return_distance)
+
+    async def radius_neighbors(
+        self,
+        X: Sequence[Any],
+        radius: float,
+        *,
+        return_distance: bool = True,
+        where: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Return what :meth:`RemoteNeighbors.radius_neighbors` does."""
+        results = await self._query("search", X, radius=float(radius), where=where)
+        return read_neighbors(results, return_distance=return_distance)
+
+    async def count(
+        self, X: Sequence[Any], radius: float, *, where: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Return what :meth:`RemoteNeighbors.count` does."""
+        return read_counts(await self._query("count", X, radius=float(radius), where=where))
+
+    async def explain(self, X: Any, n_neighbors: int = 5) -> dict[str, Any]:
+        """Return what :meth:`RemoteNeighbors.explain` does."""
+        (result,) = await self._query("explain", check_one_query(X), k=int(n_neighbors))
+        return dict(result["plan"])
+
+    async def describe(self) -> dict[str, Any]:
+        """Return what :meth:`RemoteNeighbors.describe` does."""
+        return (await self._send(self._describe()))[0]
+
+    async def _query(self, kind: str, queries: Any, **fields: Any) -> RemoteResults:
+        requests = self._ask(kind, queries, **fields)
+        return self._read([await self._send(request) for request in requests])
+
+    async def _send(self, request: ApiRequest) -> list[dict[str, Any]]:
+        method, path, content, headers, _ = request
         try:
-            content = response.json()
-        except ValueError:
-            raise FederationError(f"{self.url} does not answer like a broker") from None
-        if response.is_success and isinstance(content, dict):
-            return content
-        problem = content if isinstance(content, dict) else {}
-        raise ServiceError(
-            response.status_code,
-            str(problem.get("code", "unknown")),
-            str(problem.get("detail", "an error without a description")),
-            retryable=bool(problem.get("retryable")),
-        )
-
-
-def _to_json(query: Any) -> Any:
-    """Return a query as JSON."""
-    if isinstance(query, str):
-        return query
-    if isinstance(query, set | frozenset):
-        return sorted(query, key=lambda element: (isinstance(element, str), element))
-    if hasattr(query, "node_labels"):
-        edges = [list(edge) for edge in query.edges]
-        return {
-            "nodes": list(query.node_labels),
-            "edges": [[*edge, label] for edge, label in zip(edges, query.edge_labels, strict=True)],
-        }
-    return np.asarray(query, np.float64).tolist()
+            response = await self._client.request(method, path, content=content, headers=headers)
+        except httpx.HTTPError as error:
+            raise self._unreachable(error) from error
+        return request.read(response)

@@ -10,7 +10,14 @@ from fedneighbors.errors import FederationError, WireError
 from fedneighbors.federation._loop import ExchangeResult
 from fedneighbors.federation._messages import decode, encode
 from fedneighbors.federation._roles import Refused, make_refusal
-from fedneighbors.service._messages import Hello, LinkReply, LinkRequest, OfferedCollection
+from fedneighbors.service._messages import (
+    NOT_ENROLLED,
+    OTHER_VERSION,
+    Hello,
+    LinkReply,
+    LinkRequest,
+    OfferedCollection,
+)
 from fedneighbors.service._state import BrokerState
 
 _MAX_HELLO_BYTES = 1 << 16
@@ -45,12 +52,14 @@ class ProviderLink:
         Collections that the provider offers.
     since : float
         Unix time at which the link was opened.
+    is_check : bool
+        The provider only wants to know whether it would be accepted.
     """
 
     def __init__(self, hello: Hello, send: Callable[[bytes], Awaitable[None]]) -> None:
         self.name = hello.provider
         self.collections = {one.name: one for one in hello.collections}
-        self.since = time.time()
+        self.since, self.is_check = time.time(), hello.is_check
         self._send = send
         self._numbers = itertools.count()
         self._pending: dict[int, asyncio.Future[LinkReply]] = {}
@@ -161,13 +170,10 @@ class LinkRegistry:
                 raise WireError("the hello is too long")
             hello = decode(frame, (Hello,))
         except WireError:
-            raise Refused("the first message is not a hello of this version") from None
+            raise Refused(OTHER_VERSION) from None
         content = hello.content(nonce, self._fingerprint)
         if not self._state.has_signed(hello.provider, content, hello.signature):
-            raise Refused(
-                "the provider is not enrolled, its key is revoked, or it was connected to another "
-                "server certificate"
-            )
+            raise Refused(NOT_ENROLLED)
         offered = {one.name: one for one in hello.collections}
         self._check(hello.provider, offered)
         return ProviderLink(hello, send)
@@ -224,6 +230,11 @@ class QueryExchange:
     is_patient : bool
         Wait until the deadline in each exchange. Otherwise wait for half of the remaining time, so
         that the query can go on without a missing provider.
+
+    Attributes
+    ----------
+    epochs : dict of str to str
+        Hexadecimal id of the version of each provider's objects, from its last reply.
     """
 
     def __init__(
@@ -240,6 +251,7 @@ class QueryExchange:
         self._share = 1.0 if is_patient else 0.5
         self._used: dict[str, ProviderLink] = {}
         self._steps: dict[str, int] = {}
+        self.epochs: dict[str, str] = {}
 
     async def __call__(self, frames: Mapping[str, bytes]) -> ExchangeResult:
         """Deliver one frame to each provider, and return the replies.
@@ -291,6 +303,7 @@ class QueryExchange:
                 continue
             reply = future.result()
             self._steps[name] = self._steps.get(name, 0) + 1
+            self.epochs[name] = reply.epoch.hex()
             answers[name], busy_s[name] = reply.body, reply.busy_us / 1e6
         return ExchangeResult(answers, missing, busy_s)
 

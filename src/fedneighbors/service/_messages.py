@@ -12,7 +12,7 @@ binding, RFC 5929), so that a link over somebody else's server is rejected.
 import secrets
 
 from fedneighbors.federation._messages import encode, message
-from fedneighbors.secure_sum._keys import digest
+from fedneighbors.secure_sum._keys import Identity, digest
 
 VERSION = 1
 """Version of this protocol."""
@@ -21,6 +21,15 @@ MAX_LINK_FRAME_BYTES = 16 << 20
 """Maximum size of a message on a link."""
 
 NONCE_BYTES = 32
+
+NOT_ENROLLED = (
+    "the provider is not enrolled, its key is revoked, or it was connected to another server "
+    "certificate"
+)
+"""Code of a refusal of a provider's signature."""
+
+OTHER_VERSION = "the first message is not a hello of this version"
+"""Code of a refusal of a hello that cannot be decoded."""
 
 UNKNOWN_QUERY = "unknown query"
 """Code of a refusal to continue a query whose state a provider does not have."""
@@ -55,11 +64,44 @@ class OfferedCollection:
 
 @message
 class Hello:
-    """A provider's name, collections and signature."""
+    """A provider's name, collections and signature.
+
+    With ``is_check``, the broker confirms or refuses, and then closes the connection; an open link
+    of the provider stays.
+    """
 
     provider: str
     collections: tuple[OfferedCollection, ...]
     signature: bytes
+    is_check: bool = False
+
+    @classmethod
+    def signed(
+        cls,
+        provider: str,
+        collections: tuple[OfferedCollection, ...],
+        identity: Identity,
+        *,
+        challenge: Challenge,
+        fingerprint: bytes,
+        is_check: bool = False,
+    ) -> "Hello":
+        """Return a hello with the signature of a provider.
+
+        Parameters
+        ----------
+        provider, collections, is_check
+            Fields of the hello.
+        identity : Identity
+            Key of the provider.
+        challenge : Challenge
+            Of the broker.
+        fingerprint : bytes
+            As for :meth:`content`.
+        """
+        unsigned = cls(provider, collections, b"", is_check)
+        signature = identity.sign(unsigned.content(challenge.nonce, fingerprint))
+        return cls(provider, collections, signature, is_check)
 
     def content(self, nonce: bytes, fingerprint: bytes) -> bytes:
         """Return the bytes that the signature is of.
@@ -72,7 +114,9 @@ class Hello:
             SHA-256 digest of the server's certificate; empty without TLS.
         """
         offered = tuple(encode(collection) for collection in self.collections)
-        return digest("link", nonce, fingerprint, self.provider, offered)
+        return digest(
+            "check" if self.is_check else "link", nonce, fingerprint, self.provider, offered
+        )
 
 
 @message
@@ -113,8 +157,12 @@ class LinkRequest:
 
 @message
 class LinkReply:
-    """Frame of the reply to a request, and the microseconds of work for it."""
+    """Frame of the reply to a request, and the microseconds of work for it.
+
+    ``epoch`` is the id of the version of the objects that the query sees; empty if unknown.
+    """
 
     number: int
     busy_us: int
     body: bytes
+    epoch: bytes = b""

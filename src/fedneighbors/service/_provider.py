@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 from urllib.parse import urlsplit
 
 from websockets.asyncio.client import connect
@@ -30,6 +30,7 @@ from fedneighbors.service._messages import (
     MAX_LINK_FRAME_BYTES,
     UNKNOWN_COLLECTION,
     UNKNOWN_QUERY,
+    VERSION,
     Challenge,
     Hello,
     LinkReply,
@@ -208,6 +209,49 @@ def _search_once(party: Provider, item: Any) -> None:
         party.answer(request)
 
 
+def open_link(
+    broker: str, certificate: str, *, proxy: str | Literal[True] | None = True
+) -> connect:
+    """Return the connection of a link to be opened.
+
+    Parameters
+    ----------
+    broker : str
+        Address, such as ``"https://broker.example"``.
+    certificate : str
+        The broker's certificate (PEM); empty for one that this machine trusts, or without TLS.
+    proxy : str, True or None
+        Address of a proxy; True for the one that the environment names.
+    """
+    address = urlsplit(broker)
+    is_secure = address.scheme == "https"
+    return connect(
+        f"{'wss' if is_secure else 'ws'}://{address.netloc}{_PATH}",
+        ssl=pinned_context(certificate) if is_secure and certificate else None,
+        proxy=proxy,
+        max_size=MAX_LINK_FRAME_BYTES,
+        compression=None,
+        ping_interval=HEARTBEAT_S,
+        ping_timeout=2 * HEARTBEAT_S,
+    )
+
+
+def read_link_fingerprint(connection: Any) -> bytes:
+    """Return the digest of the server's certificate; empty without TLS."""
+    tls = connection.transport.get_extra_info("ssl_object")
+    return peer_fingerprint(tls) if tls else b""
+
+
+def check_version(challenge: Challenge) -> None:
+    """Raise ConnectionRejected for a broker of another version."""
+    if challenge.version != VERSION:
+        older = "the broker" if challenge.version < VERSION else "fedneighbors here"
+        raise ConnectionRejected(
+            f"the broker speaks version {challenge.version} of the protocol of links, this program "
+            f"version {VERSION}; upgrade {older}"
+        )
+
+
 class ProviderService:
     """Connects a provider to its broker, and answers requests.
 
@@ -295,21 +339,18 @@ class ProviderService:
 
     async def _serve(self, broker: str, certificate: str, on_connected: Callable[[], None]) -> None:
         """Open a link and answer requests until it is closed."""
-        address = urlsplit(broker)
-        url = f"{'wss' if address.scheme == 'https' else 'ws'}://{address.netloc}{_PATH}"
-        context = pinned_context(certificate) if address.scheme == "https" else None
         try:
-            async with connect(
-                url,
-                ssl=context,
-                max_size=MAX_LINK_FRAME_BYTES,
-                compression=None,
-                ping_interval=HEARTBEAT_S,
-                ping_timeout=2 * HEARTBEAT_S,
-            ) as connection:
-                tls = connection.transport.get_extra_info("ssl_object")
-                fingerprint = peer_fingerprint(tls) if tls else b""
-                await connection.send(await self._say_hello(connection, fingerprint))
+            async with open_link(broker, certificate) as connection:
+                challenge = decode(_binary(await connection.recv()), (Challenge,))
+                check_version(challenge)
+                hello = Hello.signed(
+                    self.name,
+                    tuple(one.offer for one in self._collections.values()),
+                    self._identity,
+                    challenge=challenge,
+                    fingerprint=read_link_fingerprint(connection),
+                )
+                await connection.send(encode(hello))
                 reply = decode(_binary(await connection.recv()), (Welcome, Refusal))
                 if isinstance(reply, Refusal):
                     detail = f": {reply.detail}" if reply.detail else ""
@@ -328,14 +369,6 @@ class ProviderService:
         except (ConnectionClosed, InvalidHandshake, WireError) as error:
             raise ConnectionError(f"the link was closed: {error}") from error
 
-    async def _say_hello(self, connection: object, fingerprint: bytes) -> bytes:
-        """Return the signed hello to the challenge of a connection."""
-        challenge = decode(_binary(await connection.recv()), (Challenge,))  # type: ignore[attr-defined]
-        offers = tuple(one.offer for one in self._collections.values())
-        unsigned = Hello(self.name, offers, b"")
-        signature = self._identity.sign(unsigned.content(challenge.nonce, fingerprint))
-        return encode(Hello(self.name, offers, signature))
-
     async def _reply(self, connection: Any, request: LinkRequest, deadline: float) -> None:
         """Answer a request in the thread of searches."""
         loop = asyncio.get_running_loop()
@@ -347,13 +380,14 @@ class ProviderService:
         started = time.perf_counter()
         for collection in self._collections.values():  # queries of any collection have ended
             collection.close(request.closed)
-        found = self._collections.get(request.collection)
+        found, epoch = self._collections.get(request.collection), b""
         if found is None:
             body = encode(Refusal(UNKNOWN_COLLECTION, request.collection[:64]))
         else:
             body = found.answer(request, deadline)
+            epoch = found.party.epoch_of(request.query)
         busy_us = int(1e6 * (time.perf_counter() - started))
-        return encode(LinkReply(request.number, busy_us, body))
+        return encode(LinkReply(request.number, busy_us, body, epoch))
 
 
 def _binary(frame: str | bytes) -> bytes:

@@ -23,7 +23,8 @@ _TABLES = """
 CREATE TABLE IF NOT EXISTS codes (digest BLOB PRIMARY KEY, provider TEXT, expires REAL);
 CREATE TABLE IF NOT EXISTS providers
     (name TEXT PRIMARY KEY, key BLOB UNIQUE, enrolled REAL, revoked REAL);
-CREATE TABLE IF NOT EXISTS tokens (digest BLOB PRIMARY KEY, user TEXT, expires REAL);
+CREATE TABLE IF NOT EXISTS tokens
+    (digest BLOB PRIMARY KEY, user TEXT, expires REAL, scopes TEXT);
 """
 _PREFIX = "fn"  # so that a code does not begin like an option of a command
 _NO_CODE = "the enrolment code is wrong, was used, or has expired"
@@ -88,6 +89,32 @@ class EnrolledProvider:
     name: str
     key: bytes
     is_revoked: bool
+
+
+SCOPES = ("search", "count")
+"""What a token may allow: searches and everything else, or only counts."""
+
+
+@dataclass(frozen=True)
+class ApiUser:
+    """The user of a token, and what the token allows.
+
+    Parameters
+    ----------
+    name : str
+        Name of the user.
+    scopes : tuple of str
+        ``"search"`` or ``"count"``, or one of them and a collection: ``"search:titles"``.
+    """
+
+    name: str
+    scopes: tuple[str, ...] = ("search",)
+
+    def may(self, scope: str, collection: str) -> bool:
+        """Return whether the token allows a scope in a collection."""
+        allowed = ("search",) if scope == "search" else SCOPES
+        names = {name for one in allowed for name in (one, f"{one}:{collection}")}
+        return not names.isdisjoint(self.scopes)
 
 
 class BrokerState:
@@ -188,21 +215,21 @@ class BrokerState:
         keys = {one.name: one.key for one in self.providers() if not one.is_revoked}
         return Roster(keys).has_signed(provider, content, signature)
 
-    def new_token(self, user: str, days: float) -> str:
+    def new_token(self, user: str, days: float, scopes: tuple[str, ...] = ("search",)) -> str:
         """Store the digest of a new token, and return the token."""
         token = "fn_" + secrets.token_urlsafe(32)
-        expires = time.time() + 86400 * days
-        self._run("INSERT INTO tokens VALUES (?, ?, ?)", _hash(token.encode()), user, expires)
+        values = _hash(token.encode()), user, time.time() + 86400 * days, " ".join(scopes)
+        self._run("INSERT INTO tokens VALUES (?, ?, ?, ?)", *values)
         return token
 
-    def user_of(self, token: str) -> str | None:
+    def user_of(self, token: str) -> ApiUser | None:
         """Return the user of a token that has not expired, or None."""
         rows = self._run(
-            "SELECT user FROM tokens WHERE digest = ? AND expires > ?",
+            "SELECT user, scopes FROM tokens WHERE digest = ? AND expires > ?",
             _hash(token.encode()),
             time.time(),
         )
-        return str(rows[0][0]) if rows else None
+        return ApiUser(str(rows[0][0]), tuple(str(rows[0][1]).split())) if rows else None
 
     def delete_tokens(self, user: str) -> int:
         """Delete all tokens of a user; return their number."""

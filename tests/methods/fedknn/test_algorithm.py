@@ -1,10 +1,20 @@
-"""Counts of DANN's first request."""
+"""Counts of DANN's first request, and certified prefixes."""
+
+import math
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedneighbors.methods.fedknn.algorithm import expected_counts, proportional_counts
+from fedneighbors.methods.fedknn.algorithm import (
+    LAST_TIE,
+    Part,
+    count_certified,
+    expected_counts,
+    merge,
+    proportional_counts,
+)
+from tests.naive.fedknn import certified
 
 BOUNDS = st.dictionaries(
     st.sampled_from(["a", "b", "c", "d", "e"]),
@@ -70,3 +80,42 @@ def test_ties_are_divided_among_all_providers():
     assert expected_counts(bounds, 16) == {"a": 16, "b": 1, "c": 1, "d": 1}
     assert proportional_counts(bounds, 16, surplus=0.0) == dict.fromkeys("abcd", 4)
     assert proportional_counts(bounds, 16) == {"a": 5, "b": 5, "c": 4, "d": 4}
+
+
+@given(st.data())
+def test_certified_objects_are_a_prefix_of_the_result(data):
+    """Providers return a part of their objects, some up to a cutoff."""
+    keys = data.draw(st.lists(st.integers(0, 6), min_size=1, max_size=12))
+    n_providers = data.draw(st.integers(1, 3))
+    objects = [(float(distance), tie) for tie, distance in enumerate(keys)]
+    parts, seen = {}, []
+    for provider in range(n_providers):
+        own = sorted(objects[provider::n_providers])
+        n = data.draw(st.integers(0, len(own)))
+        cutoff = data.draw(st.sampled_from([math.inf, 2.0, 4.0]))
+        last = (cutoff, LAST_TIE)
+        n = min(n, sum(key <= last for key in own))
+        is_exhausted = n == sum(key <= last for key in own)
+        returned = own[:n]
+        parts[f"p{provider}"] = Part(
+            np.array([distance for distance, _ in returned]),
+            np.array([tie for _, tie in returned], np.int64),
+            tuple(str(tie) for _, tie in returned),
+            is_exhausted,
+            True,
+            *last,
+        )
+        closed = last if is_exhausted else (returned or [(-math.inf, 0)])[-1]
+        seen.append((returned, closed))
+
+    n_certified = count_certified(parts)
+
+    assert n_certified == len(certified(seen))
+    assert list(merge(parts, n_certified).ids) == [str(tie) for _, tie in certified(seen)]
+    assert certified(seen) == sorted(objects)[:n_certified]
+
+
+def test_an_index_that_may_miss_objects_certifies_none():
+    part = Part(np.array([1.0]), np.array([0]), ("a",), True, False)
+
+    assert count_certified({"p": part}) == 0

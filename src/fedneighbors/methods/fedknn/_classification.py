@@ -21,13 +21,19 @@ from fedneighbors.federation._links import Link
 from fedneighbors.methods.fedknn._neighbors_file import NeighborsFile
 from fedneighbors.methods.fedknn._queries import check_sequence, query_list
 from fedneighbors.methods.fedknn._settings import SearchParameters, check_n_neighbors
+from fedneighbors.methods.fedknn._votes import (
+    NEGATIVE,
+    check_weights,
+    count_votes,
+    group_by_number,
+    weigh,
+)
 from fedneighbors.methods.fedknn.estimator import FederatedNeighbors
 from fedneighbors.methods.fedknn.metrics import metric_of
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.privacy.ledger._ledger import Ledger
 
 _NUMERIC = ("euclidean", "manhattan", "cosine", "inner_product", "haversine")
-_WEIGHTS = ("uniform", "distance")
 
 
 class _NeighborsEstimator(SearchParameters, BaseEstimator):  # type: ignore[misc]
@@ -124,13 +130,9 @@ class _NeighborsEstimator(SearchParameters, BaseEstimator):  # type: ignore[misc
 
     def _check_settings(self) -> None:
         check_n_neighbors(self.n_neighbors)
-        if self.weights not in _WEIGHTS:
-            raise ValueError(f"expected weights as one of {_WEIGHTS}, got {self.weights!r}")
+        check_weights(self.weights)
         if self.weights == "distance" and getattr(metric_of(self.metric), "least", 0.0) < 0:
-            raise ValueError(
-                f"distances of {self.metric!r} may be negative, so that their inverses are no "
-                "weights; use weights='uniform' or another metric"
-            )
+            raise ValueError(NEGATIVE.format(repr(self.metric)))
 
     def _fit_search(self, objects: Any, parties: Any, ids: Any, ledger: Ledger | None) -> None:
         settings = {name: getattr(self, name) for name in FederatedNeighbors._get_param_names()}
@@ -200,24 +202,15 @@ class _NeighborsEstimator(SearchParameters, BaseEstimator):  # type: ignore[misc
             yield slice(None), batch[1], self._weigh(*batch)
             return
         distances, positions = self.search_.kneighbors(queries, self._n_needed)
-        lengths = np.array(list(map(len, positions)))
-        for length in np.unique(lengths):
-            group = np.flatnonzero(lengths == length)
-            found = np.stack([positions[query] for query in group])
-            yield group, found, self._weigh(np.stack([distances[query] for query in group]), found)
+        for group, near, found in group_by_number(distances, positions):
+            yield group, found, self._weigh(near, found)
 
     def _weigh(self, distances: Floats, positions: Integers) -> Floats:
         """Return the weights of each query's neighbors, shape (n_queries, n_neighbors)."""
         copies = self._count_copies(positions)
         if not copies.any(axis=1).all():
             raise ValueError("expected neighbors, got none: no party that replied has an object")
-        if self.weights == "uniform":
-            return copies
-        with np.errstate(divide="ignore", over="ignore"):
-            weights = 1.0 / distances
-        infinite = np.isinf(weights) & (copies > 0)
-        at_zero = infinite.any(axis=1, keepdims=True)
-        return np.where(at_zero, infinite, np.where(copies > 0, weights, 0.0)) * copies
+        return weigh(distances, copies, self.weights)
 
     def _count_copies(self, positions: Integers) -> Floats:
         """Return the part of each object's weight that is within ``n_neighbors``."""
@@ -323,14 +316,8 @@ class FederatedNeighborsClassifier(ClassifierMixin, _NeighborsEstimator):  # typ
         float64 array of shape (n_queries, n_classes)
             In the order of ``classes_``; rows sum to 1.
         """
-        groups = list(self._find_neighbors(X))
-        totals = np.zeros((sum(len(found) for _, found, _ in groups), len(self.classes_)))
-        for queries, positions, weights in groups:
-            rows = np.arange(len(positions))[:, None] * len(self.classes_)
-            cells = (rows + self._codes[positions]).ravel()
-            counts = np.bincount(cells, weights.ravel(), len(positions) * len(self.classes_))
-            totals[queries] = counts.reshape(len(positions), -1)
-        return np.asarray(totals / totals.sum(axis=1, keepdims=True))
+        groups = list(self._find_neighbors(X))  # before the fitted attributes: checks the fit
+        return count_votes(groups, self._codes, len(self.classes_))
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """Return the class of largest weight; ties go to the first class.

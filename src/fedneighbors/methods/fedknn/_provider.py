@@ -137,6 +137,13 @@ class Provider:
         )
         return cls(name, source, decode=decode)
 
+    def epoch_of(self, name: str) -> bytes:
+        """Return the version of the objects that a query sees.
+
+        The id is empty if the query is not open, or the source has no versions.
+        """
+        return (self._open[name][1].epoch or b"") if name in self._open else b""
+
     def answer(self, request: Message) -> Message:
         """Return the reply to one of the requests in ``accepts``."""
         try:

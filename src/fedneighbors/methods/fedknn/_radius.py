@@ -5,7 +5,8 @@ objects within it. All take a query as in :mod:`~fedneighbors.methods.fedknn.pro
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -125,11 +126,68 @@ def hufu_plus(
     return (yield from _fetch(counts, high, k, algorithm="hufu+"))
 
 
+class TooManyObjects(ValueError):  # noqa: N818 - the name states the error
+    """More objects are within a radius than may be returned.
+
+    Parameters
+    ----------
+    n_objects, limit : int
+        Number of objects within the radius, and the largest allowed number.
+    """
+
+    def __init__(self, n_objects: int, limit: int) -> None:
+        super().__init__(
+            f"{n_objects} objects are within the radius, more than the limit of {limit}; use a "
+            "smaller radius, or search for the nearest"
+        )
+        self.n_objects, self.limit = n_objects, limit
+
+
+@dataclass(frozen=True)
+class RangeCounts:
+    """Number of objects within a radius.
+
+    Parameters
+    ----------
+    counts : mapping of str to int
+        Number at each provider that answered.
+    missing : mapping of str to str
+        Missing providers, and the reasons; empty unless partial answers are allowed.
+    """
+
+    counts: Mapping[str, int]
+    missing: Mapping[str, str]
+
+
+def count_within(
+    query: bytes,
+    radius: float,
+    *,
+    name: str,
+    allow_partial: bool = False,
+    budget_s: float | None = None,
+) -> Coordinator[RangeCounts]:
+    """Count the objects within a distance of the query.
+
+    The providers learn nothing about one another.
+
+    Parameters
+    ----------
+    query, radius, name, allow_partial, budget_s
+        As for :func:`range_search`.
+    """
+    active = ActiveProviders(allow_partial=allow_partial, budget_s=budget_s)
+    counts = _RangeCounts(query, name, active)
+    yield from counts.count(radius)
+    return RangeCounts(counts.active_counts(radius), dict(active.missing))
+
+
 def range_search(
     query: bytes,
     radius: float,
     *,
     name: str,
+    limit: int | None = None,
     allow_partial: bool = False,
     budget_s: float | None = None,
 ) -> Coordinator[Answer]:
@@ -146,6 +204,8 @@ def range_search(
         Radius, 0 or more, in the unit of the metric; objects at this distance are included.
     name : str
         Unique name of the query at the providers.
+    limit : int, optional
+        Largest allowed number of objects.
     allow_partial : bool
         Leave out a missing provider, and report it in the answer.
     budget_s : float, optional
@@ -153,6 +213,8 @@ def range_search(
 
     Raises
     ------
+    TooManyObjects
+        If more than ``limit`` objects are counted; none is requested.
     PartyMissing
         If a provider is missing and partial answers are not allowed.
     ProtocolError
@@ -161,7 +223,9 @@ def range_search(
     """
     active = ActiveProviders(allow_partial=allow_partial, budget_s=budget_s)
     counts = _RangeCounts(query, name, active)
-    yield from counts.count(radius)
+    n_objects = yield from counts.count(radius)
+    if limit is not None and n_objects > limit:
+        raise TooManyObjects(n_objects, limit)
     parts, verified = yield from _fetch_within(counts, radius)
     merged = merge(parts, sum(map(len, parts.values())))
     return make_answer(parts, verified, merged, algorithm="radius", active=counts.active)

@@ -108,6 +108,15 @@ class Part:
         return len(self.ids)
 
     @property
+    def closed(self) -> tuple[float, int]:
+        """Return the place up to which all objects were returned."""
+        if not self.exact or not (self.exhausted or len(self)):
+            return -math.inf, 0
+        if self.exhausted:
+            return self.cutoff, self.cutoff_tie
+        return float(self.distances[-1]), int(self.ties[-1])
+
+    @property
     def is_complete(self) -> bool:
         """Return whether these are all objects of the provider."""
         return self.exhausted and self.exact and self.cutoff == math.inf
@@ -268,6 +277,29 @@ def is_certified(parts: Mapping[str, Part], merged: Merged, k: int) -> bool:
     then the provider's further objects come after the result in the total order.
     """
     return not remaining_counts(parts, merged, k)
+
+
+def count_certified(parts: Mapping[str, Part]) -> int:
+    """Return the number of objects that are certainly the nearest ones.
+
+    No provider has a further object that precedes one of them.
+
+    Examples
+    --------
+    >>> near = Part(np.array([1.0, 2.0]), np.array([5, 3]), ("a", "b"), False)
+    >>> far = Part(np.array([2.0]), np.array([4]), ("c",), False)
+    >>> count_certified({"P1": near, "P2": far})
+    2
+    """
+    distance, tie = min(part.closed for part in parts.values())
+    return sum(
+        int(
+            np.count_nonzero(
+                (p.distances < distance) | ((p.distances == distance) & (p.ties <= tie))
+            )
+        )
+        for p in parts.values()
+    )
 
 
 SURPLUS = 0.25

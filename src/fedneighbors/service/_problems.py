@@ -1,0 +1,129 @@
+"""Errors as answers of the REST API (RFC 9457)."""
+
+import json
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.responses import Response
+
+from fedneighbors.errors import (
+    BudgetExceeded,
+    FedneighborsError,
+    LedgerError,
+    MissingExtraError,
+    PartyMissing,
+    PartyRefused,
+)
+from fedneighbors.methods.fedknn._provider import INVALID_QUERY
+from fedneighbors.methods.fedknn._radius import TooManyObjects
+from fedneighbors.methods.fedknn.metrics._sessions import LATE
+from fedneighbors.service._broker import Overloaded
+from fedneighbors.service._links import QueryLost
+
+log = logging.getLogger(__name__)
+PROBLEM_TYPE = "application/problem+json"
+
+RETRYABLE = (429, 503, 504)
+"""Status codes of failures that may pass."""
+
+QUERY_ERRORS = (FedneighborsError, ValueError, TypeError, ArithmeticError, RecursionError)
+"""Errors of a query that have a problem."""
+
+
+class Problem(Exception):  # noqa: N818 - an answer, as in RFC 9457
+    """An answer with an error, as in RFC 9457.
+
+    Parameters
+    ----------
+    status : int
+        Status code of HTTP.
+    code : str
+        Stable code of the error.
+    detail : str
+        Sentence for people.
+    **fields
+        Further fields of the answer.
+    """
+
+    def __init__(self, status: int, code: str, detail: str, **fields: Any) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.content: dict[str, Any] = {
+            "type": "about:blank",
+            "status": status,
+            "code": code,
+            "detail": detail,
+            "party": None,
+            "retryable": False,
+            "query_id": None,
+            **fields,
+        }
+
+    def response(self) -> Response:
+        """Return the response."""
+        return make_response(self.content, self.status)
+
+
+def make_response(
+    content: Mapping[str, Any] | bytes, status: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
+    """Return a response with JSON; a problem by its status."""
+    encoded = content if isinstance(content, bytes) else encode_json(content)
+    headers = dict(headers or {})
+    if status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    if status in RETRYABLE:
+        headers["Retry-After"] = "1"
+    media_type = "application/json" if status < 400 else PROBLEM_TYPE
+    return Response(encoded, status, headers=headers, media_type=media_type)
+
+
+def encode_json(content: Any) -> bytes:
+    """Return the bytes of compact JSON."""
+    return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+
+
+def report_internal(error: Exception, query_id: str | None = None) -> Problem:
+    """Log an unexpected error; return a problem without its text."""
+    log.error("a request failed with %s", type(error).__name__, exc_info=error)
+    return Problem(500, "internal", "the broker failed; its log has the cause", query_id=query_id)
+
+
+def problem_of(error: Exception, query_id: str | None = None) -> Problem:
+    """Return the problem of an error of a query."""
+    fields: dict[str, Any] = {"query_id": query_id}
+    later = {**fields, "retryable": True}
+    match error:
+        case Problem():
+            return error
+        case Overloaded():
+            return Problem(429, "overloaded", str(error), **later)
+        case QueryLost():
+            return Problem(503, "provider-restarted", str(error), **later)
+        case PartyMissing():
+            party = next(iter(error.missing), None)
+            return Problem(
+                503, "provider-missing", str(error), **later, party=party, missing=error.missing
+            )
+        case PartyRefused():
+            fields["party"] = later["party"] = error.party
+            if error.code == INVALID_QUERY:
+                return Problem(422, "invalid-query", error.code, **fields)
+            if error.code == LATE:
+                return Problem(504, "deadline-passed", str(error), **later)
+            return Problem(502, "provider-refused", str(error), **fields)
+        case BudgetExceeded():
+            return Problem(403, "budget-exceeded", str(error), **fields, party=error.dataset)
+        case LedgerError():
+            return Problem(503, "ledger-failed", str(error), **later)
+        case MissingExtraError():
+            return Problem(501, "not-installed", str(error), **fields)
+        case TooManyObjects():
+            n_objects = error.n_objects
+            return Problem(422, "too-many-objects", str(error), **fields, n_objects=n_objects)
+        case ValueError() | TypeError() | ArithmeticError() | RecursionError():
+            return Problem(422, "invalid-query", str(error), **fields)
+        case FedneighborsError():
+            return Problem(502, "provider-failed", str(error), **fields)
+    raise error

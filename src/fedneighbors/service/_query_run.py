@@ -1,0 +1,217 @@
+"""The run of one query over the links: its options, coordinators, charges and result."""
+
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+
+from fedneighbors.federation._loop import (
+    Coordinator,
+    ExchangeResult,
+    Outcome,
+    Replies,
+    Steps,
+    encode_once,
+    make_round,
+    read_delivery,
+    request_name,
+)
+from fedneighbors.federation._messages import Message
+from fedneighbors.methods.fedknn._planning import Planner
+from fedneighbors.methods.fedknn._settings import SearchSettings
+from fedneighbors.privacy._guarantees import Guarantee
+from fedneighbors.privacy.ledger._ledger import Ledger
+from fedneighbors.privacy.ledger._tables import ChargeTerms
+from fedneighbors.records import Round
+from fedneighbors.service._links import LinkRegistry, QueryExchange
+
+if TYPE_CHECKING:
+    from fedneighbors.service._broker import BrokerCollection
+
+R = TypeVar("R")
+OnRound = Callable[[Round, Mapping[str, Message], Replies], None]
+"""Function that is called with the record, the requests and the replies of an exchange."""
+
+
+@dataclass(frozen=True)
+class QueryOptions:
+    """Options of a query.
+
+    Parameters
+    ----------
+    algorithm, allow_partial : str and bool, optional
+        In place of the collection's.
+    deadline_s : float, optional
+        Seconds before providers without a reply are missing.
+    query_id : str
+        Name of the query in answers and logs.
+    on_round : callable, optional
+        Called after each exchange.
+    """
+
+    algorithm: str | None = None
+    allow_partial: bool | None = None
+    deadline_s: float | None = None
+    query_id: str = field(default_factory=lambda: secrets.token_hex(8))
+    on_round: OnRound | None = None
+
+
+@dataclass(frozen=True)
+class SearchResult(Generic[R]):
+    """Result of a query.
+
+    Parameters
+    ----------
+    query_id : str
+        Name of the query in logs.
+    outcome : Outcome
+        The answer, and a record of each exchange.
+    why : str
+        Reason for the algorithm; empty if the user chose it.
+    seconds : float
+        Seconds from the request to the answer.
+    epochs : mapping of str to str
+        Version of the objects of each provider that took part.
+    charged : mapping of str to Guarantee, or None
+        Cost charged to the budget of each provider; None in a collection without budgets.
+    """
+
+    query_id: str
+    outcome: Outcome[R]
+    why: str
+    seconds: float
+    epochs: Mapping[str, str]
+    charged: Mapping[str, Guarantee] | None
+
+
+class _NotedCharges:
+    """A ledger for one query, which keeps the new charges."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.users_of, self._release_all = ledger.users_of, ledger.release_all
+        self.costs: dict[str, Guarantee] = {}
+
+    def release_all(self, terms: Sequence[ChargeTerms], draw: Any) -> list[bytes]:
+        """Release as the ledger does."""
+
+        def draw_new(missing: tuple[ChargeTerms, ...]) -> Sequence[bytes]:
+            self.costs |= {charge.dataset: charge.cost for charge in missing}
+            answers: Sequence[bytes] = draw(missing)
+            return answers
+
+        return self._release_all(terms, draw_new)
+
+
+class QueryRun:
+    """Runs the coordinators of one query.
+
+    Parameters
+    ----------
+    registry : LinkRegistry
+        The open links.
+    collection : BrokerCollection
+        The collection.
+    options : QueryOptions
+        Options of the query.
+    deadline : float
+        Monotonic time after which providers without a reply are missing.
+    """
+
+    def __init__(
+        self,
+        registry: LinkRegistry,
+        collection: "BrokerCollection",
+        options: QueryOptions,
+        deadline: float,
+    ) -> None:
+        self.providers = collection.providers
+        self._registry, self._collection, self._options = registry, collection, options
+        self._settings = collection.choose_settings(options.algorithm, options.allow_partial)
+        self._charges = None if collection.ledger is None else _NotedCharges(collection.ledger)
+        self._deadline, self._n_runs = deadline, 0
+        self._epochs: dict[str, str] = {}
+
+    @property
+    def planner(self) -> Planner:
+        """Return the planner for the present numbers of objects."""
+        return self._collection.planner(self._registry)
+
+    @property
+    def settings(self) -> SearchSettings:
+        """Return the settings with the remaining time."""
+        return replace(self._settings, deadline_s=max(self._deadline - time.monotonic(), 0.0))
+
+    @property
+    def ledger(self) -> Ledger | None:
+        """Return the ledger, which notes the charges of this query."""
+        return cast("Ledger | None", self._charges)
+
+    async def __call__(self, coordinator_of: Callable[[str], Coordinator[R]]) -> Outcome[R]:
+        """Run a coordinator under a new name."""
+        name = f"{self._options.query_id}{self._n_runs:02x}"
+        self._n_runs += 1
+        exchange = QueryExchange(
+            self._registry,
+            self._collection.name,
+            name,
+            self._deadline,
+            is_patient=not self._settings.allow_partial,
+        )
+        try:
+            return await run_rounds_async(
+                coordinator_of(name), exchange, self.providers, on_round=self._options.on_round
+            )
+        finally:
+            self._epochs |= exchange.epochs
+            exchange.end()
+
+    def make_result(self, outcome: Outcome[R], why: str, seconds: float) -> SearchResult[R]:
+        """Return the result of the query."""
+        charged = None if self._charges is None else self._charges.costs
+        return SearchResult(self._options.query_id, outcome, why, seconds, self._epochs, charged)
+
+
+async def run_rounds_async(
+    coordinator: Coordinator[R],
+    exchange: Callable[[Mapping[str, bytes]], Awaitable[ExchangeResult]],
+    names: tuple[str, ...],
+    *,
+    on_round: OnRound | None = None,
+) -> Outcome[R]:
+    """Run a coordinator whose exchanges are awaited.
+
+    The result is that of :func:`~fedneighbors.federation._loop.run_rounds`.
+
+    Parameters
+    ----------
+    coordinator : generator
+        Yields requests and is sent replies.
+    exchange : async callable
+        Delivers one frame to each party.
+    names : tuple of str
+        The parties.
+    on_round : callable, optional
+        Called after each exchange.
+
+    Raises
+    ------
+    PartyRefused, WireError, ProtocolError
+        As for ``run_rounds``.
+    """
+    rounds: list[Round] = []
+    steps, replies = Steps(coordinator), None
+    try:
+        while (ask := steps.advance(replies)) is not None:
+            requests = ask.for_parties(names)
+            frames, started = encode_once(requests), time.perf_counter()
+            delivery = read_delivery(requests, frames, await exchange(frames), reduce=ask.reduce)
+            seconds = time.perf_counter() - started
+            name = request_name(requests)
+            rounds.append(make_round(len(rounds), name, ask.reduce, delivery, seconds))
+            replies = delivery.replies
+            if on_round is not None:
+                on_round(rounds[-1], requests, replies)
+        return Outcome(steps.result, tuple(rounds))
+    finally:
+        coordinator.close()

@@ -1,0 +1,260 @@
+"""Requests of clients to the REST API, and the reading of its answers."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+from urllib.parse import quote
+
+import httpx
+import numpy as np
+
+from fedneighbors._lazy import optional_module
+from fedneighbors._typing import Floats
+from fedneighbors.errors import FederationError
+from fedneighbors.service._tls import pinned_context
+
+_WAIT_S = 10.0  # added to the broker's deadline
+_BATCH = 50  # queries in one request; larger bodies are refused
+_LINES = {"Content-Type": "application/x-ndjson"}
+
+
+class ServiceError(FederationError):
+    """The broker answered with an error.
+
+    Parameters
+    ----------
+    status : int
+        Status code of HTTP.
+    code : str
+        Stable code of the error, such as ``"provider-missing"``.
+    detail : str
+        Sentence for people.
+    retryable : bool
+        The same request may succeed later.
+    party : str, optional
+        The provider that failed.
+    query_id : str, optional
+        Name of the query in the broker's log.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        detail: str,
+        *,
+        retryable: bool,
+        party: str | None = None,
+        query_id: str | None = None,
+    ) -> None:
+        super().__init__(f"{detail} ({code}, status {status})")
+        self.status, self.code, self.detail, self.retryable = status, code, detail, retryable
+        self.party, self.query_id = party, query_id
+
+    @classmethod
+    def of(cls, problem: Mapping[str, Any], status: int) -> "ServiceError":
+        """Return the error of a problem, as in RFC 9457."""
+        return cls(
+            int(problem.get("status", status)),
+            str(problem.get("code", "unknown")),
+            str(problem.get("detail", "an error without a description")),
+            retryable=bool(problem.get("retryable")),
+            party=problem.get("party"),
+            query_id=problem.get("query_id"),
+        )
+
+
+class RemoteObject(NamedTuple):
+    """An object of a provider."""
+
+    provider: str
+    id: str
+
+
+class RemoteResults(list[dict[str, Any]]):
+    """The broker's answers to the queries of one call, in order."""
+
+    def to_columns(self) -> dict[str, Any]:
+        """Return one row for each found object, by column.
+
+        The columns are ``query``, the position of the query, ``provider``, ``id`` and ``distance``.
+        """
+        found = [
+            (query, one) for query, answer in enumerate(self) for one in answer.get("neighbors", ())
+        ]
+        return {
+            "query": np.array([query for query, _ in found], np.int64),
+            "provider": [one["provider"] for _, one in found],
+            "id": [one["id"] for _, one in found],
+            "distance": np.array([one["distance"] for _, one in found], np.float64),
+        }
+
+    def to_pandas(self) -> Any:
+        """Return :meth:`to_columns` as a pandas DataFrame.
+
+        Raises
+        ------
+        MissingExtraError
+            If pandas is not installed.
+        """
+        return optional_module("pandas", "data").DataFrame(self.to_columns())
+
+    def to_arrow(self) -> Any:
+        """Return :meth:`to_columns` as an Arrow table.
+
+        Raises
+        ------
+        MissingExtraError
+            If pyarrow is not installed.
+        """
+        arrow, columns = optional_module("pyarrow", "data"), self.to_columns()
+        texts = {name: arrow.array(columns[name], arrow.string()) for name in ("provider", "id")}
+        return arrow.table({**columns, **texts})
+
+
+class ApiRequest(NamedTuple):
+    """A request of the REST API.
+
+    ``n_queries`` is the number of lines of the answer, or None for one JSON object.
+    """
+
+    method: str
+    path: str
+    content: bytes | None = None
+    headers: Mapping[str, str] | None = None
+    n_queries: int | None = None
+
+    def read(self, response: httpx.Response) -> list[dict[str, Any]]:
+        """Return the answers of a response.
+
+        Raises
+        ------
+        ServiceError
+            If one is a problem.
+        FederationError
+            If the server is no broker.
+        """
+        is_lines = self.n_queries is not None and response.is_success
+        try:
+            answers = (
+                [json.loads(line) for line in response.content.splitlines()]
+                if is_lines
+                else [response.json()]
+            )
+        except ValueError:
+            answers = []
+        expected = self.n_queries if is_lines else 1
+        if len(answers) != expected or not all(isinstance(one, dict) for one in answers):
+            if response.is_success:
+                raise FederationError(f"{response.url} does not answer like a broker")
+            answers = [{}]
+        for answer in answers:
+            if not response.is_success or "code" in answer:
+                raise ServiceError.of(answer, response.status_code)
+        return answers
+
+
+class RemoteSearch:
+    """Settings of a client, its requests, and the reading of their answers."""
+
+    _client_class: ClassVar[type[Any]]
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        collection: str,
+        token: str,
+        algorithm: str | None = None,
+        deadline_s: float = 30.0,
+        allow_partial: bool | None = None,
+        certificate: str | Path | None = None,
+    ) -> None:
+        self.url = url
+        self.collection = collection
+        self.algorithm = algorithm
+        self.deadline_s = deadline_s
+        self.allow_partial = allow_partial
+        self.results_ = RemoteResults()
+        verify: Any = True
+        if certificate is not None:
+            verify = pinned_context(Path(certificate).read_text("ascii"))
+        self._client = self._client_class(
+            base_url=url,
+            headers={"Authorization": f"Bearer {token}"},
+            verify=verify,
+            timeout=deadline_s + _WAIT_S,
+        )
+
+    def _describe(self) -> ApiRequest:
+        return ApiRequest("GET", f"/v1/collections/{quote(self.collection, safe='')}")
+
+    def _ask(self, kind: str, queries: Iterable[Any], **fields: Any) -> Iterator[ApiRequest]:
+        """Yield the requests for queries: one query, or lines of several."""
+        options = {
+            "deadline_s": self.deadline_s,
+            "allow_partial": self.allow_partial,
+            **({} if kind == "count" or "radius" in fields else {"algorithm": self.algorithm}),
+            **fields,
+        }
+        given = {name: value for name, value in options.items() if value is not None}
+        lines = [
+            json.dumps({"query": _to_json(query), **given}, allow_nan=False).encode()
+            for query in ([queries] if isinstance(queries, str) else queries)
+        ]
+        path = f"/v1/collections/{quote(self.collection, safe='')}/{kind}"
+        if len(lines) == 1:
+            yield ApiRequest("POST", path, lines[0])
+            return
+        for first in range(0, len(lines), _BATCH):
+            batch = lines[first : first + _BATCH]
+            yield ApiRequest("POST", path, b"\n".join(batch), _LINES, len(batch))
+
+    def _read(self, answers: Iterable[list[dict[str, Any]]]) -> RemoteResults:
+        self.results_ = RemoteResults(answer for batch in answers for answer in batch)
+        return self.results_
+
+    def _unreachable(self, error: httpx.HTTPError) -> FederationError:
+        return FederationError(f"cannot reach the broker at {self.url}: {error}")
+
+
+def read_neighbors(results: RemoteResults, *, return_distance: bool) -> Any:
+    """Return distances and objects of each query, or only the objects."""
+    distances: list[Floats] = [
+        np.array([found["distance"] for found in result["neighbors"]], np.float64)
+        for result in results
+    ]
+    objects = [
+        [RemoteObject(found["provider"], found["id"]) for found in result["neighbors"]]
+        for result in results
+    ]
+    return (distances, objects) if return_distance else objects
+
+
+def read_counts(results: RemoteResults) -> Any:
+    """Return the count of each query."""
+    return np.array([result["count"] for result in results], np.int64)
+
+
+def check_one_query(X: Any) -> Any:
+    """Return the queries; raise unless there is exactly one."""
+    n_queries = 1 if isinstance(X, str) else len(X)
+    if n_queries != 1:
+        raise ValueError(f"expected one query, got {n_queries}; pass a list with one query")
+    return X
+
+
+def _to_json(query: Any) -> Any:
+    """Return a query as JSON."""
+    if isinstance(query, str):
+        return query
+    if isinstance(query, set | frozenset):
+        return sorted(query, key=lambda element: (isinstance(element, str), element))
+    if hasattr(query, "node_labels"):
+        edges = [list(edge) for edge in query.edges]
+        return {
+            "nodes": list(query.node_labels),
+            "edges": [[*edge, label] for edge, label in zip(edges, query.edge_labels, strict=True)],
+        }
+    return np.asarray(query, np.float64).tolist()

@@ -1,0 +1,380 @@
+"""Queries over REST: searches, counts and plans, one or many, at once or in the background."""
+
+import asyncio
+import hashlib
+import json
+import secrets
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from fedneighbors.datasets._objects import METRIC_KINDS, object_from_json
+from fedneighbors.federation._loop import Outcome
+from fedneighbors.methods.fedknn._queries import encode_queries
+from fedneighbors.privacy._guarantees import ApproxDP, Guarantee, PureDP
+from fedneighbors.service._broker import Broker
+from fedneighbors.service._config import Algorithm
+from fedneighbors.service._problems import (
+    QUERY_ERRORS,
+    Problem,
+    encode_json,
+    make_response,
+    problem_of,
+    report_internal,
+)
+from fedneighbors.service._query_run import SearchResult
+from fedneighbors.service._state import ApiUser
+from fedneighbors.service._stored import QueryStore, StoredAnswer, StoredQuery, describe_neighbors
+
+MAX_BODY_BYTES = 256 << 10
+MAX_LINES_BYTES = 16 << 20
+"""Maximum size of the body of many queries."""
+
+MAX_KEY_LENGTH = 255
+_MAX_AT_ONCE = 8  # queries of one request that run at the same time
+_LINES = "application/x-ndjson"
+_DEFAULT_K = 10
+
+
+class QueryBody(BaseModel):
+    """Fields that the bodies of all queries have."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    query: Any = Field(
+        description="Numbers of a vector; [longitude, latitude] in degrees; a string; a list of "
+        "the elements of a set; SMILES of a molecule; or {nodes, edges} of a graph, where an edge "
+        "is [first, second, label]"
+    )
+    where: dict[str, Any] | None = Field(default=None, description="Filter by columns")
+    deadline_s: float | None = Field(default=None, gt=0, allow_inf_nan=False, description="Seconds")
+    allow_partial: bool | None = Field(default=None, description="Answer without missing providers")
+
+
+class SearchBody(QueryBody):
+    """Body of a search for the k nearest objects, or for all objects within a radius."""
+
+    k: int | None = Field(
+        default=None, ge=1, description=f"Number of neighbours; {_DEFAULT_K} without a radius"
+    )
+    radius: float | None = Field(
+        default=None,
+        allow_inf_nan=False,
+        description="Find all objects within this distance, in place of k",
+    )
+    algorithm: Algorithm | None = Field(default=None, description="In place of the collection's")
+
+
+class CountBody(QueryBody):
+    """Body of a count of the objects within a radius."""
+
+    radius: float = Field(allow_inf_nan=False, description="In the unit of the metric")
+
+
+class ExplainBody(QueryBody):
+    """Body of a request for the plan of a search."""
+
+    k: int = Field(default=_DEFAULT_K, ge=1, description="Number of neighbours")
+    algorithm: Algorithm | None = Field(default=None, description="In place of the collection's")
+
+
+@dataclass(frozen=True)
+class Operation:
+    """A kind of query.
+
+    Parameters
+    ----------
+    body : class
+        Class of the request's body.
+    scope : str
+        Scope that the user's token needs.
+    run : async callable
+        Takes the broker, the collection, the query's frame, the body and options; returns the
+        answer.
+    """
+
+    body: type[QueryBody]
+    scope: str
+    run: Callable[..., Awaitable[dict[str, Any]]]
+
+
+async def _search(
+    broker: Broker, collection: str, frame: bytes, body: SearchBody, options: Mapping[str, Any]
+) -> dict[str, Any]:
+    if body.radius is None:
+        k = _DEFAULT_K if body.k is None else body.k
+        result = await broker.search(collection, frame, k, algorithm=body.algorithm, **options)
+    elif body.k is not None or body.algorithm is not None:
+        raise ValueError("a search with a radius finds all objects; omit k and algorithm")
+    else:
+        result = await broker.search_radius(collection, frame, body.radius, **options)
+    answer = result.outcome.result
+    merged = answer.merged
+    found = list(zip(merged.owners, merged.ids, merged.distances.tolist(), strict=True))
+    return {
+        **_describe(result, exact=answer.exact, answered=answer.answered, missing=answer.missing),
+        "trust": answer.trust,
+        "algorithm": answer.algorithm,
+        "n_returned": dict(answer.n_returned),
+        "neighbors": describe_neighbors(found),
+    }
+
+
+async def _count(
+    broker: Broker, collection: str, frame: bytes, body: CountBody, options: Mapping[str, Any]
+) -> dict[str, Any]:
+    result = await broker.count(collection, frame, body.radius, **options)
+    counts, missing = result.outcome.result.counts, result.outcome.result.missing
+    return {
+        **_describe(result, exact=not missing, answered=tuple(counts), missing=missing),
+        "algorithm": "count",
+        "count": sum(counts.values()),
+        "counts": dict(counts),
+    }
+
+
+async def _explain(
+    broker: Broker, collection: str, frame: bytes, body: ExplainBody, options: Mapping[str, Any]
+) -> dict[str, Any]:
+    result = await broker.explain(collection, frame, body.k, algorithm=body.algorithm, **options)
+    answers, plan = result.outcome.result.answers, result.outcome.result.plan
+    missing = {name: why for answer in answers for name, why in answer.missing.items()}
+    is_exact = all(answer.exact for answer in answers)
+    return {
+        **_describe(result, exact=is_exact, answered=answers[-1].answered, missing=missing),
+        "algorithm": plan.algorithm,
+        "plan": asdict(plan),
+    }
+
+
+OPERATIONS = {
+    "search": Operation(SearchBody, "search", _search),
+    "count": Operation(CountBody, "count", _count),
+    "explain": Operation(ExplainBody, "search", _explain),
+}
+
+
+def _describe(
+    result: SearchResult[Any],
+    *,
+    exact: bool,
+    answered: tuple[str, ...],
+    missing: Mapping[str, str],
+) -> dict[str, Any]:
+    """Return the fields that all answers have."""
+    outcome: Outcome[Any] = result.outcome
+    rounds = outcome.rounds
+    n_bytes = sum(sum(r.upload_bytes.values()) + sum(r.download_bytes.values()) for r in rounds)
+    charged = result.charged
+    return {
+        "query_id": result.query_id,
+        "exact": exact,
+        "answered": list(answered),
+        "missing": dict(missing),
+        "epochs": {name: epoch for name, epoch in result.epochs.items() if name in answered},
+        "trust": "trusted",
+        "charged": charged and {name: describe_cost(cost) for name, cost in charged.items()},
+        "algorithm": "",
+        "rounds": len(rounds),
+        "why": result.why,
+        "seconds": result.seconds,
+        "bytes": n_bytes,
+    }
+
+
+def describe_cost(cost: Guarantee) -> dict[str, float]:
+    """Return epsilon and delta of a cost or a budget."""
+    assert isinstance(cost, PureDP | ApproxDP)  # the only budgets of a search
+    return {"epsilon": float(cost.epsilon), "delta": float(getattr(cost, "delta", 0))}
+
+
+async def answer_query(
+    store: QueryStore, kind: str, broker: Broker, request: Request, user: ApiUser
+) -> Response:
+    """Answer a request of one or many queries."""
+    operation, name = OPERATIONS[kind], request.path_params["name"]
+    check_scope(broker, user, operation.scope, name)
+    perform = partial(_perform, broker, operation, name)
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() == _LINES:
+        if "idempotency-key" in request.headers:
+            raise Problem(422, "invalid-header", "Idempotency-Key is for one query in a request")
+        lines = (await read_content(request, MAX_LINES_BYTES)).splitlines()
+        at_once = max(1, min(_MAX_AT_ONCE, broker.config.queries.max_concurrent // 4))
+        return StreamingResponse(_answer_lines(perform, lines, at_once), media_type=_LINES)
+    content, key = await read_content(request), request.headers.get("idempotency-key")
+    is_async = "respond-async" in request.headers.get("prefer", "").lower()
+    query_id = secrets.token_hex(8)
+    if key is None and not is_async:
+        return make_response(await perform(content, query_id))
+    if key is not None and not 0 < len(key) <= MAX_KEY_LENGTH:
+        raise Problem(
+            422,
+            "invalid-header",
+            f"expected an Idempotency-Key of 1 to {MAX_KEY_LENGTH} characters",
+        )
+    body = parse_body(content, operation.body)  # an answer of 202 is of a valid request
+    most: int | None = 0  # only neighbours of a search are certified
+    if isinstance(body, SearchBody):
+        most = None if body.radius is not None else body.k or _DEFAULT_K
+
+    async def work(query: StoredQuery) -> StoredAnswer:
+        try:
+            done = await perform(content, query_id, on_round=partial(query.on_round, k=most))
+            return StoredAnswer(200, encode_json(done))
+        except Exception as error:
+            problem = error if isinstance(error, Problem) else report_internal(error, query_id)
+            return StoredAnswer(problem.status, encode_json(problem.content))
+
+    digest = hashlib.sha256(f"{request.url.path} {is_async} ".encode() + content).digest()
+    query = store.start(query_id, user.name, work, key=key, digest=digest)
+    assert query.task is not None
+    if is_async:
+        location = f"/v1/queries/{query.query_id}"
+        headers = {"Location": location, "Preference-Applied": "respond-async"}
+        return make_response({"query_id": query.query_id, "status": "running"}, 202, headers)
+    try:
+        answer = await asyncio.shield(query.task)
+    except asyncio.CancelledError:
+        if not query.task.cancelled():
+            raise
+        raise Problem(409, "cancelled", "the query was deleted", query_id=query_id) from None
+    return make_response(answer.content, answer.status)
+
+
+def check_scope(broker: Broker, user: ApiUser, scope: str, collection: str) -> None:
+    """Raise unless a token allows a scope in an existing collection.
+
+    Raises
+    ------
+    Problem
+        Otherwise.
+    """
+    known = [name for name in sorted(broker.collections) if user.may("count", name)]
+    if collection not in known:
+        raise Problem(
+            404,
+            "unknown-collection",
+            f"there is no collection {collection!r}, only: {', '.join(known)}",
+        )
+    if not user.may(scope, collection):
+        raise Problem(403, "forbidden", f"the token does not allow {scope!r} in {collection!r}")
+
+
+async def _perform(
+    broker: Broker,
+    operation: Operation,
+    collection: str,
+    content: bytes,
+    query_id: str,
+    **options: Any,
+) -> dict[str, Any]:
+    """Run the query of a body; raise a problem if it fails."""
+    body, found = parse_body(content, operation.body), broker.collections[collection]
+    try:
+        if body.where is not None:
+            found.check_filter(body.where)
+        query = object_from_json(body.query, METRIC_KINDS[found.metric])
+        ((_, frame),) = encode_queries([query], body.where)
+        common = {"deadline_s": body.deadline_s, "allow_partial": body.allow_partial}
+        options |= {"query_id": query_id, **common}
+        return await operation.run(broker, collection, frame, body, options)
+    except QUERY_ERRORS as error:
+        raise problem_of(error, query_id) from None
+
+
+async def _answer_lines(
+    perform: Callable[[bytes, str], Awaitable[dict[str, Any]]], lines: list[bytes], at_once: int
+) -> AsyncIterator[bytes]:
+    """Yield the answers to many queries, or their problems, in order."""
+
+    async def answer(line: bytes) -> bytes:
+        if len(line) > MAX_BODY_BYTES:
+            return encode_json(_too_large(MAX_BODY_BYTES).content) + b"\n"
+        try:
+            return encode_json(await perform(line, secrets.token_hex(8))) + b"\n"
+        except Exception as error:
+            problem = error if isinstance(error, Problem) else report_internal(error)
+            return encode_json(problem.content) + b"\n"
+
+    waiting = iter([line for line in lines if line.strip()])
+    running: deque[asyncio.Task[bytes]] = deque()
+    try:
+        while True:
+            while len(running) < at_once and (line := next(waiting, None)) is not None:
+                running.append(asyncio.create_task(answer(line)))
+            if not running:
+                return
+            yield await running.popleft()
+    finally:
+        for task in running:  # the user went away
+            task.cancel()
+
+
+def _too_large(limit: int) -> Problem:
+    return Problem(413, "too-large", f"expected a body of at most {limit} bytes")
+
+
+async def read_content(request: Request, limit: int = MAX_BODY_BYTES) -> bytes:
+    """Return the body of a request.
+
+    Raises
+    ------
+    Problem
+        If it is too large.
+    """
+    content = bytearray()
+    async for chunk in request.stream():
+        content += chunk
+        if len(content) > limit:
+            raise _too_large(limit)
+    return bytes(content)
+
+
+def parse_body(content: bytes, model: type[BaseModel]) -> Any:
+    """Return the checked JSON of a body.
+
+    Raises
+    ------
+    Problem
+        If it is not a JSON object with the fields of the model.
+    """
+    try:
+        return model.model_validate(json.loads(content))
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"])) or "body"
+        raise Problem(422, "invalid-body", f"{place}: {first['msg'].lower()}") from None
+    except (ValueError, RecursionError):
+        raise Problem(400, "invalid-json", "expected a JSON object as body") from None
+
+
+async def show_query(store: QueryStore, _: Broker, request: Request, user: ApiUser) -> Response:
+    """Answer with the state of a stored query."""
+    query = store.find(request.path_params["id"], user.name)
+    state: dict[str, Any] = {"query_id": query.query_id, "status": "running"}
+    if query.answer is not None:
+        is_done = query.answer.status == 200
+        state["status"] = "done" if is_done else "failed"
+        state["answer" if is_done else "problem"] = json.loads(query.answer.content)
+    return make_response(state)
+
+
+async def delete_query(store: QueryStore, _: Broker, request: Request, user: ApiUser) -> Response:
+    """Stop and remove a stored query."""
+    store.remove(store.find(request.path_params["id"], user.name))
+    return Response(status_code=204)
+
+
+async def stream_events(store: QueryStore, _: Broker, request: Request, user: ApiUser) -> Response:
+    """Answer with the events of a stored query, as server-sent events."""
+    query = store.find(request.path_params["id"], user.name)
+    last = request.headers.get("last-event-id", "")
+    first = int(last) + 1 if last.isdecimal() else 0
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}  # proxies must not wait
+    return StreamingResponse(query.events(first), media_type="text/event-stream", headers=headers)

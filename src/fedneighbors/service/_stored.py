@@ -1,0 +1,228 @@
+"""Stored queries: those that run in the background, and answers for retries with the same key."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any, NamedTuple
+
+from fedneighbors.federation._loop import Replies
+from fedneighbors.federation._messages import Message
+from fedneighbors.methods.fedknn._eager import EagerRequest
+from fedneighbors.methods.fedknn.algorithm import LAST_TIE, Part, count_certified, merge
+from fedneighbors.methods.fedknn.protocol import NearestRequest, join_parts
+from fedneighbors.records import Round
+from fedneighbors.service._problems import Problem, encode_json
+
+STORED_S = 3600.0
+"""Seconds for which a finished query is stored."""
+
+MAX_STORED = 1000
+"""Maximum number of stored queries; the oldest finished ones are removed."""
+
+MAX_STORED_BYTES = 64 << 20
+"""Maximum number of bytes of all answers and events."""
+
+_KEEP_ALIVE_S = 15.0  # proxies close connections without traffic, often after 60 s
+
+
+class StoredAnswer(NamedTuple):
+    """The answer to a query: a status code, and JSON."""
+
+    status: int
+    content: bytes
+
+
+Work = Callable[["StoredQuery"], Awaitable[StoredAnswer]]
+
+
+class StoredQuery:
+    """A query in the background, its events, and its answer.
+
+    Parameters
+    ----------
+    query_id : str
+        Name of the query.
+    user : str
+        User of the query, who alone may read it.
+    key : str or None
+        Idempotency-Key of the request.
+    digest : bytes
+        Digest of the request.
+    """
+
+    def __init__(self, query_id: str, user: str, key: str | None, digest: bytes) -> None:
+        self.query_id, self.user, self.key, self.digest = query_id, user, key, digest
+        self.answer: StoredAnswer | None = None
+        self.since, self.n_bytes = time.monotonic(), 0
+        self._events: list[bytes] = []
+        self._changed = asyncio.Event()
+        self._parts: dict[str, Part] = {}
+        self._names: set[str] = set()
+        self._n_certified = 0
+        self.task: asyncio.Task[StoredAnswer] | None = None
+
+    async def run(self, work: Work) -> StoredAnswer:
+        """Run the query to its answer."""
+        self.answer = await work(self)
+        self.since = time.monotonic()
+        self._emit("done", self.answer.content)
+        return self.answer
+
+    def on_round(
+        self, record: Round, requests: Mapping[str, Message], replies: Replies, *, k: int | None
+    ) -> None:
+        """Add the events of an exchange.
+
+        At most k objects are certified; all if k is None.
+        """
+        if record.index == 0:
+            self._parts, self._n_certified, self._names = {}, 0, set(requests)
+        described = {
+            "index": record.index,
+            "request": record.request,
+            "seconds": record.seconds,
+            "answered": sorted(replies.each),
+            "missing": record.missing,
+        }
+        self._emit("round", encode_json(described))
+        parts = {
+            name: part
+            for name, reply in replies.each.items()
+            if (part := _read_part(requests[name], reply)) is not None
+        }
+        self._parts = join_parts(self._parts, parts)
+        if self._parts.keys() != self._names:  # also if a provider is missing
+            return
+        n = count_certified(self._parts)
+        merged = merge(self._parts, n if k is None else min(n, k))
+        found = list(zip(merged.owners, merged.ids, merged.distances.tolist(), strict=True))
+        if len(found) > self._n_certified:
+            neighbors = describe_neighbors(found[self._n_certified :])
+            described = {"first": self._n_certified, "neighbors": neighbors}
+            self._emit("certified", encode_json(described))
+            self._n_certified = len(found)
+
+    def _emit(self, name: str, content: bytes) -> None:
+        number = len(self._events)
+        self._events.append(b"event: %s\nid: %d\ndata: %s\n\n" % (name.encode(), number, content))
+        self.n_bytes += len(content)
+        self.notify()
+
+    def notify(self) -> None:
+        """Let those that wait for events continue."""
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def events(self, first: int = 0) -> AsyncIterator[bytes]:
+        """Yield the events from a number on, until the last."""
+        while True:
+            while first < len(self._events):
+                yield self._events[first]
+                first += 1
+            if self.task is None or self.task.done():
+                return
+            try:
+                async with asyncio.timeout(_KEEP_ALIVE_S):
+                    await self._changed.wait()
+            except TimeoutError:
+                yield b": keep-alive\n\n"
+
+
+def describe_neighbors(found: list[tuple[str, str, float]]) -> list[dict[str, Any]]:
+    """Return objects (provider, id, distance) as JSON."""
+    return [{"provider": owner, "id": name, "distance": d} for owner, name, d in found]
+
+
+def _read_part(request: Message, reply: Any) -> Part | None:
+    """Return the objects of a reply; None for replies of other kinds."""
+    match request:
+        case EagerRequest():
+            place = request.close(reply)
+            return Part(reply.distances, reply.ties, reply.ids, True, reply.exact, *place)
+        case NearestRequest():
+            cutoff = float("inf") if request.cutoff is None else request.cutoff
+            tie = LAST_TIE if request.tie is None else request.tie
+            return Part(
+                reply.distances, reply.ties, reply.ids, reply.exhausted, reply.exact, cutoff, tie
+            )
+    return None
+
+
+class QueryStore:
+    """Stored queries, by name, and by user and key of the request."""
+
+    def __init__(self) -> None:
+        self._queries: dict[str, StoredQuery] = {}
+        self._by_key: dict[tuple[str, str], StoredQuery] = {}
+
+    def start(
+        self, query_id: str, user: str, work: Work, *, key: str | None, digest: bytes
+    ) -> StoredQuery:
+        """Begin a query, or return the earlier one of its key.
+
+        Raises
+        ------
+        Problem
+            If the earlier request was another one, or too many queries run.
+        """
+        self._remove_old(n_new=1)
+        earlier = None if key is None else self._by_key.get((user, key))
+        if earlier is not None:
+            if earlier.digest != digest:
+                raise Problem(
+                    422,
+                    "key-reused",
+                    "the Idempotency-Key was used for another request; make a new key for each",
+                )
+            return earlier
+        if len(self._queries) >= MAX_STORED:
+            raise Problem(429, "overloaded", "too many queries are stored", retryable=True)
+        query = StoredQuery(query_id, user, key, digest)
+        self._queries[query_id] = query
+        if key is not None:
+            self._by_key[user, key] = query
+        query.task = asyncio.create_task(query.run(work))
+        query.task.add_done_callback(lambda task: self._forget_failure(query, task))
+        return query
+
+    def find(self, query_id: str, user: str) -> StoredQuery:
+        """Return a stored query of a user.
+
+        Raises
+        ------
+        Problem
+            If there is none.
+        """
+        self._remove_old()
+        query = self._queries.get(query_id)
+        if query is None or query.user != user:
+            raise Problem(404, "unknown-query", f"the user has no query {query_id!r}, or no longer")
+        return query
+
+    def remove(self, query: StoredQuery) -> None:
+        """Remove a query, and stop it if it still runs."""
+        self._queries.pop(query.query_id, None)
+        self._forget_key(query)
+        if query.task is not None:
+            query.task.cancel()
+
+    def _forget_key(self, query: StoredQuery) -> None:
+        if query.key is not None and self._by_key.get((query.user, query.key)) is query:
+            del self._by_key[query.user, query.key]
+
+    def _forget_failure(self, query: StoredQuery, task: "asyncio.Task[StoredAnswer]") -> None:
+        """Let a retry run again after a failure that may pass."""
+        if task.cancelled() or task.exception() or task.result().status >= 429:
+            self._forget_key(query)
+        query.notify()
+
+    def _remove_old(self, *, n_new: int = 0) -> None:
+        """Remove finished queries that are old, or the oldest of too many."""
+        oldest = time.monotonic() - STORED_S
+        n_bytes = sum(query.n_bytes for query in self._queries.values())
+        for query in list(self._queries.values()):
+            is_full = len(self._queries) + n_new > MAX_STORED or n_bytes > MAX_STORED_BYTES
+            is_done = query.task is not None and query.task.done()
+            if is_done and (is_full or query.since < oldest):
+                n_bytes -= query.n_bytes
+                self.remove(query)

@@ -1,0 +1,262 @@
+"""Clients in Python: their methods, tables of results, asyncio, votes."""
+
+import asyncio
+import subprocess
+import sys
+
+import httpx
+import numpy as np
+import pytest
+
+from fedneighbors import FederatedNeighbors, FederatedNeighborsClassifier
+from fedneighbors.errors import DataError, FederationError
+from fedneighbors.service import (
+    AsyncRemoteNeighbors,
+    RemoteNeighbors,
+    RemoteNeighborsClassifier,
+    ServiceError,
+)
+from fedneighbors.service._remote_search import _BATCH, ApiRequest
+from tests.service.deployment import deployed, offered
+
+OWNERS = ["north", "south"]
+ROWS = np.random.default_rng(3).integers(0, 7, (50, 2)).astype(np.float64)
+PARTIES = np.array(OWNERS)[np.arange(50) % 2]
+LABELS = np.array(["red", "green", "blue"])[np.arange(50) % 3]
+AGES = (np.arange(50) % 7).tolist()
+QUERIES = np.random.default_rng(4).uniform(0, 7, (30, 2)).round(1)
+KINDS = {"age": "number"}
+SECTIONS = {
+    "points": {"metric": "euclidean", "providers": OWNERS, "filters": KINDS, "tie_key": "0"},
+    "products": {"metric": "inner_product", "providers": OWNERS, "tie_key": "0"},
+    "words": {"metric": "edit", "providers": OWNERS},
+    "empty": {"metric": "euclidean", "providers": ["north"]},
+}
+
+
+@pytest.fixture(scope="module")
+def deployment(tmp_path_factory):
+    with deployed(tmp_path_factory.mktemp("broker"), SECTIONS) as running:
+        for provider in OWNERS:
+            rows = np.flatnonzero(provider == PARTIES)
+            options = {"ids": [str(row) for row in rows], "tie_key": "0"}
+            ages = {"columns": {"age": [AGES[row] for row in rows]}, "filters": KINDS}
+            offers = {
+                "points": offered(provider, "points", "euclidean", ROWS[rows], **options, **ages),
+                "products": offered(provider, "products", "inner_product", ROWS[rows], **options),
+                "words": offered(provider, "words", "edit", [f"{provider} {n}" for n in range(4)]),
+            }
+            if provider == "north":
+                offers["empty"] = offered(provider, "empty", "euclidean", np.empty((0, 2)))
+            running.start(provider, offers)
+        running.wait(*OWNERS)
+        yield running
+
+
+@pytest.fixture(scope="module")
+def pooled():
+    return FederatedNeighbors().fit(ROWS, parties=PARTIES, columns={"age": AGES})
+
+
+def call_async(deployment, method, *arguments, collection="points", **options):
+    """Return the result of a method of the asynchronous client, and the client's answers."""
+
+    async def call():
+        async with AsyncRemoteNeighbors(
+            deployment.url,
+            collection=collection,
+            token=deployment.token,
+            certificate=deployment.certificate,
+        ) as search:
+            return await getattr(search, method)(*arguments, **options), search.results_
+
+    return asyncio.run(call())
+
+
+def call_sync(deployment, method, *arguments, collection="points", **options):
+    with deployment.client(collection) as search:
+        return getattr(search, method)(*arguments, **options), search.results_
+
+
+@pytest.fixture(params=[call_sync, call_async])
+def call(request, deployment):
+    return lambda *arguments, **options: request.param(deployment, *arguments, **options)
+
+
+@pytest.mark.parametrize("where", [None, {"age": {">=": 3}}])
+@pytest.mark.parametrize(
+    ("method", "value"), [("kneighbors", 6), ("radius_neighbors", 1.5), ("radius_neighbors", 0)]
+)
+def test_neighbors_are_those_of_one_process(call, pooled, method, value, where):
+    (distances, objects), results = call(method, QUERIES, value, where=where)
+    expected, positions = getattr(pooled, method)(QUERIES, value, where=where)
+    assert len(results) == len(objects) == len(QUERIES)
+    for query in range(len(QUERIES)):
+        assert distances[query].tobytes() == expected[query].tobytes()
+        assert [int(found.id) for found in objects[query]] == positions[query].tolist()
+        assert [found.provider for found in objects[query]] == PARTIES[positions[query]].tolist()
+    only = call(method, QUERIES, value, where=where, return_distance=False)[0]
+    assert only == objects
+
+
+def test_counts_are_those_of_one_process(call, pooled):
+    for radius, where in ((1.5, None), (1e9, {"age": 2}), (0, None)):
+        found = pooled.radius_neighbors(QUERIES, radius, where=where)[1]
+        counts = call("count", QUERIES, radius, where=where)[0]
+        assert counts.dtype == np.int64
+        assert counts.tolist() == list(map(len, found))
+
+
+def test_a_plan_names_the_algorithms(call):
+    plan, _ = call("explain", QUERIES[:1], 5)
+    assert (plan["algorithm"], plan["k"]) == ("eager", 5)
+    assert {cost["algorithm"] for cost in plan["costs"]} == {"baseline", "dann", "eager"}
+    assert call("explain", "north 2", 1, collection="words")[0]["k"] == 1
+    with pytest.raises(ValueError, match="expected one query, got 2"):
+        call("explain", QUERIES[:2])
+
+
+def test_a_collection_is_described(call):
+    assert call("describe")[0]["n_objects"] == 50
+    with pytest.raises(ServiceError, match="no collection 'cities'") as info:
+        call("describe", collection="cities")
+    assert info.value.code == "unknown-collection"
+
+
+def test_more_queries_than_one_request_has_are_answered(call, pooled):
+    queries = np.tile(QUERIES, (2, 1))
+    assert len(queries) > _BATCH
+    (distances, _), _ = call("kneighbors", queries, 2)
+    expected, _ = pooled.kneighbors(queries, 2)
+    assert [row.tobytes() for row in distances] == [row.tobytes() for row in expected]
+    assert call("kneighbors", [], 2)[0] == ([], [])
+
+
+def test_the_first_wrong_query_of_many_is_an_error(call):
+    with pytest.raises(ServiceError, match="not an object of this metric") as info:
+        call("kneighbors", [[0.0, 1.0], [0.0], [1.0, 2.0]], 2)
+    error = info.value
+    assert (error.status, error.code, error.retryable) == (422, "invalid-query", False)
+    assert len(error.query_id) == 16
+    with pytest.raises(ServiceError, match="limit of 10000"):
+        raise ServiceError.of({"code": "too-many-objects", "detail": "limit of 10000"}, 422)
+
+
+def test_an_unreachable_broker_or_another_server_is_an_error():
+    async def search():
+        options = {"collection": "a", "token": "b"}
+        async with AsyncRemoteNeighbors("http://127.0.0.1:9", **options) as client:
+            await client.kneighbors("a", 1)
+
+    with pytest.raises(FederationError, match=r"cannot reach the broker at http://127.0.0.1:9"):
+        asyncio.run(search())
+    answer = httpx.Response(200, text="hello", request=httpx.Request("GET", "http://a.example/"))
+    with pytest.raises(FederationError, match=r"a.example/ does not answer like a broker"):
+        ApiRequest("GET", "/").read(answer)
+    with pytest.raises(ServiceError, match="an error without a description"):
+        ApiRequest("GET", "/").read(httpx.Response(502, text="bad gateway"))
+
+
+def test_the_name_of_a_collection_is_no_path(deployment):
+    with deployment.client("a?b#c") as search:
+        with pytest.raises(ServiceError, match=r"no collection 'a\?b#c'"):
+            search.kneighbors("a", 1)
+        with pytest.raises(ServiceError, match=r"no collection 'a\?b#c'"):
+            search.describe()
+
+
+def test_results_are_tables(call):
+    (distances, objects), results = call("kneighbors", QUERIES[:3], 4)
+    table = results.to_pandas()
+    assert list(table.columns) == ["query", "provider", "id", "distance"]
+    assert table["query"].tolist() == [0] * 4 + [1] * 4 + [2] * 4
+    assert table["distance"].tolist() == np.concatenate(distances).tolist()
+    found = list(zip(table["provider"], table["id"], strict=True))
+    assert found == [tuple(one) for row in objects for one in row]
+    arrow = results.to_arrow()
+    assert arrow.to_pydict() == {name: table[name].tolist() for name in table.columns}
+    _, empty = call("kneighbors", QUERIES[:1], 4, collection="empty")
+    assert empty.to_arrow().num_rows == len(empty.to_pandas()) == 0
+    assert str(empty.to_arrow().schema.field("id").type) == "string"
+
+
+def test_queries_of_one_asynchronous_client_run_side_by_side(deployment, pooled):
+    async def search_all():
+        options = {"collection": "points", "token": deployment.token}
+        async with AsyncRemoteNeighbors(
+            deployment.url, certificate=deployment.certificate, **options
+        ) as search:
+            calls = (search.kneighbors([query], 3, return_distance=False) for query in QUERIES)
+            return [found for (found,) in await asyncio.gather(*calls)]
+
+    expected = pooled.kneighbors(QUERIES, 3, return_distance=False)
+    assert [[int(one.id) for one in found] for found in asyncio.run(search_all())] == [
+        row.tolist() for row in expected
+    ]
+
+
+@pytest.mark.parametrize("weights", ["uniform", "distance"])
+@pytest.mark.parametrize("n_neighbors", [1, 4, 100])
+def test_votes_equal_those_of_one_process(deployment, weights, n_neighbors):
+    queries = np.vstack([QUERIES, ROWS[:5]])  # with distances of 0
+    options = {"n_neighbors": n_neighbors, "weights": weights}
+    expected = FederatedNeighborsClassifier(**options).fit(ROWS, LABELS, parties=PARTIES)
+    objects = [(owner, str(row)) for row, owner in enumerate(PARTIES.tolist())]
+    with deployment.client("points") as search:
+        for arguments in ((objects, LABELS), (dict(zip(objects, LABELS.tolist(), strict=True)),)):
+            model = RemoteNeighborsClassifier(search, **options).fit(*arguments)
+            assert model.classes_.tolist() == ["blue", "green", "red"]
+            probabilities = model.predict_proba(queries)
+            assert probabilities.tobytes() == expected.predict_proba(queries).tobytes()
+            assert model.predict(queries).tolist() == expected.predict(queries).tolist()
+
+
+def test_a_vote_needs_labels_and_neighbors(deployment):
+    objects = [(owner, str(row)) for row, owner in enumerate(PARTIES.tolist())]
+    with deployment.client("points") as search:
+        model = RemoteNeighborsClassifier(search, 3).fit(objects[:3], LABELS[:3])
+        with pytest.raises(DataError, match="is a neighbor without a label"):
+            model.predict(QUERIES)
+        with pytest.raises(ValueError, match="named twice"):
+            model.fit([*objects, objects[0]], [*LABELS, "red"])
+        for arguments in ((objects,), (dict.fromkeys(objects, "red"), LABELS)):
+            with pytest.raises(ValueError, match="expected a mapping of objects to labels"):
+                model.fit(*arguments)
+        with pytest.raises(ValueError, match="one for each of 50 objects"):
+            model.fit(objects, LABELS[:3])
+        with pytest.raises(ValueError, match="expected weights as one of"):
+            RemoteNeighborsClassifier(search, weights="far").fit(objects, LABELS)
+    with deployment.client("products") as search:
+        model = RemoteNeighborsClassifier(search, weights="distance").fit(objects, LABELS)
+        with pytest.raises(ValueError, match="distances of this collection may be negative"):
+            model.predict(QUERIES)
+    with deployment.client("empty") as search:
+        model = RemoteNeighborsClassifier(search).fit(objects, LABELS)
+        with pytest.raises(DataError, match="no provider has an object"):
+            model.predict(QUERIES)
+
+
+def test_the_clients_import_no_server():
+    program = (
+        "import sys; from fedneighbors.service import AsyncRemoteNeighbors, RemoteNeighbors; "
+        "servers = {'starlette', 'uvicorn', 'websockets', 'pydantic'}; "
+        "first = servers | {'numba', 'sklearn', 'pandas', 'pyarrow'}; "
+        "print(sorted(first & set(sys.modules))); "
+        "from fedneighbors.service import RemoteNeighborsClassifier; "
+        "print(sorted((servers | {'numba'}) & set(sys.modules))); "
+        "print(sorted(m for m in sys.modules if m.startswith('fedneighbors.service.')))"
+    )
+    output = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    assert output[:2] == ["[]", "[]"]
+    modules = ("_client", "_remote_classifier", "_remote_search", "_tls")
+    assert output[2] == str([f"fedneighbors.service.{name}" for name in modules])
+
+
+def test_a_client_is_closed_after_its_block(deployment):
+    with deployment.client("points") as search:
+        assert isinstance(search, RemoteNeighbors)
+        search.kneighbors(QUERIES[:1], 1)
+    with pytest.raises(RuntimeError, match="closed"):
+        search.kneighbors(QUERIES[:1], 1)
