@@ -49,8 +49,8 @@ test: lint ## Everything that must pass: lint, unit tests, doctests, end-to-end 
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q --numprocesses 3 --dist loadfile --no-loadscope-reorder -m "not slow"
 
 .PHONY: test-slow
-test-slow: $(VENV)/.test ## The long campaigns
-	$(BIN)/pytest -q -m slow
+test-slow: $(VENV)/.test ## The long campaigns, and every test of random cases with three times the cases
+	FEDNEIGHBORS_ALL_CASES=1 $(BIN)/pytest -q -m "slow or hypothesis"
 
 .PHONY: docs
 docs: $(VENV)/.docs ## The documentation site, in docs/_build/html; a warning is an error
