@@ -86,9 +86,10 @@ def find_distance(item, query, patience=150):
             return tau, int(state[1][0])
 
 
+@pytest.mark.hypothesis
 def test_distances_of_small_molecules_match_naive_version():
     rng = np.random.default_rng(0)
-    for _ in range(40):
+    for _ in range(cases(40)):
         first, second = (
             draw_molecule(rng, rng.integers(7, 9)),
             draw_molecule(rng, rng.integers(7, 10)),
