@@ -44,17 +44,17 @@ lint: $(VENV)/.test ## Format, lint, types, import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Three workers for two cores, as one mostly waits for nodes of Flower. Files start in the order of
-# their names: sorted by their number of tests, the slowest would come last. One thread in each, as
-# threads of several workers wait for each other.
+# Three workers for two cores, as one mostly waits for nodes of Flower. tests/conftest.py says which
+# tests share a worker, and which start first. One thread in each, as threads of several workers
+# wait for each other.
 .PHONY: test
 test: lint $(VENV)/.servers ## Everything that must pass: lint, unit tests, doctests, end-to-end tests
 	$(BIN)/fedneighbors warmup
-	OMP_NUM_THREADS=1 $(BIN)/pytest -q --numprocesses 3 --dist loadfile --no-loadscope-reorder -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q --numprocesses 3 --dist loadgroup --no-loadscope-reorder -m "not slow"
 
 .PHONY: test-slow
-test-slow: $(VENV)/.test ## The long campaigns
-	$(BIN)/pytest -q -m slow
+test-slow: $(VENV)/.test ## The long campaigns, and every test of random cases with three times the cases
+	FEDNEIGHBORS_ALL_CASES=1 $(BIN)/pytest -q -m "slow or hypothesis"
 
 .PHONY: docs
 docs: $(VENV)/.docs ## The documentation site, in docs/_build/html; a warning is an error

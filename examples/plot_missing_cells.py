@@ -17,7 +17,7 @@ from fedneighbors import FedPNNClassifier
 from fedneighbors.partition import iid
 
 X_all, y_all = load_breast_cancer(return_X_y=True)
-fractions = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5]
+fractions = [0.0, 0.25, 0.5]
 
 # %%
 # Draw the missing cells three times for each fraction.

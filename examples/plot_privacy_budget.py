@@ -14,7 +14,7 @@ from sklearn.model_selection import train_test_split
 from fedneighbors import FlyNNClassifier, Privacy
 from fedneighbors.partition import iid
 
-X, y = make_classification(22_000, 12, n_informative=8, class_sep=0.8, random_state=0)
+X, y = make_classification(13_000, 12, n_informative=8, class_sep=0.8, random_state=0)
 X, X_new, y, y_new = train_test_split(X, y, test_size=4_000, random_state=0)
 
 # %%
@@ -24,7 +24,7 @@ X, X_new, y, y_new = train_test_split(X, y, test_size=4_000, random_state=0)
 
 budgets = [0.25, 1.0, 4.0, 16.0]
 figure, axes = plt.subplots(figsize=(6, 3.2), layout="constrained")
-for n_rows in (2_000, 6_000, 18_000):
+for n_rows in (1_000, 3_000, 9_000):
     parties = iid(n_rows, 3, seed=0)
     scores = []
     for epsilon in budgets:

@@ -1,4 +1,4 @@
-"""Deterministic Hypothesis profile without deadline, the folder of real data, and servers."""
+"""Hypothesis profile, tests that share a worker, the folder of real data, and servers."""
 
 import os
 from pathlib import Path
@@ -12,6 +12,18 @@ __all__ = ["data_folder", "pgvector", "postgres"]
 
 settings.register_profile("fedneighbors", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("fedneighbors")
+
+ONE_BY_ONE = ("tests/docs/test_pages.py", "tests/e2e/test_examples.py")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Give each file to one worker, pages and examples one by one; start with the longest tests."""
+    items.sort(key=lambda item: not item.nodeid.startswith("tests/e2e/"))
+    for item in items:
+        path = item.nodeid.split("::")[0]
+        if path not in ONE_BY_ONE:
+            item.add_marker(pytest.mark.xdist_group(path))
 
 
 @pytest.fixture(scope="session")

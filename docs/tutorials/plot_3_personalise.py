@@ -37,10 +37,10 @@ train = ~test
 # ``parties`` is needed for predictions too: it selects the memory of each row's client.
 
 models = {
-    "each device alone": LocalClassifier(n_rounds=30),
-    "one model for all (FedAvg)": FedAvgClassifier(n_rounds=30),
-    "kNN-Per": KNNPerClassifier(n_rounds=30),
-    "kNN-Per, combine='pool'": KNNPerClassifier(n_rounds=30, combine="pool"),
+    "each device alone": LocalClassifier(n_rounds=20),
+    "one model for all (FedAvg)": FedAvgClassifier(n_rounds=20),
+    "kNN-Per": KNNPerClassifier(n_rounds=20),
+    "kNN-Per, combine='pool'": KNNPerClassifier(n_rounds=20, combine="pool"),
 }
 scores = {}
 for name, model in models.items():

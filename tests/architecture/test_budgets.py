@@ -42,13 +42,12 @@ folder = str(Path(fedneighbors.__file__).parent)
 X = np.random.default_rng(0).normal(size=(60, 4))
 y, owner = (X[:, 0] > 0).astype(int), np.arange(60) % 3
 search = FederatedNeighbors(algorithm="dann").fit(X, parties=owner)
-call = {
+calls = {
     "flynn": lambda: FlyNNClassifier().fit(X, y, parties=owner),
     "fedknn": lambda: search.kneighbors(X[:1], n_neighbors=5),
     "fedpnn": lambda: FedPNNClassifier().fit(X, y, parties=owner),
     "knnper": lambda: KNNPerClassifier(n_rounds=2).fit(X, y, parties=owner),
-}[sys.argv[1]]
-call()  # compiles and imports
+}
 seen = set()
 
 def trace(frame, event, _):
@@ -56,11 +55,15 @@ def trace(frame, event, _):
     if event == "call" and code.co_filename.startswith(folder) and code.co_name != "<module>":
         seen.add(code.co_filename)
 
-threading.setprofile(trace)
-sys.setprofile(trace)
-call()
-sys.setprofile(None)
-print(*sorted(seen), sep="\\n")
+for method, call in calls.items():
+    call()  # compiles and imports
+    seen.clear()
+    threading.setprofile(trace)
+    sys.setprofile(trace)
+    call()
+    sys.setprofile(None)
+    threading.setprofile(None)
+    print(method, *sorted(seen), sep="\\t")
 """
 
 
@@ -181,12 +184,18 @@ def test_little_code_is_repeated():
     assert len(repeated) <= MAX_DUPLICATES, comparison._get_similarity_report(repeated)
 
 
-@pytest.mark.parametrize("method", WALKS)
-def test_one_call_reaches_few_files(method):
+@pytest.fixture(scope="module")
+def walks():
+    """Return the files that a second call of each method reaches."""
     process = subprocess.run(
-        [sys.executable, "-c", WALK, method], capture_output=True, text=True, check=True, cwd=ROOT
+        [sys.executable, "-c", WALK], capture_output=True, text=True, check=True, cwd=ROOT
     )
+    lines = [line.split("\t") for line in process.stdout.splitlines()]
+    return {method: files for method, *files in lines}
 
-    files = process.stdout.split()
+
+@pytest.mark.parametrize("method", WALKS)
+def test_one_call_reaches_few_files(method, walks):
+    files = walks[method]
     assert "estimator.py" in {Path(file).name for file in files}
     assert len(files) <= WALKS[method], files

@@ -6,20 +6,13 @@ from sklearn.datasets import load_digits
 
 from fedneighbors.datasets import read_table
 from fedneighbors.federation._inprocess import run
-from fedneighbors.methods.fedpnn._party import FedPNNParty
-from fedneighbors.methods.fedpnn.protocol import FedPNNSettings
-from fedneighbors.methods.fedpnn.protocol import coordinate as coordinate_fedpnn
 from fedneighbors.methods.flynn._settings import FlyNNSettings
 from fedneighbors.methods.flynn.protocol import FlyNNParty, coordinate
-from fedneighbors.methods.knnper import KNNPerClassifier
 from fedneighbors.secure_sum._keys import Identity, Roster
 from tests.e2e.network import Network, wait_until, write_node_key
 
 pytestmark = pytest.mark.e2e
-EXAMPLES = Path(__file__).parents[2] / "examples"
-APP = EXAMPLES / "flower-flynn"
-FEDPNN = EXAMPLES / "flower-fedpnn"
-KNNPER = EXAMPLES / "flower-knnper"
+APP = Path(__file__).parents[2] / "examples" / "flower-flynn"
 PARTIES = ("ann", "bob", "cyd")
 LIMIT_S = 800  # for one run; other tests may slow the machine down
 
@@ -31,21 +24,13 @@ def network(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def hub(tmp_path_factory):
-    """Yield a network for several tests, with a node for each of PARTIES and plain sums."""
-    with Network(tmp_path_factory.mktemp("hub")) as network:
-        write_digits(network.folder, PARTIES)
-        for party in PARTIES:
-            join_network(network, party, named=True)
+def pair(tmp_path_factory):
+    """Yield a network with the nodes of ann and bob, which have no registered names."""
+    with Network(tmp_path_factory.mktemp("pair")) as network:
+        write_digits(network.folder, ("ann", "bob"))
+        for party in ("ann", "bob"):
+            join_network(network, party, named=False)
         yield network
-
-
-@pytest.fixture
-def shared(hub):
-    """Delete the models of earlier tests from the shared network."""
-    for path in hub.folder.rglob("*.model*"):
-        path.unlink()
-    return hub
 
 
 def write_digits(folder, parties):
@@ -98,33 +83,16 @@ def pooled_model(folder):
     return run(coordinate(FlyNNSettings(n_units=2048, seed=7)), [party]).result
 
 
-def fedpnn_model(folder, settings):
-    """Return the FedPNN model of the parties, trained in one process."""
-    members = []
-    for party in PARTIES:
-        table = read_table(folder / f"{party}.csv", label="digit", keep_missing=True)
-        names = {"feature_names": table.feature_names, "label_name": "digit"}
-        members.append(FedPNNParty(party, table.x, table.y, **names))
-    return run(coordinate_fedpnn(settings), members).result
-
-
 def train_flynn(network, **options):
     settings = {"min_parties": 3, "timeout_s": 120.0, "n_units": 2048, "seed": 7}
     settings["model_path"] = str(network.folder / "coordinator.model")
     return network.start_run(APP, **settings, **options).communicate(timeout=LIMIT_S)[0]
 
 
-def read_models(folder, method):
+def read_models(folder):
     """Return the bytes of the coordinator's and the parties' models."""
-    paths = [
-        folder / "coordinator.model",
-        *(party_model_path(folder, party, method) for party in PARTIES),
-    ]
-    return [path.read_bytes() for path in paths]
-
-
-def party_model_path(folder, party, method):
-    return folder / f"models-{party}" / f"{method}.model"
+    paths = [folder / f"models-{party}" / "flynn.model" for party in PARTIES]
+    return [path.read_bytes() for path in (folder / "coordinator.model", *paths)]
 
 
 def test_model_under_masked_sums_is_the_pooled_one_bit_for_bit(network):
@@ -141,85 +109,38 @@ def test_model_under_masked_sums_is_the_pooled_one_bit_for_bit(network):
     # Four requests gather, four sum; a masked sum takes four exchanges.
     assert printed.count("3 parties answered") == 4 + 4 * 4
     assert printed.count("MaskInput: 3 parties answered") == 4
-    assert read_models(network.folder, "flynn") == [expected] * 4
+    assert read_models(network.folder) == [expected] * 4
     assert not list(network.folder.rglob("*.pending"))
 
 
-def test_fedpnn_of_three_nodes_equals_one_process_bit_for_bit(shared):
-    settings = FedPNNSettings(client_threshold=0.4, server_threshold=0.3, boost=2.0)
-    expected = fedpnn_model(shared.folder, settings).to_bytes()
+def test_no_model_is_written_without_an_expected_party(pair):
+    path = str(pair.folder / "coordinator.model")
 
-    printed = shared.start_run(
-        FEDPNN, min_parties=3, timeout_s=120.0, client_threshold=0.4, server_threshold=0.3,
-        boost=2.0, model_path=str(shared.folder / "coordinator.model"),
-    ).communicate(timeout=LIMIT_S)[0]  # fmt: skip
-
-    assert shared.status()[0] == "finished:completed", printed
-    assert printed.count("3 parties answered") == 7
-    assert read_models(shared.folder, "fedpnn") == [expected] * 4
-    for party in PARTIES:
-        assert "centers of 5 rows or more each" in shared.log(party).read_text()
-
-
-def test_knnper_of_three_nodes_equals_one_process_bit_for_bit(shared):
-    tables = [read_table(shared.folder / f"{party}.csv", label="digit") for party in PARTIES]
-    x, y = (np.concatenate([getattr(table, name) for table in tables]) for name in "xy")
-    owner = np.repeat(PARTIES, [len(table.y) for table in tables])
-    model = KNNPerClassifier(
-        hidden=(8,), n_rounds=3, participation=0.34, standardize=False, trainer="reuse"
-    )
-    model.fit(x, y, parties=owner)
-
-    printed = shared.start_run(
-        KNNPER, min_parties=3, timeout_s=120.0, hidden="[8]", n_rounds=3, standardize=False,
-        participation=0.34, model_path=str(shared.folder / "coordinator.model"),
-    ).communicate(timeout=LIMIT_S)[0]  # fmt: skip
-
-    assert shared.status()[0] == "finished:completed", printed
-    assert printed.count("3 parties answered") == 8
-    # two passes of three rounds, each with one participant
-    assert printed.count("TrainRequest: 1 parties answered") == 6
-    shared_model = KNNPerClassifier.load(shared.folder / "coordinator.model")
-    assert shared_model.weights_.tobytes() == model.weights_.tobytes()
-    for party in PARTIES:
-        loaded = KNNPerClassifier.load(party_model_path(shared.folder, party, "knnper"))
-        probabilities = model.predict_proba(x, [party] * len(x))
-        assert loaded.predict_proba(x).tobytes() == probabilities.tobytes()
-    assert not list(shared.folder.rglob("*.pending"))
-
-
-def test_fedpnn_writes_no_model_without_an_expected_party(shared):
-    path = str(shared.folder / "coordinator.model")
-
-    process = shared.start_run(FEDPNN, min_parties=4, timeout_s=1.0, model_path=path)
+    process = pair.start_run(APP, min_parties=3, timeout_s=1.0, model_path=path)
     printed = process.communicate(timeout=LIMIT_S)[0]
 
-    status, details = shared.status()
+    status, details = pair.status()
     assert status == "finished:failed", printed
-    assert "of at least 4 parties were connected after 1 s" in details
-    assert not list(shared.folder.rglob("*.model*"))
+    assert "of at least 3 parties were connected after 1 s" in details
+    assert not list(pair.folder.rglob("*.model*"))
 
 
-def test_a_killed_node_is_named_and_no_model_is_written(network):
-    write_digits(network.folder, ("ann", "bob"))
-    for party in ("ann", "bob"):
-        join_network(network, party, named=False)
-
-    model_path = str(network.folder / "coordinator.model")
-    process = network.start_run(APP, min_parties=2, timeout_s=180.0, model_path=model_path)
-    log = network.log("bob")
+def test_a_killed_node_is_named_and_no_model_is_written(pair):
+    model_path = str(pair.folder / "coordinator.model")
+    process = pair.start_run(APP, min_parties=2, timeout_s=180.0, model_path=model_path)
+    log = pair.log("bob")
     wait_until(lambda: "query.ask" in log.read_text(), "a request to bob", log, limit_s=120)
-    network.kill_node("bob")
+    pair.kill_node("bob")
     printed = process.communicate(timeout=LIMIT_S)[0]
 
-    status, details = network.status()
+    status, details = pair.status()
     assert status == "finished:failed"
     assert "Sending: query.ask" not in log.read_text()
     reason = "from party 'bob' (its node is not connected any more); no result was written"
     assert reason in details
     error = f"fedneighbors.errors.PartyMissing: no reply to the drafts of the schema {reason}"
     assert error in printed
-    assert not list(network.folder.rglob("*.model*"))
+    assert not list(pair.folder.rglob("*.model*"))
 
 
 def test_a_node_is_rejected_until_its_key_is_registered(network):

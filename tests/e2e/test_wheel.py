@@ -38,7 +38,8 @@ def folder(tmp_path_factory):
     run(*pip, "wheel", "--no-deps", "-w", folder, ROOT, cwd=folder)
     run(sys.executable, "-m", "venv", folder / "env", cwd=folder)
     wheel = next(folder.glob("*.whl"))
-    run(folder / "env" / "bin" / "python", "-m", "pip", "--quiet", "install", wheel, cwd=folder)
+    pip = (folder / "env" / "bin" / "python", "-m", "pip", "--quiet")
+    run(*pip, "install", "--no-compile", wheel, cwd=folder)
     return folder
 
 

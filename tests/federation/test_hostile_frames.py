@@ -14,6 +14,7 @@ from fedneighbors.federation import _messages as wire
 from fedneighbors.federation._messages import decode, encode
 from tests.federation.parties import Everything, Integers, Nested, ValidatedMessage
 from tests.federation.samples import SAMPLE, everything
+from tests.seeds import cases
 
 
 def make_frame(name: str, *fields: bytes) -> bytes:
@@ -26,20 +27,20 @@ def array_bytes(code: int, shape: tuple[int, ...], raw: bytes = b"") -> bytes:
 
 
 @given(st.binary(max_size=200))
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=cases(2000), deadline=None)
 def test_random_bytes_raise_only_wire_error(content):
     for frame in (content, b"FNM\x01" + content, make_frame("Everything")[:-1] + content):
         assert_refused_or_canonical(frame)
 
 
 @given(st.lists(st.binary(max_size=12), max_size=11))
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=cases(2000), deadline=None)
 def test_random_fields_raise_only_wire_error(fields):
     assert_refused_or_canonical(make_frame("Everything", *fields))
 
 
 @given(everything, st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=cases(300), deadline=None)
 def test_altered_frame_is_refused_or_canonical(item, data):
     frame = bytearray(encode(item))
 

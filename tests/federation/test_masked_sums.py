@@ -29,6 +29,7 @@ from tests.federation.masked_parties import (
     run_masked_sum,
 )
 from tests.federation.parties import Counter, NameReply, count
+from tests.seeds import cases
 
 STEPS = (OpenSum, DealShares, MaskInput, Confirm, Unmask)
 
@@ -51,7 +52,7 @@ def federations(draw):
 
 
 @given(federations())
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=cases(120), deadline=None)
 def test_sum_is_that_of_the_survivors_or_is_refused(case):
     parties, silent = case
     masked, roster = enroll(parties)

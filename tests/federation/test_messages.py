@@ -12,6 +12,7 @@ from fedneighbors.errors import WireError
 from fedneighbors.federation._messages import decode, encode, message
 from tests.federation.parties import Everything, Integers, Nested, ValidatedMessage
 from tests.federation.samples import SAMPLE, everything
+from tests.seeds import cases
 
 
 def are_equal(a: Any, b: Any) -> bool:
@@ -23,7 +24,7 @@ def are_equal(a: Any, b: Any) -> bool:
 
 
 @given(everything)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=cases(300), deadline=None)
 def test_every_field_round_trips(sent):
     frame = encode(sent)
 

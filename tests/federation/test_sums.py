@@ -10,6 +10,7 @@ from fedneighbors.errors import ProtocolError
 from fedneighbors.federation._loop import sum_replies
 from fedneighbors.federation._messages import message
 from tests.federation.parties import CountReply, Integers, NameReply, ValidatedMessage
+from tests.seeds import cases
 
 
 @message
@@ -34,7 +35,7 @@ lists_of_replies = st.tuples(dtypes, hnp.array_shapes(min_dims=0, max_dims=3, mi
 
 
 @given(lists_of_replies)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=cases(400), deadline=None)
 def test_sum_is_exact_or_refused(parts):
     replies = {f"party {i}": part for i, part in enumerate(parts)}
     exact = np.sum([part.items.astype(object) for part in parts], axis=0, dtype=object)

@@ -18,6 +18,7 @@ from fedneighbors.kernels._bitonic import (
     move_payloads,
 )
 from tests.naive import bitonic as naive
+from tests.seeds import cases
 
 PADDING = (np.inf, PADDING_RANK, -1, -1)
 DISTANCES = st.sampled_from([0.0, 5e-324, 0.1, 1.0, 1.0 + 2**-52, 7.0, 1e308, np.inf]) | st.floats(
@@ -49,7 +50,7 @@ def list_rows(merged):
     return list(zip(*(column.tolist() for column in merged), strict=True))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=cases(300), deadline=None)
 @given(padded_lists(), st.data())
 def test_merged_lists_match_sorted_entries(rows, data):
     k = data.draw(st.integers(0, len(rows[0])))
@@ -83,7 +84,7 @@ def draw_payloads(rng, n_lists, length):
     return rng.integers(-(2**63), 2**63, (n_lists, length, PAYLOAD_WORDS), dtype=np.int64)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=cases(200), deadline=None)
 @given(padded_lists(), st.integers(0, 2**32), st.data())
 def test_payloads_follow_their_entries(rows, seed, data):
     lists, k = make_entries(rows), data.draw(st.integers(0, len(rows[0])))

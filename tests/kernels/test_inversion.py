@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 
 from fedneighbors.kernels._inversion import UNDECIDED, invert_words
 from tests.naive import inversion as naive
+from tests.seeds import cases
 
 N_BITS = 10
 
@@ -13,7 +14,7 @@ def make_guide(limits, guide_bits, n_bits=N_BITS):
     return np.searchsorted(limits, starts).astype(np.int32)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=cases(300), deadline=None)
 @given(
     st.lists(st.integers(1, 1 << N_BITS), min_size=1, max_size=40).map(sorted),
     st.integers(0, N_BITS),

@@ -17,6 +17,7 @@ from fedneighbors.partition import (
     quantity_skew,
     split,
 )
+from tests.seeds import cases
 
 labels = st.lists(st.integers(0, 6), min_size=30, max_size=120)
 seeds = st.integers(0, 2**63)
@@ -38,7 +39,7 @@ def split_where_possible(kind, y, n_parties, seed):
 
 
 @given(kind=st.sampled_from(KINDS), y=labels, n_parties=st.integers(1, 12), seed=seeds)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=cases(200), deadline=None)
 def test_every_row_has_a_party_and_every_party_a_row(kind, y, n_parties, seed):
     parties = split_where_possible(kind, y, n_parties, seed)
 

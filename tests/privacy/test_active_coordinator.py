@@ -447,10 +447,11 @@ def count_isolated(seeds):
     return n_runs, n_isolated, n_small
 
 
-def test_no_combination_of_the_replies_of_a_run_describes_few_cells():
-    n_runs, n_isolated, n_small = count_isolated(range(210))
+@pytest.mark.parametrize("n_seeds", [80, pytest.param(210, marks=pytest.mark.slow)])
+def test_no_combination_of_the_replies_of_a_run_describes_few_cells(n_seeds):
+    n_runs, n_isolated, n_small = count_isolated(range(n_seeds))
 
-    assert n_runs >= 200
+    assert n_runs >= n_seeds - 10
     assert (n_isolated, n_small) == (0, 0)
 
 

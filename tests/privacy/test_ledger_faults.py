@@ -369,8 +369,9 @@ def release_with_at_most(n_bytes, path, *, n_before):
 def test_a_full_disk_never_charges_for_nothing(path, n_before):
     spent, size, outcomes = state(path)[1], path.stat().st_size, []
 
-    # pages of the file may be written again, but neither file nor log can grow beyond the limit
-    for limit in range(size, size + 180_000, 4096):
+    # pages of the file may be written again, but neither file nor log can grow beyond the limit;
+    # the three tests together try each number of pages
+    for limit in range(size + 4096 * (n_before // 3), size + 180_000, 3 * 4096):
         copy = path.with_name("copy.ledger")
         shutil.copy(path, copy)
         ask = partial(release_with_at_most, limit, copy, n_before=n_before)
@@ -382,8 +383,8 @@ def test_a_full_disk_never_charges_for_nothing(path, n_before):
             assert state(copy)[1] == spent
         copy.unlink()
 
-    assert outcomes.count("released") > 5
-    assert len(outcomes) - outcomes.count("released") > 5
+    assert outcomes.count("released") > 2
+    assert len(outcomes) - outcomes.count("released") > 2
 
 
 def test_a_full_disk_leaves_no_partial_ledger(tmp_path):

@@ -2,6 +2,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedneighbors.secure_sum._keys import digest
+from tests.seeds import cases
 
 parts = st.recursive(
     st.binary(max_size=4) | st.text(max_size=4) | st.integers(-3, 300),
@@ -11,7 +12,7 @@ parts = st.recursive(
 
 
 @given(st.lists(parts, max_size=4), st.lists(parts, max_size=4))
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=cases(500), deadline=None)
 def test_digests_are_equal_only_for_equal_parts(a, b):
     are_equal = [type(x) for x in a] == [type(x) for x in b] and a == b
 

@@ -177,17 +177,18 @@ def test_private_constants_and_counts_together_keep_the_limit(mechanism, n_colum
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_party_replies_limit_membership_by_their_noise(mechanism):
+@pytest.mark.parametrize("n_trials", [150, pytest.param(500, marks=pytest.mark.slow)])
+def test_party_replies_limit_membership_by_their_noise(mechanism, n_trials):
     protection = Protection(mechanism)
 
-    members, outsiders = attack_replies(protection, n_trials=500)
+    members, outsiders = attack_replies(protection, n_trials=n_trials)
 
     assert is_membership_limited(members, outsiders, allowed=largest_auc(ApproxDP(1, DELTA)))
     assert is_membership_limited(members, outsiders, allowed=protection.attainable_auc)
 
 
 @pytest.mark.parametrize("mechanism", ["local", "central"])
-@pytest.mark.parametrize("n_trials", [100, pytest.param(1_500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("n_trials", [50, pytest.param(1_500, marks=pytest.mark.slow)])
 def test_released_models_limit_membership_by_the_budget(mechanism, n_trials):
     members, outsiders = attack_models(Protection(mechanism), n_trials=n_trials)
 

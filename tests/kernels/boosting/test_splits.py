@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from fedneighbors.kernels.boosting._splits import NodeSplit, find_split
 from tests.naive.boosting import splits as naive
+from tests.seeds import cases
 
 GRADIENTS = st.sampled_from([0, 1, -1, 3, 2**55, -(2**55), 2**53 + 1]) | st.integers(-99, 99)
 HESSIANS = st.sampled_from([0, 1, 2, 2**55]) | st.integers(0, 99)
@@ -30,7 +31,7 @@ def nodes(draw):
     return histogram, starts
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=cases(250), deadline=None)
 @given(
     nodes(),
     st.sampled_from([0.0, 1.0, 0.1, 1e300, 5e-324]),

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from fedneighbors.kernels.clustering import _evolving as evolving
 from fedneighbors.kernels.clustering._evolving import evolve, nearest
 from tests.naive.clustering import evolving as naive
-from tests.seeds import over_seeds
+from tests.seeds import cases, over_seeds
 
 CASES = 10_000
 LARGE_CASES = 60  # with enough rows for every path through the loops
@@ -76,7 +76,7 @@ def test_centers_match_naive_version(seed):
     assert to_bits(*result) == to_bits(*naive.evolve(x.tolist(), [], [], **parameters))
 
 
-@settings(max_examples=2_000, deadline=None)
+@settings(max_examples=cases(2_000), deadline=None)
 @given(st.integers(0, 2**64 - 1), st.integers(0, 15))
 def test_rows_in_two_parts_give_the_same_centers(seed, cut):
     x, parameters, ahead = draw_case(seed)
@@ -160,7 +160,7 @@ def test_too_many_features_for_float32_bounds_are_supported():
     assert result.labels.tolist() == [0, 0, 1, 0]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=cases(300), deadline=None)
 @given(st.integers(0, 2**64 - 1), st.booleans())
 def test_radii_never_shrink_and_balls_nest(seed, original):
     rng = np.random.default_rng(seed)

@@ -23,6 +23,7 @@ def draw_case(seed):
     return x, centers, np.append(0, sizes.cumsum()), sigma, without
 
 
+@pytest.mark.hypothesis
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_log_sums_match_naive_version(activation):
     @over_seeds(CASES)

@@ -16,6 +16,7 @@ from fedneighbors.kernels.edit._bands import (
     verify_bands,
 )
 from tests.naive.edit import bands as naive
+from tests.seeds import cases
 
 UNKNOWN = np.iinfo(np.int32).max
 LENGTHS = st.one_of(st.integers(0, 12), st.sampled_from([63, 64, 65, 127, 128, 130]))
@@ -79,7 +80,7 @@ def verify(
     return n_processed, bounds, distances, state
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=cases(150), deadline=None)
 @given(searches(), st.one_of(st.integers(0, 10), st.integers(0, 140)))
 def test_distances_within_limit_match_naive_version(search, limit):
     query, strings = search
@@ -106,7 +107,7 @@ def test_an_interrupted_comparison_is_resumed_after_64_columns():
     assert in_steps[-1][2].tolist() == expected
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=cases(150), deadline=None)
 @given(searches())
 def test_bounds_never_exceed_distance_or_exact_count_bounds(search):
     query, strings = search

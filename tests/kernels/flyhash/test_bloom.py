@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from fedneighbors.kernels.flyhash._bloom import accumulate, grid_hits, novelty
 from tests.naive.flyhash import bloom as naive
-from tests.seeds import over_seeds
+from tests.seeds import cases, over_seeds
 
 CASES = 10_000
 
@@ -144,7 +144,7 @@ def grid_cases(draw):
     return active, labels, used + held_out, held_out, weights, offsets, leave_one_out
 
 
-@settings(max_examples=3_000, deadline=None)
+@settings(max_examples=cases(3_000), deadline=None)
 @given(grid_cases())
 def test_grid_hits_match_naive_version(case):
     *arrays, leave_one_out = case

@@ -82,6 +82,7 @@ def draw_case(seed, dtype):
     return x, units, min(n_active, n_units)
 
 
+@pytest.mark.hypothesis
 @pytest.mark.parametrize("dtype", [*INTEGERS, np.float32, np.float64])
 def test_winners_match_naive_version(dtype):
     @over_seeds(FEWER_CASES if dtype in (np.int8, np.uint16) else CASES)

@@ -7,6 +7,7 @@ from scipy.stats import chi2
 from fedneighbors.kernels.flyhash import _hash as kernel
 from fedneighbors.kernels.flyhash._hash import draw_wiring
 from tests.naive.flyhash import hash as naive
+from tests.seeds import cases
 
 # Counter, key and answer of philox4x32-10, from kat_vectors of Random123
 KNOWN_ANSWERS = [
@@ -33,7 +34,7 @@ def test_philox_gives_the_known_answers(counter, key, answer):
     assert naive.philox(from_hex(counter), from_hex(key)) == from_hex(answer)
 
 
-@settings(max_examples=2_000, deadline=None)
+@settings(max_examples=cases(2_000), deadline=None)
 @given(st.data())
 def test_wiring_matches_naive_version(data):
     n_features = data.draw(st.sampled_from([1, 2, 3, 7, 64, 65, 100, 5_000, 70_000]))

@@ -6,6 +6,7 @@ from fedneighbors.kernels.graph_edit._bounds import Counts, table_bounds
 from tests.naive.graph_edit import bounds as naive
 from tests.naive.graph_edit import search as naive_search
 from tests.naive.graph_edit.graphs import graphs
+from tests.seeds import cases
 
 
 def count_graphs(items, n_labels=4, n_edge_labels=3, n_degrees=8):
@@ -25,7 +26,7 @@ def compute_bounds(items, query):
     return table_bounds(count_graphs(items), count_graphs([query]))
 
 
-@settings(max_examples=1_000)
+@settings(max_examples=cases(1_000))
 @given(st.lists(graphs(7), min_size=1, max_size=5), graphs(8))
 def test_bounds_match_naive_version(items, query):
     bounds = compute_bounds(items, query)

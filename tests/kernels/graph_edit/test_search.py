@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from fedneighbors.kernels.graph_edit._search import find_twins, new_search, verify_many
 from tests.naive.graph_edit import search as naive
 from tests.naive.graph_edit.graphs import graphs, make_table
+from tests.seeds import cases
 
 UNKNOWN = 1 << 30
 FOREVER = 1 << 40
@@ -34,7 +35,7 @@ BUDGETS = st.sampled_from([None, 0, 3])
 PATIENCES = st.sampled_from([FOREVER, 20, 0])  # tree search only, both, branch and bound only
 
 
-@settings(max_examples=300)
+@settings(max_examples=cases(300))
 @given(st.lists(graphs(6), min_size=1, max_size=3), graphs(6), BUDGETS, PATIENCES)
 def test_rising_thresholds_give_distances_of_naive_version(items, query, budget, patience):
     table, query_table, state = set_up(items, query, patience)
@@ -49,7 +50,7 @@ def test_rising_thresholds_give_distances_of_naive_version(items, query, budget,
             assert high == distance if distance <= tau else tau < low <= distance
 
 
-@settings(max_examples=200)
+@settings(max_examples=cases(200))
 @given(graphs(7), graphs(7), st.integers(0, 30), PATIENCES)
 def test_decisions_at_one_threshold_match_naive_version(item, query, tau, patience):
     table, query_table, state = set_up([item], query, patience)
@@ -85,9 +86,10 @@ def find_distance(item, query, patience=150):
             return tau, int(state[1][0])
 
 
+@pytest.mark.hypothesis
 def test_distances_of_small_molecules_match_naive_version():
     rng = np.random.default_rng(0)
-    for _ in range(40):
+    for _ in range(cases(40)):
         first, second = (
             draw_molecule(rng, rng.integers(7, 9)),
             draw_molecule(rng, rng.integers(7, 10)),
@@ -179,7 +181,7 @@ def test_distance_from_empty_or_single_node_graph(n_nodes):
     assert state[1].tolist() == [6 - n_nodes]
 
 
-@settings(max_examples=2_000)
+@settings(max_examples=cases(2_000))
 @given(graphs(6), graphs(7))
 def test_twins_match_naive_version(first, second):
     table = make_table([first, second])

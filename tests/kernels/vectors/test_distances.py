@@ -12,6 +12,7 @@ from numba.core.errors import TypingError
 from fedneighbors.kernels.vectors import _distances as distances
 from fedneighbors.kernels.vectors._distances import EARTH_RADIUS_M, great_circle_m
 from tests.naive.vectors import distances as naive
+from tests.seeds import cases
 
 HOSTILE = st.floats(-1e150, 1e150, allow_nan=False) | st.sampled_from(
     [0.0, -0.0, 5e-324, 1e-170, 1e16, 1e16 + 2, 0.1, 0.3, -1.0, 2.0**500]
@@ -30,7 +31,7 @@ def tables(draw, dtype=np.float64, elements=HOSTILE):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=cases(500), deadline=None)
 @given(tables())
 def test_sums_match_naive_version_bit_for_bit(name, table):
     x, query = table
@@ -41,7 +42,7 @@ def test_sums_match_naive_version_bit_for_bit(name, table):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=cases(200), deadline=None)
 @given(tables(np.float32, st.floats(-(2.0**100), 2.0**100, width=32)))
 def test_float32_rows_are_summed_in_float64(name, table):
     x, query = table
@@ -52,7 +53,7 @@ def test_float32_rows_are_summed_in_float64(name, table):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=cases(200), deadline=None)
 @given(tables(), st.lists(st.integers(0, 5), max_size=9))
 def test_sum_of_a_row_does_not_depend_on_positions(name, table, indices):
     x, query = table
@@ -123,7 +124,7 @@ def distance_m(first, second):
     return great_circle_m(np.array([second]), np.array(first), np.array([0]))[0]
 
 
-@settings(max_examples=1_000, deadline=None)
+@settings(max_examples=cases(1_000), deadline=None)
 @given(st.lists(PLACES, min_size=1, max_size=20), PLACES)
 def test_great_circle_matches_naive_version_bit_for_bit(places, query):
     distances_m = great_circle_m(np.array(places), np.array(query), np.arange(len(places)))
@@ -131,7 +132,7 @@ def test_great_circle_matches_naive_version_bit_for_bit(places, query):
     assert distances_m.tolist() == naive.great_circle_m(places, query)
 
 
-@settings(max_examples=1_000, deadline=None)
+@settings(max_examples=cases(1_000), deadline=None)
 @given(PLACES, PLACES)
 def test_great_circle_distance_is_symmetric_and_bounded(first, second):
     assert distance_m(first, second) == distance_m(second, first)

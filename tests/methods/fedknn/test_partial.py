@@ -13,6 +13,7 @@ from fedneighbors.methods.fedknn._radius import hufu, hufu_plus
 from fedneighbors.methods.fedknn.protocol import baseline, dann
 from tests.methods.fedknn.federations import KEY, BoundedLine, Federation, federations
 from tests.naive.fedknn import nearest
+from tests.seeds import cases
 
 HURRIED = partial(eager, pace=Pace(0.0))
 ALGORITHMS = [baseline, dann, partial(dann, with_cutoff=False), eager, HURRIED, hufu, hufu_plus]
@@ -48,7 +49,7 @@ def start_search(algorithm, federation, **options):
     return algorithm(repr(federation.query).encode(), federation.k, name="q", **options)
 
 
-@settings(max_examples=800, deadline=None)
+@settings(max_examples=cases(800), deadline=None)
 @given(
     federations(),
     st.sampled_from(ALGORITHMS),

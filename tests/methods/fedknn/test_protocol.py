@@ -19,6 +19,7 @@ from fedneighbors.methods.fedknn.protocol import (
 )
 from tests.methods.fedknn.federations import KEY, BoundedLine, Federation, federations
 from tests.naive.fedknn import nearest
+from tests.seeds import cases
 
 ALGORITHMS = [baseline, dann, eager, hufu, hufu_plus]
 
@@ -28,7 +29,7 @@ def result_of(answer):
     return list(zip(merged.distances.tolist(), merged.owners, merged.ids, strict=True))
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=cases(1500), deadline=None)
 @given(federations(), st.sampled_from(ALGORITHMS))
 def test_every_algorithm_equals_the_naive_search(federation, algorithm):
     answer = federation.search(algorithm)
@@ -38,7 +39,7 @@ def test_every_algorithm_equals_the_naive_search(federation, algorithm):
     assert answer.exact
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=cases(500), deadline=None)
 @given(federations(), st.integers(1, 12), st.booleans())
 def test_at_least_and_cutoff_of_dann_change_no_answer(federation, at_least, with_cutoff):
     answer = federation.search(dann, at_least=at_least, with_cutoff=with_cutoff)
@@ -46,7 +47,7 @@ def test_at_least_and_cutoff_of_dann_change_no_answer(federation, at_least, with
     assert result_of(answer) == nearest(federation.tables, federation.query, federation.k, key=KEY)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=cases(300), deadline=None)
 @given(federations())
 def test_dann_requests_at_most_as_much_as_the_baseline(federation):
     n_dann, n_baseline = (

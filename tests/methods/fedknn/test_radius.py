@@ -20,6 +20,7 @@ from fedneighbors.methods.fedknn._radius import (
 from fedneighbors.methods.fedknn.protocol import RangeCountReply, RangeCountRequest, baseline
 from tests.methods.fedknn.federations import KEY, BoundedLine, Federation, federations
 from tests.naive.fedknn import nearest
+from tests.seeds import cases
 
 RADII = st.floats(0, 1.7e308)
 
@@ -160,7 +161,7 @@ def test_ascending_radii_exceed_the_kth_distance_slightly():
     assert len(ascending) <= 10
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=cases(300), deadline=None)
 @given(federations(), st.sampled_from([0.0, 0.5, 1.0, 3.0, 1e5, 1e7]))
 def test_range_search_returns_all_objects_in_order(federation, radius):
     coordinator = range_search(repr(federation.query).encode(), radius, name="q")

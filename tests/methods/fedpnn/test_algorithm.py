@@ -24,6 +24,7 @@ from fedneighbors.methods.fedpnn.algorithm import (
     merge_centers,
 )
 from tests.naive.clustering import evolving as naive
+from tests.seeds import cases
 
 # the expected clusters of these rows are computed by hand
 ROWS = np.array([[0, 0], [0.2, 0], [0.9, 0.9], [0.9, 0.7], [0.5, 0.5]])
@@ -121,7 +122,7 @@ def draw_centers(rng, n_classes=3):
     return centers, rng.integers(0, 5, (n, n_classes))
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=cases(500), deadline=None)
 @given(st.integers(0, 2**64 - 1), st.booleans(), st.sampled_from([None, 0.05, 0.2]))
 def test_merging_does_not_depend_on_the_order_of_parties(seed, classwise, threshold):
     rng = np.random.default_rng(seed)

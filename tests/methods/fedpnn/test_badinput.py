@@ -34,9 +34,17 @@ SETTINGS = [
 ]
 
 
-@pytest.mark.parametrize("mode", SETTINGS)
-@pytest.mark.parametrize("fill", [0.0, 7.0, -1e59, np.nan])
-@pytest.mark.parametrize("rows", [slice(None), OWNERS == 0, Y == 1, Y != 1])
+FILLS = [0.0, 7.0, -1e59, np.nan]
+ROWS = [slice(None), OWNERS == 0, Y == 1, Y != 1]
+COLUMNS = [  # each pair of mode and fill, and of mode and rows; the other triples are slow
+    pytest.param(mode, fill, rows, marks=[pytest.mark.slow] if (i + j + k) % 2 else [])
+    for i, mode in enumerate(SETTINGS)
+    for j, fill in enumerate(FILLS)
+    for k, rows in enumerate(ROWS)
+]
+
+
+@pytest.mark.parametrize(("mode", "fill", "rows"), COLUMNS)
 def test_constant_and_empty_columns_are_harmless(mode, fill, rows):
     x = X.copy()
     x[rows, 3] = fill

@@ -26,6 +26,7 @@ from fedneighbors.methods.fedpnn._selection import (
 )
 from fedneighbors.methods.fedpnn.protocol import FedPNNSettings, coordinate
 from tests.naive import selection as naive
+from tests.seeds import cases
 
 X, Y = load_wine(return_X_y=True)
 OWNERS = np.arange(len(Y)) % 3
@@ -52,7 +53,7 @@ CELLS = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=cases(300), deadline=None)
 @given(st.data(), st.integers(2, 12), st.integers(1, 4), st.integers(2, 4))
 def test_statistics_over_parties_match_exact_pooled_ones(data, n, n_features, n_classes):
     x = data.draw(arrays(np.float64, (n, n_features), elements=CELLS))

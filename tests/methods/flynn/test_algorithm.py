@@ -19,6 +19,7 @@ from fedneighbors.methods.flynn.algorithm import (
     warmup,
 )
 from tests.naive import flynn as naive
+from tests.seeds import cases
 
 PAPER = {"standardize": False, "expand": None, "class_normalized": False}
 
@@ -63,7 +64,7 @@ def train_naive(x, y, sizes, gamma):
     return matrix, classes, filters, counts
 
 
-@settings(max_examples=300)
+@settings(max_examples=cases(300))
 @given(problems(), st.sampled_from([0.0, 0.5, 0.25, 1.0]))
 def test_novelties_are_exact_if_decay_is_a_power_of_two(problem, gamma):
     x, y, x_new, sizes = problem

@@ -101,7 +101,7 @@ def test_hits_are_those_of_models_trained_without_the_row(seed):
 
 
 def test_the_setting_with_the_most_hits_is_trained():
-    x, y = table()
+    x, y = table(24)
     member = FlyNNParty("all", x, y)
     plans = SETTINGS.plans(member.answer(MomentsRequest(True)), 4)
     scores = {

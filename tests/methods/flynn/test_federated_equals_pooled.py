@@ -8,6 +8,7 @@ from fedneighbors import FlyNNClassifier
 from fedneighbors.methods.flynn._settings import FlyNNSettings
 from fedneighbors.methods.flynn.protocol import FlyNNParty
 from tests.methods.flynn.federations import DTYPES, LABELS, federations, train
+from tests.seeds import cases
 
 SETTINGS = FlyNNSettings(n_units=50, n_inputs=2, n_active=7)
 
@@ -18,7 +19,7 @@ def make_table(n_rows=60, seed=0):
     return rng.normal(size=(n_rows, 4)) + y[:, None], y
 
 
-@settings(max_examples=1_000)
+@settings(max_examples=cases(1_000))
 @given(federations())
 def test_any_federation_trains_the_model_of_the_pooled_table(federation):
     pooled = train(federation.pooled(), federation.settings)
@@ -30,7 +31,7 @@ def test_any_federation_trains_the_model_of_the_pooled_table(federation):
     assert {party.model.to_bytes() for party in parties} == {pooled.to_bytes()}
 
 
-@settings(max_examples=150)
+@settings(max_examples=cases(150))
 @given(federations(), st.randoms(use_true_random=False))
 def test_names_and_orders_of_parties_and_rows_do_not_matter(federation, random):
     first = train(federation.parties(), federation.settings)
@@ -47,7 +48,7 @@ def test_names_and_orders_of_parties_and_rows_do_not_matter(federation, random):
     assert second.to_bytes() == first.to_bytes()
 
 
-@settings(max_examples=150)
+@settings(max_examples=cases(150))
 @given(federations(), st.data())
 def test_the_dtype_of_a_partys_numbers_does_not_matter(federation, data):
     x = np.asarray(federation.x.toarray() if hasattr(federation.x, "toarray") else federation.x)

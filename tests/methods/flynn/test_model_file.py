@@ -17,6 +17,7 @@ from fedneighbors.methods.flynn._features import FeatureMap
 from fedneighbors.methods.flynn._model import FlyNNModel
 from fedneighbors.methods.flynn.algorithm import HashPlan
 from tests.methods.knnper.tampering import alter_record
+from tests.seeds import cases
 
 MODEL = FlyNNModel(
     plan=HashPlan(FeatureMap(2, "mirror", np.zeros(2), np.ones(2), 5), 3, 2, 1, 5),
@@ -96,7 +97,7 @@ def test_bytes_after_the_end_are_refused():
         FlyNNModel.from_bytes(VALID + b"\0")
 
 
-@settings(max_examples=2_000)
+@settings(max_examples=cases(2_000))
 @given(st.data())
 def test_forged_files_are_refused_or_read_unchanged(data):
     frame = bytearray(encode(MODEL))

@@ -15,6 +15,7 @@ from fedneighbors.methods.knnper._model import KNNPerModel
 from fedneighbors.methods.knnper._task import CLASSIFICATION, REGRESSION
 from fedneighbors.tabular._model_file import encode_model
 from tests.methods.knnper.tampering import alter_file
+from tests.seeds import cases
 
 X, Y = load_diabetes(return_X_y=True)
 X, Y, OTHERS = X[:120], Y[:120], X[120:]
@@ -279,7 +280,7 @@ def small_file(tmp_path_factory):
 
 
 @pytest.mark.filterwarnings("ignore:(overflow|invalid value) encountered")
-@settings(max_examples=300)
+@settings(max_examples=cases(300))
 @given(
     st.lists(
         st.tuples(

@@ -14,6 +14,7 @@ from fedneighbors.methods.fedknn.metrics import _fingerprints as module
 from fedneighbors.methods.fedknn.metrics import _sessions as levels
 from fedneighbors.methods.fedknn.metrics._fingerprints import TanimotoMetric
 from tests.methods.fedknn.metrics.brute_force import Search, Step, searches
+from tests.seeds import cases
 
 BYTES = st.sampled_from([0, 0, 0, 1, 3, 128, 255]) | st.integers(0, 255)
 
@@ -22,7 +23,7 @@ def fingerprints(n_bytes):
     return arrays(np.uint8, n_bytes, elements=BYTES)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=cases(200), deadline=None)
 @given(st.integers(1, 20).flatmap(lambda n: searches(objects=fingerprints(n))))
 def test_a_search_without_sketches_equals_brute_force(search):
     search.assert_equals_brute_force(TanimotoMetric())
@@ -39,7 +40,7 @@ def sparse_bits(n_bits, *, size):
     return st.lists(st.integers(0, n_bits - 1), max_size=size).map(pack)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=cases(300), deadline=None)
 @given(searches(objects=sparse_bits(320, size=20), queries=sparse_bits(320, size=40), max_size=30))
 def test_a_search_with_sketches_equals_brute_force(search):
     with (

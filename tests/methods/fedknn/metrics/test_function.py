@@ -5,13 +5,14 @@ from hypothesis import strategies as st
 
 from fedneighbors.methods.fedknn.metrics._function import FunctionMetric
 from tests.methods.fedknn.metrics.brute_force import searches
+from tests.seeds import cases
 
 
 def difference(first, second):
     return abs(first - second)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=cases(500), deadline=None)
 @given(searches(objects=st.integers(-3, 3)))
 def test_any_distance_function_equals_brute_force(search):
     search.assert_equals_brute_force(FunctionMetric(difference))

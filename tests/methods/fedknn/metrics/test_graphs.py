@@ -9,6 +9,7 @@ from tests.methods.fedknn.metrics.brute_force import searches
 from tests.naive.graph_edit import bounds as naive_bounds
 from tests.naive.graph_edit import graphs as ged_graphs
 from tests.naive.graph_edit import search as naive
+from tests.seeds import cases
 
 SMALL = ged_graphs.graphs(5).map(
     lambda pair: Graph([f"n{k}" for k in pair[0]], pair[1], [f"e{k}" for k in pair[1].values()])
@@ -20,13 +21,13 @@ def to_naive(graph):
     return list(graph.node_labels), dict(zip(graph.edges, graph.edge_labels, strict=True))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=cases(200), deadline=None)
 @given(searches(objects=SMALL, queries=SMALL))
 def test_search_equals_brute_force(search):
     search.assert_equals_brute_force(GraphEditMetric())
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=cases(200), deadline=None)
 @given(SMALL, SMALL)
 def test_a_distance_equals_the_naive_one(first, second):
     distance = GraphEditMetric().distance(first, second)

@@ -11,6 +11,7 @@ from fedneighbors.methods.fedknn.metrics import metric_of
 from fedneighbors.methods.fedknn.metrics._mixed import TabularMetric
 from fedneighbors.privacy import Privacy
 from tests.methods.fedknn.metrics.brute_force import searches
+from tests.seeds import cases
 
 SCHEMA = Schema(
     (
@@ -29,7 +30,7 @@ ROWS = st.tuples(
 ).map(np.array)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=cases(300), deadline=None)
 @given(searches(objects=ROWS))
 def test_a_search_equals_brute_force(search):
     search.assert_equals_brute_force(TabularMetric(SCHEMA))

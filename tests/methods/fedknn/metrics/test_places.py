@@ -10,6 +10,7 @@ from fedneighbors.methods.fedknn.metrics import _places as places
 from fedneighbors.methods.fedknn.metrics import _points as points
 from fedneighbors.methods.fedknn.metrics._places import HaversineMetric
 from tests.methods.fedknn.metrics.brute_force import Search, Step, searches
+from tests.seeds import cases
 
 # Poles, both sides of the date line, and pairs from a nanometre to half the globe apart.
 LONGITUDES = st.sampled_from([0.0, 180.0, -180.0, 179.9999999, 1e-14, 90.0, 360.0, 12.5, -1e-300])
@@ -17,13 +18,13 @@ LATITUDES = st.sampled_from([0.0, 90.0, -90.0, 89.9999999, 1e-14, 45.0, -45.0, 1
 PLACES = st.tuples(LONGITUDES | st.floats(-180, 180), LATITUDES | st.floats(-90, 90)).map(list)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=cases(200), deadline=None)
 @given(searches(objects=PLACES))
 def test_a_scan_equals_brute_force(search):
     search.assert_equals_brute_force(HaversineMetric())
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=cases(500), deadline=None)
 @given(searches(objects=PLACES, max_size=30))
 def test_a_tree_search_equals_brute_force(search):
     with (
@@ -34,7 +35,7 @@ def test_a_tree_search_equals_brute_force(search):
         search.assert_equals_brute_force(HaversineMetric())
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=cases(200), deadline=None)
 @given(
     st.lists(PLACES, min_size=1, max_size=8),
     st.lists(PLACES, min_size=1, max_size=4),

@@ -7,18 +7,19 @@ from hypothesis import strategies as st
 
 from fedneighbors.methods.fedknn.metrics._sets import JaccardMetric
 from tests.methods.fedknn.metrics.brute_force import Search, Step, searches
+from tests.seeds import cases
 
 WORDS = st.sampled_from(["a", "bb", "ccc", "d", "e", "f", "g", "the", "of"])
 SETS = st.sets(WORDS | st.integers(-2, 5), max_size=8)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=cases(500), deadline=None)
 @given(searches(objects=SETS, queries=st.sets(WORDS | st.integers(-2, 9), max_size=8)))
 def test_search_equals_brute_force(search):
     search.assert_equals_brute_force(JaccardMetric())
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=cases(500), deadline=None)
 @given(SETS, SETS)
 def test_a_distance_is_the_nearest_number_to_its_fraction(first, second):
     distance = JaccardMetric().distance(first, second)
@@ -30,7 +31,7 @@ def test_a_distance_is_the_nearest_number_to_its_fraction(first, second):
     assert distance == JaccardMetric().distance(second, first)
 
 
-@settings(max_examples=1_000, deadline=None)
+@settings(max_examples=cases(1_000), deadline=None)
 @given(st.integers(1, 2**26), st.integers(1, 2**26), st.data())
 def test_distances_are_ordered_like_exact_fractions(first, second, data):
     numerator = data.draw(st.integers(0, first))

@@ -11,6 +11,7 @@ from fedneighbors.methods.fedknn.metrics._interfaces import Metric
 from fedneighbors.methods.fedknn.metrics._strings import EditMetric, StringIndex, build_table
 from tests.methods.fedknn.metrics.brute_force import searches
 from tests.naive.edit.slices import edit_distance
+from tests.seeds import cases
 
 LETTERS = st.sampled_from(["ab", "abcdefgh", "aé\U0001f600\ud800"])
 STRINGS = LETTERS.flatmap(lambda letters: st.text(alphabet=letters, max_size=12))
@@ -28,7 +29,7 @@ class SizedMetric:
         return StringIndex(table, ranks[table.order])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=cases(300), deadline=None)
 @given(
     searches(objects=STRINGS, max_size=25), st.sampled_from([-1, 3, 6]), st.sampled_from([1, 3, 64])
 )

@@ -12,6 +12,7 @@ from fedneighbors.methods.fedknn.metrics import _points as points
 from fedneighbors.methods.fedknn.metrics import _vectors as vectors
 from fedneighbors.methods.fedknn.metrics._vectors import VECTOR_METRICS, VectorMetric
 from tests.methods.fedknn.metrics.brute_force import BruteForce, Search, Step, searches
+from tests.seeds import cases
 
 NAMES = list(VECTOR_METRICS)
 # Multiples of 1/4 tie; the others stress sums: tiny, huge, and differing in the last bit.
@@ -48,7 +49,7 @@ def codes_of_any_size():
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=cases(150), deadline=None)
 @given(st.data())
 def test_a_scan_equals_brute_force(name, data):
     n_columns = data.draw(st.integers(1, 20))
@@ -60,7 +61,7 @@ def test_a_scan_equals_brute_force(name, data):
 
 @pytest.mark.usefixtures("trees_of_any_size")
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=cases(300), deadline=None)
 @given(st.data())
 def test_a_tree_search_equals_brute_force(name, data):
     n_columns = data.draw(st.integers(1, 4))
@@ -72,7 +73,7 @@ def test_a_tree_search_equals_brute_force(name, data):
 
 @pytest.mark.usefixtures("codes_of_any_size")
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=cases(300), deadline=None)
 @given(st.data())
 def test_a_search_by_codes_equals_brute_force(name, data):
     n_columns = data.draw(st.integers(1, 9))
@@ -84,7 +85,7 @@ def test_a_search_by_codes_equals_brute_force(name, data):
 
 @pytest.mark.usefixtures("codes_of_any_size")
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=cases(200), deadline=None)
 @given(st.data())
 def test_a_search_of_repeated_rows_equals_brute_force(name, data):
     n_columns = data.draw(st.integers(1, 3))

@@ -17,6 +17,7 @@ from fedneighbors.methods.fedknn.private.protocol import dann_star, dann_star_in
 from tests.methods.fedknn.federations import KEY, BoundedLine, Federation, federations
 from tests.methods.fedknn.private.liars import LIES, Liar, alter, bounds_only, stop_early
 from tests.naive.fedknn import nearest
+from tests.seeds import cases
 
 
 def result_of(answer):
@@ -45,7 +46,7 @@ def make_noise(federation, epsilon, *, promise="exact", **options):
 EPSILONS = st.sampled_from(["0.01", 1, 8, 1000])
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=cases(600), deadline=None)
 @given(federations(), EPSILONS, st.integers(0, 2**32))
 def test_exact_answers_equal_the_naive_search(federation, epsilon, seed):
     noise = seeded_noise(make_noise(federation, epsilon), seed)
@@ -57,7 +58,7 @@ def test_exact_answers_equal_the_naive_search(federation, epsilon, seed):
     assert all(n <= federation.k for n in answer.n_returned.values())
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=cases(600), deadline=None)
 @given(federations(), EPSILONS, st.sampled_from(["0.05", "0.9"]), st.integers(0, 2**32))
 def test_certified_answers_are_exact_or_flagged(federation, epsilon, failure, seed):
     noise = seeded_noise(
@@ -70,7 +71,7 @@ def test_certified_answers_are_exact_or_flagged(federation, epsilon, failure, se
     assert not answer.exact or result_of(answer) == expected
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=cases(400), deadline=None)
 @given(federations(), EPSILONS, st.sampled_from(["exact", "certified"]), st.integers(0, 2**32))
 def test_two_exchanges_give_exact_or_flagged_answers(federation, epsilon, promise, seed):
     noise = make_noise(federation, epsilon, promise=promise, has_public_first=True)

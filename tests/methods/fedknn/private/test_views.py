@@ -16,6 +16,7 @@ from fedneighbors.methods.fedknn.private._padding import pad_nearest
 from fedneighbors.methods.fedknn.private.protocol import first_request_size, second_request_size
 from fedneighbors.methods.fedknn.protocol import NearestReply
 from tests.naive import dannstar as naive
+from tests.seeds import cases
 
 EPSILONS = [Fraction(1, 2), Fraction(1), Fraction(4)]
 ROUNDING = 1e-9
@@ -239,7 +240,7 @@ def small_tables(draw):
     return objects, {name: draw(st.integers(1, k)) for name in objects}, k
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=cases(400), deadline=None)
 @given(small_tables())
 def test_counts_and_ranks_equal_the_naive_ones(tables):
     objects, prefixes, k = tables

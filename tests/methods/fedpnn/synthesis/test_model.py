@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from fedneighbors.errors import ModelFileError
 from fedneighbors.methods.fedpnn.synthesis import TabularSynthesizer
 from fedneighbors.methods.fedpnn.synthesis._model import SynthesisModel
+from tests.seeds import cases
 
 SMALL = {"generator": (4,), "critic": (4,), "epochs": 1, "embedding": 4, "min_count": 3}
 
@@ -95,7 +96,7 @@ def test_missing_file_is_rejected(tmp_path):
         TabularSynthesizer.load(tmp_path / "gone")
 
 
-@settings(max_examples=150)
+@settings(max_examples=cases(150))
 @given(st.integers(40, len(VALID) - 1), st.integers(0, 255))
 @example(148, 43)  # counts beyond 2**53
 @example(148, 64)
