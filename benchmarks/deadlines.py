@@ -2,8 +2,10 @@
 
 Sessions read the clock between two steps of their work. For each metric the script searches, counts
 and bounds on one table, and prints the largest CPU time between two readings, in milliseconds, and
-the call in which it occurred. Tables have one million objects by default (the first argument);
-those of strings, graphs and genomes have fewer, as printed. All objects are generated.
+the call in which it occurred. Then a provider answers private requests and filtered ones until
+several deadlines, and the script prints the longest CPU time that it worked after one. Tables have
+one million objects by default (the first argument); those of strings, graphs and genomes have
+fewer, as printed. Further arguments select metrics. All objects are generated.
 """
 
 import sys
@@ -15,11 +17,27 @@ import numpy as np
 from fedneighbors.datasets._graphs import Graph
 from fedneighbors.datasets._schema import Schema
 from fedneighbors.datasets._schema_columns import CategoricalColumn, NumericColumn
+from fedneighbors.federation._roles import Refused
+from fedneighbors.methods.fedknn._filters import FilterColumns, filter_text
+from fedneighbors.methods.fedknn._provider import Provider
 from fedneighbors.methods.fedknn._warmup import warmup
 from fedneighbors.methods.fedknn.metrics import metric_of
+from fedneighbors.methods.fedknn.private._padding import PaddedBoundRequest, PaddedNearestRequest
+from fedneighbors.methods.fedknn.protocol import NearestRequest, RangeCountRequest
 
 TARGET_MS = 50.0
 LATE_S = 3600.0  # no deadline passes
+DEADLINES_S = (0.0, 0.02, 0.1, 0.5, 2.0)
+NARROW, WIDE = ({"rank": {"<": limit}} for limit in (0.05, 0.5))
+N = np.array([10], np.int64)
+REQUESTS = {
+    "private bounds": lambda query, _: PaddedBoundRequest("q", query, 10, 0.0),
+    "private nearest": lambda query, _: PaddedNearestRequest("q", query, N, 10, 0.0),
+    "narrow filter": lambda query, _: NearestRequest("q", (query, NARROW), 10, None),
+    "wide filter": lambda query, _: NearestRequest("q", (query, WIDE), 10, None),
+    "narrow count": lambda query, radius: RangeCountRequest("q", (query, NARROW), radius),
+    "wide count": lambda query, radius: RangeCountRequest("q", (query, WIDE), radius),
+}
 CALLS = {
     "next 10": lambda session, _: session.next(10, deadline_s=LATE_S),
     "next 10,000": lambda session, _: session.next(10_000, deadline_s=LATE_S),
@@ -51,6 +69,30 @@ def measure_call(index, query, call, radius):
         call(session, radius)
         readings.read()
     return 1e3 * readings.largest, readings.n
+
+
+def measure_excess(provider, request):
+    """Return the longest time after a deadline, in milliseconds, and the number of replies."""
+    largest, n_replies = 0.0, 0
+    with mock.patch.object(time, "monotonic", time.process_time):
+        for deadline_s in DEADLINES_S:
+            provider._filtered.clear()
+            provider._open.clear()
+            provider.end = time.process_time() + deadline_s
+            try:
+                provider.answer(request)
+                n_replies += 1
+            except Refused:
+                pass
+            largest = max(largest, time.process_time() - provider.end)
+    return 1e3 * largest, n_replies
+
+
+def make_provider(metric, objects, rng):
+    """Return a provider whose queries are bytes of any text, and its columns for filters."""
+    columns = FilterColumns.of({"rank": rng.random(len(objects))}, len(objects))
+    with mock.patch.object(time, "monotonic", time.process_time):
+        return Provider("p", objects, metric_of(metric), decode=None, columns=columns)
 
 
 def draw_strings(rng, n, letters, lengths):

@@ -10,14 +10,12 @@ import json
 import math
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from fedneighbors._limits import MAX_CELLS
 from fedneighbors._typing import Floats, Integers
@@ -31,7 +29,7 @@ from fedneighbors.methods.fedknn._filters import FilterColumns, FilteredIndex
 from fedneighbors.methods.fedknn._queries import FilteredQuery
 from fedneighbors.methods.fedknn.algorithm import rank_objects, tie_keys
 from fedneighbors.methods.fedknn.metrics._interfaces import Index, Metric, Session, SessionBatch
-from fedneighbors.methods.fedknn.metrics._sessions import LATE
+from fedneighbors.methods.fedknn.metrics._sessions import LATE, check_time
 from fedneighbors.methods.fedknn.private._padding import (
     EPOCH_BYTES,
     MAX_NAME_BYTES,
@@ -39,6 +37,7 @@ from fedneighbors.methods.fedknn.private._padding import (
     PaddedNearestRequest,
     pad_bounds,
     pad_nearest,
+    separate_bounds,
 )
 from fedneighbors.methods.fedknn.protocol import (
     BoundReply,
@@ -59,6 +58,9 @@ MAX_OPEN_BYTES = 256 << 20
 
 MAX_FILTERS = 64
 """Maximum number of filters with an index."""
+
+_BUILD_MARGIN = 2
+"""Ratio of the time reserved for an index of a filter to the expected time."""
 
 INVALID_QUERY = "the query is not an object of this metric, or its filter does not suit the columns"
 
@@ -110,7 +112,7 @@ class Provider:
     Attributes
     ----------
     end : float
-        Monotonic time at which searches without a privacy budget stop; set by a runtime.
+        Monotonic time at which searches stop; set by a runtime.
 
     Raises
     ------
@@ -150,7 +152,9 @@ class Provider:
         longest = max((len(item.encode("utf-8", "replace")) for item in self.ids), default=0)
         self._names_fit = longest <= MAX_NAME_BYTES
         self.ties = tie_keys(self.ids, owner=name, key=key)
-        index = metric.index(objects, ranks=rank_objects(self.ties))
+        self._ranks, start = rank_objects(self.ties), time.monotonic()
+        index = metric.index(objects, ranks=self._ranks)
+        self._index_s = time.monotonic() - start
         self._all = IndexedObjects(index, self.ties, self.ids)
         self._filtered: dict[str, IndexedObjects] = {}
         self._objects = None if columns is None else objects
@@ -161,11 +165,16 @@ class Provider:
 
     def answer(self, request: Message) -> Message:
         """Return the reply to one of the requests in ``accepts``."""
+        try:
+            return self._answer(request)
+        except TimeoutError as error:
+            raise Refused(LATE) from error
+
+    def _answer(self, request: Message) -> Message:
         match request:
             case BoundRequest():
                 session, left_s = self._get_timed(request)
-                with refuse_late():
-                    return BoundReply(lowest(session.bounds(deadline_s=left_s), request.k))
+                return BoundReply(lowest(session.bounds(deadline_s=left_s), request.k))
             case EagerRequest():
                 start = time.monotonic()  # the budget includes opening the session
                 session, found = self._get_session(request)
@@ -182,31 +191,37 @@ class Provider:
                 return reply
             case NearestBatchRequest():
                 return self._answer_batch(request)
-            case PaddedBoundRequest():
-                self._check_names_fit()
-                with delay_to_grid(request.grid_s):
-                    bounds = separate_bounds(self._get_session(request)[0])
-                    return pad_bounds(bounds, request.k, self._epoch)
-            case PaddedNearestRequest():
-                self._check_names_fit()
-                with delay_to_grid(request.grid_s):
-                    count = int(request.count[0])
-                    return pad_nearest(self._answer_nearest(request, count), request.k)
+            case PaddedBoundRequest() | PaddedNearestRequest():
+                return self._answer_privately(request)
             case RangeCountRequest():
                 if request.radius is None:  # needs no search
                     return RangeCountReply(self._decode_query(request.query)[1].index.n_objects)
                 session, left_s = self._get_timed(request)
-                with refuse_late():
-                    return RangeCountReply(session.count(request.radius, deadline_s=left_s))
+                return RangeCountReply(session.count(request.radius, deadline_s=left_s))
             case FinishRequest():
                 for name in request.names:
                     self._open.pop(name, None)
                 return Finished()
         raise Refused("unknown request")
 
-    def _check_names_fit(self) -> None:
+    def _answer_privately(self, request: PaddedBoundRequest | PaddedNearestRequest) -> Message:
+        """Reply on the time grid.
+
+        A reply that is not ready for the last step before the deadline is refused, so that a
+        refusal reveals no more than a step.
+        """
         if not self._names_fit:
             raise Refused("a name is too long for replies of fixed size")
+        with delay_to_grid(request.grid_s, self.end) as end:
+            check_time(end)
+            if isinstance(request, PaddedBoundRequest):
+                bounds = separate_bounds(self._get_session(request)[0], end)
+                reply: Message = pad_bounds(lowest(bounds, request.k), request.k, self._epoch)
+            else:
+                found = self._answer_nearest(request, int(request.count[0]), end=end)
+                reply = pad_nearest(found, request.k)
+            check_time(end)
+            return reply
 
     def _answer_nearest(
         self,
@@ -235,9 +250,8 @@ class Provider:
         """Return the session of a query, and the remaining seconds."""
         start = time.monotonic()  # the budget includes opening the session
         session, _ = self._get_session(request)
-        if request.budget_s is None:
-            return session, None
-        return session, request.budget_s - (time.monotonic() - start)
+        end = self.end if request.budget_s is None else min(self.end, start + request.budget_s)
+        return session, None if end == math.inf else end - time.monotonic()
 
     def _get_session(self, request: Any) -> tuple[Session, IndexedObjects]:
         """Return the session of a query; open one for a new name."""
@@ -271,32 +285,31 @@ class Provider:
             raise ValueError("there are no columns")
         found = self._filtered.pop(where, None)
         if found is None:
-            rows = np.flatnonzero(self._columns.match(json.loads(where)))
-            ties = self._all.ties[rows]
-            build = partial(build_index, self._metric, self._objects, rows, rank_objects(ties))
-            index = FilteredIndex(self._all.index, rows, build)
-            found = IndexedObjects(index, ties, [self.ids[row] for row in rows.tolist()])
+            rows = np.flatnonzero(self._columns.match(json.loads(where), end=self.end))
+            index = FilteredIndex(self._all.index, rows, partial(self._build_index, rows))
+            ids = [self.ids[row] for row in rows.tolist()]
+            found = IndexedObjects(index, self._all.ties[rows], ids)
         self._filtered[where] = found  # the latest is the last
         sizes = [one.index.n_objects for one in self._filtered.values()]
         while len(sizes) > 1 and (len(sizes) > MAX_FILTERS or sum(sizes) > len(self.ids)):
             del self._filtered[next(iter(self._filtered))], sizes[0]
         return found
 
+    def _build_index(self, rows: Integers) -> Index | None:
+        """Return the index of the objects at ``rows``; None if it would be late.
 
-@contextmanager
-def refuse_late() -> Iterator[None]:
-    """Refuse a request whose time budget is spent."""
-    try:
-        yield
-    except TimeoutError as error:
-        raise Refused(LATE) from error
-
-
-def build_index(metric: Metric, objects: Sequence[Any], rows: Integers, ranks: Integers) -> Index:
-    """Return the index of the objects at ``rows``, which have ``ranks``."""
-    if isinstance(objects, np.ndarray):
-        return metric.index(objects[rows], ranks=ranks)
-    return metric.index([objects[row] for row in rows.tolist()], ranks=ranks)
+        The time is that of the index of all objects, in proportion and with a margin.
+        """
+        if self._objects is None:
+            raise ValueError("there are no columns")
+        needed_s = _BUILD_MARGIN * self._index_s * len(rows) / max(len(self.ids), 1)
+        if needed_s > max(self.end - time.monotonic(), 0.0):
+            return None
+        objects = self._objects
+        if isinstance(objects, np.ndarray):
+            return self._metric.index(objects[rows], ranks=self._ranks[rows])
+        selected = [objects[row] for row in rows.tolist()]
+        return self._metric.index(selected, ranks=self._ranks[rows])
 
 
 def lowest(bounds: Floats, k: int) -> Floats:
@@ -468,33 +481,3 @@ def next_until(
         n_certified=sum(batch.n_certified for batch in batches),
         frontier=batches[-1].frontier,
     )
-
-
-def separate_bounds(session: Session) -> npt.NDArray[np.float64]:
-    """Compute each object's lower bound independently of other objects.
-
-    A session that supports such bounds has a method ``separate_bounds``. For others the bound is 0,
-    which holds for every distance.
-
-    Parameters
-    ----------
-    session : Session
-        Session of a query, before its first request.
-
-    Returns
-    -------
-    float64 array of shape (n_objects,)
-
-    Raises
-    ------
-    Refused
-        If the index is approximate: its results depend on all objects, so counts may reveal more
-        than they are charged for.
-    """
-    if not session.exact:
-        raise Refused("a private search needs an exact index")
-    compute_bounds: Any = getattr(session, "separate_bounds", None)
-    if compute_bounds is None:
-        return np.zeros(len(session.bounds()))
-    bounds: npt.NDArray[np.float64] = compute_bounds()
-    return bounds

@@ -459,9 +459,10 @@ class GroupedSession(BrowsingSession):
         """Return the bounds of the distinct objects."""
         return np.asarray(self._session.bounds(deadline_s=deadline_s)[self._distinct.groups])
 
-    def separate_bounds(self) -> Floats:
+    def separate_bounds(self, *, deadline_s: float | None = None) -> Floats:
         """Return bounds that do not depend on other objects."""
-        return np.asarray(self._session.separate_bounds()[self._distinct.groups])
+        bounds = self._session.separate_bounds(deadline_s=deadline_s)
+        return np.asarray(bounds[self._distinct.groups])
 
     def _measure(self, positions: Integers) -> Floats:
         return self._session._measure(self._distinct.groups[positions])

@@ -1,6 +1,8 @@
 """Messages of DANN*, whose sizes do not depend on the objects."""
 
-from typing import ClassVar
+import math
+import time
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -8,7 +10,9 @@ import numpy.typing as npt
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.federation._messages import message
 from fedneighbors.federation._reply_grid import MAX_GRID_S
+from fedneighbors.federation._roles import Refused
 from fedneighbors.methods.fedknn.algorithm import check_query
+from fedneighbors.methods.fedknn.metrics._interfaces import Session
 from fedneighbors.methods.fedknn.protocol import NearestReply, check_ascending
 
 MAX_NAME_BYTES = 64
@@ -103,6 +107,41 @@ def _check_request(request: "PaddedBoundRequest | PaddedNearestRequest") -> None
         raise ValueError(
             f"expected a grid of 0 or {MIN_GRID_S} to {MAX_GRID_S} seconds, got {request.grid_s}"
         )
+
+
+def separate_bounds(session: Session, end: float = math.inf) -> Floats:
+    """Compute each object's lower bound independently of other objects.
+
+    A session that supports such bounds has a method ``separate_bounds``. For others the bound is 0,
+    which holds for every distance.
+
+    Parameters
+    ----------
+    session : Session
+        Session of a query, before its first request.
+    end : float
+        Monotonic time at which the computation stops.
+
+    Returns
+    -------
+    float64 array of shape (n_objects,)
+
+    Raises
+    ------
+    Refused
+        If the index is approximate: its results depend on all objects, so counts may reveal more
+        than they are charged for.
+    TimeoutError
+        If ``end`` has passed.
+    """
+    if not session.exact:
+        raise Refused("a private search needs an exact index")
+    compute_bounds: Any = getattr(session, "separate_bounds", None)
+    left_s = None if end == math.inf else end - time.monotonic()
+    if compute_bounds is None:
+        return np.zeros(len(session.bounds(deadline_s=left_s)))
+    bounds: Floats = compute_bounds(deadline_s=left_s)
+    return bounds
 
 
 def pad_bounds(bounds: Floats, k: int, epoch: bytes) -> PaddedBoundReply:
