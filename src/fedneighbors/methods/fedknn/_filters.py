@@ -38,6 +38,7 @@ _ORDERS = {">=": operator.ge, ">": operator.gt, "<=": operator.le, "<": operator
 _KINDS = {int: "number", float: "number", str: "text", bool: "boolean"}
 _NARROW = 16  # a filter that leaves a smaller fraction is narrow
 _N_SKIPPING = 4  # queries of a filter that skip objects
+_MAX_WANTED = 1 << 14  # objects emitted between two clock checks, unless more are wanted
 _MAX_NUMBER = 2**53  # larger integers are no float64 numbers
 
 
@@ -311,11 +312,14 @@ class FilteredSession:
             left_s = None if deadline_s is None else max(end - time.monotonic(), 0.0)
             return self._counting.count(radius, deadline_s=left_s)
         check_radius(radius)
-        left_s, n_emitted = max(end - time.monotonic(), 0.0), self._n_emitted
-        is_complete = self.next(len(self._rows), cutoff=radius, deadline_s=left_s).exhausted
-        self._n_emitted = n_emitted
-        if not is_complete and len(self._positions) < len(self._rows):
-            raise TimeoutError(LATE)
+        n_emitted, is_complete = self._n_emitted, False
+        try:
+            while not is_complete:  # emits all objects within the radius
+                check_time(end)
+                left_s = max(end - time.monotonic(), 0.0)
+                is_complete = self.next(_MAX_WANTED, cutoff=radius, deadline_s=left_s).exhausted
+        finally:
+            self._n_emitted = n_emitted
         return self._n_within(radius)
 
     def next(
@@ -328,7 +332,7 @@ class FilteredSession:
         uncertain = np.empty(0, np.int64), np.empty(0)
         first = self._n_emitted
         while self._n_within(cutoff) - first < k and not exhausted and not late:
-            self._n_wanted = max(2 * self._n_wanted, k)
+            self._n_wanted = max(min(2 * self._n_wanted, _MAX_WANTED), k)
             left_s = None if deadline_s is None else max(end - time.monotonic(), 0.0)
             batch = self._session.next(self._n_wanted, cutoff=cutoff, deadline_s=left_s)
             n, exhausted, frontier = batch.n_certified, batch.exhausted, batch.frontier

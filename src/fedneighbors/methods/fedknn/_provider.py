@@ -78,13 +78,13 @@ class IndexedObjects:
         Index of the objects.
     ties : int64 array of shape (n_objects,)
         Tie key of each object.
-    ids : sequence of str
+    ids : array of str of shape (n_objects,)
         Name of each object.
     """
 
     index: Index
     ties: Integers
-    ids: Sequence[str]
+    ids: Any
 
 
 class Provider:
@@ -155,7 +155,7 @@ class Provider:
         self._ranks, start = rank_objects(self.ties), time.monotonic()
         index = metric.index(objects, ranks=self._ranks)
         self._index_s = time.monotonic() - start
-        self._all = IndexedObjects(index, self.ties, self.ids)
+        self._all = IndexedObjects(index, self.ties, np.array(self.ids, object))
         self._filtered: dict[str, IndexedObjects] = {}
         self._objects = None if columns is None else objects
         self._columns, self._metric = columns, metric
@@ -287,8 +287,7 @@ class Provider:
         if found is None:
             rows = np.flatnonzero(self._columns.match(json.loads(where), end=self.end))
             index = FilteredIndex(self._all.index, rows, partial(self._build_index, rows))
-            ids = [self.ids[row] for row in rows.tolist()]
-            found = IndexedObjects(index, self._all.ties[rows], ids)
+            found = IndexedObjects(index, self._all.ties[rows], self._all.ids[rows])
         self._filtered[where] = found  # the latest is the last
         sizes = [one.index.n_objects for one in self._filtered.values()]
         while len(sizes) > 1 and (len(sizes) > MAX_FILTERS or sum(sizes) > len(self.ids)):

@@ -197,8 +197,9 @@ class ScanSession(BrowsingSession):
         self._all[part] = self._compute(part)
         self._n_scanned = part.stop
         if part.stop == self._n_objects:
+            self._pool_known(self._frontier)
             self._is_verified[self._queue[0]] = False
-            self._queue = self._queue[0][:0], math.inf
+            self._queue = np.empty(0, np.int64), np.empty(0)
             remaining = np.flatnonzero(~self._is_verified)
             self._is_verified[remaining] = True
             self._add_verified(remaining, self._all[remaining], math.inf)
