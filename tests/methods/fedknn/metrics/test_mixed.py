@@ -38,7 +38,7 @@ ROWS = st.tuples(
 def test_a_search_equals_brute_force(search, has_bounds, max_left):
     with (
         mock.patch.object(_mixed, "_MIN_CODED_ROWS", 1 if has_bounds else 1024),
-        mock.patch.object(_mixed, "_MIN_KNOWN_CELLS", 1),
+        mock.patch.object(_mixed, "_MIN_COMMON_CELLS", 0),
         mock.patch.object(_mixed, "_MAX_LEFT", max_left),
     ):
         search.assert_equals_brute_force(TabularMetric(SCHEMA))
