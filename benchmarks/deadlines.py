@@ -2,8 +2,10 @@
 
 Sessions read the clock between two steps of their work. For each metric the script searches, counts
 and bounds on one table, and prints the largest CPU time between two readings, in milliseconds, and
-the call in which it occurred. Tables have one million objects by default (the first argument);
-those of strings, graphs and genomes have fewer, as printed. All objects are generated.
+the call in which it occurred. Then a provider answers private requests and filtered ones until
+several deadlines, and the script prints the longest CPU time that it worked after one. Tables have
+one million objects by default (the first argument); those of strings, graphs and genomes have
+fewer, as printed. Further arguments select metrics. All objects are generated.
 """
 
 import sys
@@ -15,11 +17,35 @@ import numpy as np
 from fedneighbors.datasets._graphs import Graph
 from fedneighbors.datasets._schema import Schema
 from fedneighbors.datasets._schema_columns import CategoricalColumn, NumericColumn
+from fedneighbors.federation._messages import encode
+from fedneighbors.federation._roles import Refused
+from fedneighbors.methods.fedknn._filters import FilterColumns, filter_text
+from fedneighbors.methods.fedknn._provider import Provider
+from fedneighbors.methods.fedknn._queries import FilteredQuery, decode_query, encode_query
 from fedneighbors.methods.fedknn._warmup import warmup
 from fedneighbors.methods.fedknn.metrics import metric_of
+from fedneighbors.methods.fedknn.private._padding import PaddedBoundRequest, PaddedNearestRequest
+from fedneighbors.methods.fedknn.protocol import NearestRequest, RangeCountRequest
 
 TARGET_MS = 50.0
 LATE_S = 3600.0  # no deadline passes
+DEADLINES_S = (0.0, 0.02, 0.1, 0.5, 2.0)
+N_NEAREST = np.array([10], np.int64)
+REQUESTS = {
+    "private bounds": lambda query, _: PaddedBoundRequest("q", query, 10, 0.0),
+    "private nearest": lambda query, _: PaddedNearestRequest("q", query, N_NEAREST, 10, 0.0),
+    "5 % left": lambda query, _: NearestRequest("q", keep(query, 0.05), 10, None),
+    "half left": lambda query, _: NearestRequest("q", keep(query, 0.5), 10, None),
+    "5 % counted": lambda query, radius: RangeCountRequest("q", keep(query, 0.05), radius),
+    "half counted": lambda query, radius: RangeCountRequest("q", keep(query, 0.5), radius),
+}
+
+
+def keep(query, fraction):
+    """Return a query with a filter that leaves a fraction of the objects."""
+    return encode(FilteredQuery(query, filter_text({"place": {"<": fraction}})))
+
+
 CALLS = {
     "next 10": lambda session, _: session.next(10, deadline_s=LATE_S),
     "next 10,000": lambda session, _: session.next(10_000, deadline_s=LATE_S),
@@ -51,6 +77,31 @@ def measure_call(index, query, call, radius):
         call(session, radius)
         readings.read()
     return 1e3 * readings.largest, readings.n
+
+
+def measure_excess(provider, request):
+    """Return the longest time after a deadline, in milliseconds, and the number of replies."""
+    largest, n_replies = 0.0, 0
+    with mock.patch.object(time, "monotonic", time.process_time):
+        for deadline_s in DEADLINES_S:
+            provider._filtered.clear()
+            provider._open.clear()
+            provider.end = time.process_time() + deadline_s
+            try:
+                provider.answer(request)
+                n_replies += 1
+            except Refused:
+                pass
+            largest = max(largest, time.process_time() - provider.end)
+    return 1e3 * largest, n_replies
+
+
+def make_provider(metric, objects):
+    """Return a provider with a column for filters."""
+    places = np.random.default_rng(1).random(len(objects))
+    columns = FilterColumns.of({"place": places}, len(objects))
+    with mock.patch.object(time, "monotonic", time.process_time):
+        return Provider("p", objects, metric_of(metric), decode=decode_query, columns=columns)
 
 
 def draw_strings(rng, n, letters, lengths):
@@ -108,8 +159,8 @@ def main():
     for name, metric, objects, radius in make_cases(np.random.default_rng(0), n):
         if only and not any(name.startswith(word) for word in only):
             continue
-        index = metric_of(metric).index(objects, ranks=np.arange(len(objects)))
-        query = objects[len(objects) // 3]
+        provider = make_provider(metric, objects)
+        index, query = provider._all.index, objects[len(objects) // 3]
         gaps = {key: measure_call(index, query, call, radius) for key, call in CALLS.items()}
         largest = max(gap for gap, _ in gaps.values())
         details = ", ".join(f"{key} {gap:.1f} ({n} readings)" for key, (gap, n) in gaps.items())
@@ -118,6 +169,20 @@ def main():
             f"{'met' if largest <= TARGET_MS else 'MISSED'}); {details}",
             flush=True,
         )
+        frame = encode_query(query)
+        late = {
+            key: measure_excess(provider, make(frame, radius)) for key, make in REQUESTS.items()
+        }
+        largest = max(excess for excess, _ in late.values())
+        details = ", ".join(
+            f"{key} {excess:.1f} ({n} replies)" for key, (excess, n) in late.items()
+        )
+        print(
+            f"{'':<44} after an end {largest:5.1f} ms (target {TARGET_MS:g} ms: "
+            f"{'met' if largest <= TARGET_MS else 'MISSED'}); {details}",
+            flush=True,
+        )
+        del provider, index
 
 
 if __name__ == "__main__":

@@ -60,6 +60,32 @@ def test_without_a_step_nothing_waits(clock):
     assert clock.slept == []
 
 
+@pytest.mark.parametrize(
+    ("left_s", "last_s", "worked_s", "replied_s"),
+    [
+        (3.0, 2.0, 1.5, 2.0),
+        (3.0, 2.0, 2.0, 2.0),
+        (3.0, 2.0, 2.1, 3.0),  # too late for the last step: at the deadline
+        (3.0, 2.0, 3.1, 4.0),  # a long piece of work ends after it: again on the grid
+        (2.0, 2.0, 1.9, 2.0),
+        (0.4, -np.inf, 0.0, 0.4),
+        (-1.0, -np.inf, 0.0, 0.5),
+    ],
+)
+def test_nothing_leaves_between_a_step_and_the_deadline(clock, left_s, last_s, worked_s, replied_s):
+    with delay_to_grid(0.5, end=1000 + left_s) as last:
+        clock.now += worked_s
+
+    assert last == 1000 + last_s
+    assert clock.now == 1000 + replied_s
+
+
+def test_without_a_step_the_deadline_is_the_last_time():
+    for end in (999.0, 1001.5, np.inf):
+        with delay_to_grid(0.0, end=end) as last:
+            assert last == end
+
+
 def test_a_fine_grid_never_sleeps_for_negative_time(monkeypatch):
     slept, readings = [], accumulate(iter(random.Random(0).random, None))
     clock = SimpleNamespace(monotonic=readings.__next__, sleep=slept.append)

@@ -1,5 +1,6 @@
 """Times at which a party replies: on a grid, so that no single row moves them, and not late."""
 
+import math
 import signal
 import time
 from collections.abc import Iterator
@@ -29,7 +30,7 @@ def next_on_grid(elapsed_s: float, grid_s: float) -> float:
 
 
 @contextmanager
-def delay_to_grid(grid_s: float) -> Iterator[None]:
+def delay_to_grid(grid_s: float, end: float = math.inf) -> Iterator[float]:
     """Extend the duration of the block to a time of :func:`next_on_grid`.
 
     Exceptions are delayed too. The duration then reveals only the step of the grid in which the
@@ -39,14 +40,31 @@ def delay_to_grid(grid_s: float) -> Iterator[None]:
     ----------
     grid_s : float
         Step in seconds; 0 for no delay. A step longer than any reply reveals nothing.
+    end : float
+        Monotonic time of a public deadline. What would be delayed beyond it leaves at this time.
+
+    Yields
+    ------
+    float
+        Monotonic time of the last step up to ``end``, minus infinity if there is none: a reply that
+        is ready later would be late.
     """
     start = time.monotonic()
+    left_s = end - start
+    if grid_s <= 0 or math.isinf(end):
+        last = end
+    elif left_s < grid_s:
+        last = -math.inf
+    else:
+        step_s = next_on_grid(left_s, grid_s)
+        last = start + (step_s if step_s == left_s else step_s / 2)
     try:
-        yield
+        yield last
     finally:
         if grid_s > 0:
             elapsed = time.monotonic() - start
-            time.sleep(next_on_grid(elapsed, grid_s) - elapsed)
+            until = next_on_grid(elapsed, grid_s)
+            time.sleep((left_s if elapsed <= left_s < until else until) - elapsed)
 
 
 @contextmanager

@@ -15,7 +15,13 @@ from fedneighbors.methods.fedknn._filters import FilterColumns, Where
 from fedneighbors.methods.fedknn._sources import Found
 from fedneighbors.methods.fedknn.algorithm import tie_keys
 from fedneighbors.methods.fedknn.metrics._interfaces import Metric
-from fedneighbors.methods.fedknn.metrics._sessions import LATE, check_radius, check_request, end_at
+from fedneighbors.methods.fedknn.metrics._sessions import (
+    LATE,
+    check_radius,
+    check_request,
+    check_time,
+    end_at,
+)
 from fedneighbors.methods.fedknn.private._padding import EPOCH_BYTES, MAX_NAME_BYTES
 from fedneighbors.sources._candidates import (
     CandidateBatch,
@@ -90,13 +96,14 @@ class PushedSource:
         """Return whether all names fit into replies of fixed size."""
         return self.candidates.longest_name() <= MAX_NAME_BYTES
 
-    def size(self, where: Where | None) -> int:
+    def size(self, where: Where | None, *, end: float = math.inf) -> int:  # noqa: ARG002 - the database has a timeout
         """Count the objects that meet a filter."""
         self._check(where)
         return self.candidates.size(where)
 
-    def open(self, query: Any, where: Where | None) -> "PushedQuery":
+    def open(self, query: Any, where: Where | None, *, end: float = math.inf) -> "PushedQuery":
         """Open a query over the objects that meet a filter."""
+        check_time(end)
         self._check(where)
         self._probe.open(query)
         return PushedQuery(self, self.candidates.open(query, where), query)
@@ -180,9 +187,9 @@ class PushedQuery:
             raise TimeoutError(LATE)
         return self._distances[: min(max(k, 0), self._n_certain(math.inf))]
 
-    def separate_bounds(self, k: int) -> Floats:
+    def separate_bounds(self, k: int, *, deadline_s: float | None = None) -> Floats:
         """Return the ``k`` lowest bounds; each depends on the query and one object only."""
-        return self.lowest_bounds(k)
+        return self.lowest_bounds(k, deadline_s=deadline_s)
 
     def count(self, radius: float, *, deadline_s: float | None = None) -> int:
         """Count the objects within ``radius``."""

@@ -1,22 +1,35 @@
 """Requests for bounds and counts carry a time budget, after which a provider refuses."""
 
+import contextlib
 import itertools
+import math
 import time
 from unittest import mock
 
 import numpy as np
 import pytest
 
-from fedneighbors import FederatedNeighbors
+from fedneighbors import FederatedNeighbors, Privacy
+from fedneighbors.errors import PartyRefused
+from fedneighbors.federation._messages import encode
 from fedneighbors.federation._roles import Refused
 from fedneighbors.methods.fedknn._provider import Provider
 from fedneighbors.methods.fedknn._queries import decode_query, encode_query
 from fedneighbors.methods.fedknn._radius import hufu, hufu_plus, range_search
 from fedneighbors.methods.fedknn.metrics import _sessions, metric_of
+from fedneighbors.methods.fedknn.private._padding import (
+    PaddedBoundRequest,
+    PaddedNearestRequest,
+)
 from fedneighbors.methods.fedknn.protocol import BoundRequest, RangeCountRequest, dann
 
 ROWS = np.random.default_rng(0).normal(size=(3000, 6))
 QUERY = encode_query(ROWS[0])
+COUNT = np.array([5], np.int64)
+PRIVATE = {
+    "bounds": PaddedBoundRequest("q", QUERY, 5, 0.5),
+    "nearest": PaddedNearestRequest("q", QUERY, COUNT, 5, 0.5),
+}
 REQUESTS = {
     "bounds": lambda budget_s: BoundRequest("q", QUERY, 5, budget_s),
     "count": lambda budget_s: RangeCountRequest("q", QUERY, 2.0, budget_s),
@@ -43,6 +56,71 @@ def test_a_request_is_refused_after_its_budget(kind):
     assert vars(again).keys() == vars(expected).keys()
     for name, value in vars(expected).items():
         assert np.array_equal(getattr(again, name), value)
+
+
+class Clock:
+    """A clock that advances with each reading, and by sleeping."""
+
+    def __init__(self, tick_s):
+        self.now, self.tick_s = 0.0, tick_s
+
+    def read(self):
+        self.now += self.tick_s
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+
+@pytest.mark.parametrize("kind", PRIVATE)
+@pytest.mark.parametrize("tick_s", [0.0001, 0.001, 0.01, 0.1])
+def test_a_private_request_ends_on_the_grid_or_at_the_deadline(kind, tick_s):
+    expected, provider, clock = (
+        make_provider().answer(PRIVATE[kind]),
+        make_provider(),
+        Clock(tick_s),
+    )
+    provider._epoch, provider.end, reply = getattr(expected, "epoch", b""), 3.0, None
+
+    with (
+        mock.patch.object(_sessions, "STEP_CELLS", 64 * 6),
+        mock.patch.object(time, "monotonic", clock.read),
+        mock.patch.object(time, "sleep", clock.sleep),
+        contextlib.suppress(Refused),
+    ):
+        reply = provider.answer(PRIVATE[kind])
+
+    left_at = clock.now - tick_s  # the clock started at its first reading
+    if reply is None:
+        assert left_at == pytest.approx(3.0 - tick_s)
+        assert tick_s > 0.01
+    else:
+        assert encode(reply) == encode(expected)
+        assert min(abs(left_at - step) for step in (0.5, 1.0, 2.0)) < 1e-9
+        assert tick_s < 0.1
+
+
+def test_a_private_search_after_the_deadline_is_charged_once():
+    search = FederatedNeighbors(algorithm="dann*", privacy=Privacy(1, delta="1e-6"), grid_s=0.0)
+    search.fit(ROWS, parties=["p", "q"] * 1500)
+    provider = search.providers_[0]
+
+    def answer(request, original=provider.answer):
+        if isinstance(request, PaddedNearestRequest):
+            provider.end = 0.0
+        return original(request)
+
+    with (
+        mock.patch.object(provider, "answer", answer),
+        pytest.raises(PartyRefused, match="the deadline has passed"),
+    ):
+        search.kneighbors(ROWS[:1], n_neighbors=3)
+    spent = search.ledger_.spent("q")
+    provider.end = math.inf
+    search.kneighbors(ROWS[:1], n_neighbors=3)
+
+    assert spent.epsilon == 1
+    assert search.ledger_.spent("q") == spent
 
 
 @pytest.mark.parametrize("kind", REQUESTS)

@@ -1,5 +1,8 @@
 """Filters: a filtered search is the search of the objects that meet the filter."""
 
+import time
+from unittest import mock
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -15,8 +18,8 @@ from fedneighbors.methods.fedknn._filters import FilterColumns, FilteredSession,
 from fedneighbors.methods.fedknn._provider import Provider
 from fedneighbors.methods.fedknn._queries import FilteredQuery, decode_query, encode_query
 from fedneighbors.methods.fedknn._settings import ALGORITHMS
-from fedneighbors.methods.fedknn.metrics import metric_of
-from fedneighbors.methods.fedknn.protocol import RangeCountRequest
+from fedneighbors.methods.fedknn.metrics import _sessions, metric_of
+from fedneighbors.methods.fedknn.protocol import NearestRequest, RangeCountRequest
 from tests.methods.fedknn.test_estimator import OBJECTS
 from tests.naive.filters import meets
 
@@ -195,6 +198,14 @@ def test_unsuitable_columns_are_refused(columns, words):
         FederatedNeighbors("edit").fit(["a", "b"], columns=columns)
 
 
+def test_a_filter_is_checked_against_the_clock():
+    columns = FilterColumns.of({"age": [1, 2, 3]}, 3)
+
+    assert columns.match({"not": {"age": 2}}, end=np.inf).tolist() == [True, False, True]
+    with pytest.raises(TimeoutError, match="the deadline has passed"):
+        columns.match({"or": [{"age": {"in": [1, 2]}}]}, end=-np.inf)
+
+
 # -- sessions
 
 
@@ -242,6 +253,35 @@ def test_a_late_session_emits_uncertain_objects_again():
     assert distances == sorted(distances)
 
 
+@pytest.mark.parametrize("metric", sorted(OBJECTS))
+@pytest.mark.parametrize("radius", [-1.0, 0.0, 1.0, 3.0, np.inf])
+def test_counts_without_an_index_of_the_remaining_objects_are_equal(metric, radius):
+    objects, n = OBJECTS[metric], len(OBJECTS[metric])
+    rows, ranks = np.arange(0, n, 3), np.arange(n)
+    whole = metric_of(metric).index(objects, ranks=ranks)
+    own = metric_of(metric).index([objects[row] for row in rows], ranks=ranks[rows])
+    session = FilteredSession(whole.open(objects[1]), rows, lambda: None)
+    emitted = session.next(4).positions.tolist()
+
+    found = session.count(radius)
+
+    assert found == own.open(objects[1]).count(radius)
+    rest = session.next(n).positions.tolist()
+    assert emitted + rest == own.open(objects[1]).next(n).positions.tolist()
+
+
+def test_a_late_count_without_an_index_raises_and_another_continues():
+    words, rows = [f"{k:06d}" for k in range(4000)], np.arange(0, 4000, 2)
+    whole = metric_of("edit").index(words, ranks=np.arange(4000))
+    session = FilteredSession(whole.open("000123"), rows, lambda: None)
+
+    with mock.patch.object(_sessions, "STEP_CELLS", 64), pytest.raises(TimeoutError):
+        session.count(3.0, deadline_s=0.0)
+
+    own = metric_of("edit").index([words[row] for row in rows], ranks=rows)
+    assert session.count(3.0) == own.open("000123").count(3.0)
+
+
 # -- providers
 
 
@@ -278,6 +318,30 @@ def test_providers_without_columns_refuse_filters():
 
     with pytest.raises(PartyRefused, match="its filter does not suit the columns"):
         search.kneighbors("a", where={"age": 1})
+
+
+@pytest.mark.parametrize("n_skipping", [0, 4])
+@pytest.mark.parametrize(("index_s", "n_indexes"), [(0.1, 1), (1000.0, 0)], ids=["in time", "late"])
+def test_an_index_that_would_be_late_is_not_built(monkeypatch, n_skipping, index_s, n_indexes):
+    monkeypatch.setattr(_filters, "_N_SKIPPING", n_skipping)
+    party, where = provider(6), filter_text({"age": {">=": 2}})
+    reply = provider(6).answer(NearestRequest("q", filtered(where), 4, None))
+    party._index_s, party.end = index_s, time.monotonic() + 60
+    built = mock.Mock(wraps=party._metric.index)
+
+    with mock.patch.object(party._metric, "index", built):
+        assert party.answer(NearestRequest("q", filtered(where), 4, None)).ids == reply.ids
+        assert party.answer(RangeCountRequest("q", filtered(where), 9.0)).count == 4
+
+    assert built.call_count == n_indexes
+
+
+def test_a_filter_is_not_evaluated_after_the_deadline():
+    party = provider()
+    party.end = 0.0
+
+    with pytest.raises(Refused, match="the deadline has passed"):
+        party.answer(RangeCountRequest("q", filtered('{"age":4}'), None))
 
 
 def test_the_indexes_of_filters_hold_no_more_objects_than_the_table(monkeypatch):

@@ -19,7 +19,13 @@ import numpy as np
 
 from fedneighbors._typing import Array, Booleans, Floats, Integers
 from fedneighbors.methods.fedknn.metrics._interfaces import Index, Session, SessionBatch
-from fedneighbors.methods.fedknn.metrics._sessions import check_request, end_at
+from fedneighbors.methods.fedknn.metrics._sessions import (
+    LATE,
+    check_radius,
+    check_request,
+    check_time,
+    end_at,
+)
 
 Where = Mapping[str, Any]
 """A filter, such as ``{"age": {">=": 40}, "or": [{"site": "a"}, {"site": None}]}``."""
@@ -32,6 +38,7 @@ _ORDERS = {">=": operator.ge, ">": operator.gt, "<=": operator.le, "<": operator
 _KINDS = {int: "number", float: "number", str: "text", bool: "boolean"}
 _NARROW = 16  # a filter that leaves a smaller fraction is narrow
 _N_SKIPPING = 4  # queries of a filter that skip objects
+_MAX_WANTED = 1 << 14  # objects emitted between two clock checks, unless more are wanted
 _MAX_NUMBER = 2**53  # larger integers are no float64 numbers
 
 
@@ -94,13 +101,15 @@ class FilterColumns:
         content = [(name, kind, self.cells[name].tolist()) for name, kind in self.kinds.items()]
         return hashlib.sha256(repr(content).encode()).hexdigest()
 
-    def match(self, where: Where, depth: int = MAX_DEPTH) -> Booleans:
+    def match(self, where: Where, *, end: float = math.inf, depth: int = MAX_DEPTH) -> Booleans:
         """Return for each object whether it meets a filter.
 
         Parameters
         ----------
         where : mapping
             The filter.
+        end : float
+            Monotonic time, checked before each comparison.
         depth : int
             Maximum nesting.
 
@@ -108,6 +117,8 @@ class FilterColumns:
         ------
         ValueError
             If the filter is malformed, or does not suit the columns.
+        TimeoutError
+            If ``end`` has passed.
         """
         if not isinstance(where, Mapping) or not depth:
             raise ValueError(
@@ -117,27 +128,29 @@ class FilterColumns:
         found = np.ones(self.n_objects, bool)
         for name, condition in where.items():
             if name == "not":
-                found &= ~self.match(condition, depth - 1)
+                found &= ~self.match(condition, end=end, depth=depth - 1)
             elif name in _LISTS:
-                parts = [self.match(part, depth - 1) for part in _check_list(name, condition)]
-                start = np.full(self.n_objects, name == "and")
-                found &= _LISTS[name].reduce([start, *parts])
+                part = np.full(self.n_objects, name == "and")
+                for one in _check_list(name, condition):
+                    _LISTS[name](part, self.match(one, end=end, depth=depth - 1), out=part)
+                found &= part
             elif name not in self.kinds:
                 known = ", ".join(map(repr, self.kinds)) or "none"
                 raise ValueError(f"expected a column among {known} in a filter, got {name!r}")
             elif isinstance(condition, Mapping):
                 for symbol, operand in condition.items():
-                    found &= self._compare(name, symbol, operand)
+                    found &= self._compare(name, symbol, operand, end)
             else:
-                found &= self._compare(name, "==", condition)
+                found &= self._compare(name, "==", condition, end)
         return found
 
-    def _compare(self, name: str, symbol: str, operand: Any) -> Booleans:
+    def _compare(self, name: str, symbol: str, operand: Any, end: float) -> Booleans:
+        check_time(end)
         cells, kind = self.cells[name], self.kinds[name]
         if symbol == "in":
             found = np.zeros(self.n_objects, bool)
             for value in _check_list(symbol, operand):
-                found |= self._compare(name, "==", value)
+                found |= self._compare(name, "==", value, end)
             return found
         if symbol == "==" and operand is None:
             return np.asarray(
@@ -201,7 +214,8 @@ class FilteredIndex:
     """Index of the objects that meet a filter.
 
     The first queries of a filter that leaves many objects search all objects and skip the others.
-    Further ones, and those of a narrow filter, search an index of the remaining objects.
+    Further ones, and those of a narrow filter, search an index of the remaining objects if there is
+    time to build it.
 
     Parameters
     ----------
@@ -210,30 +224,41 @@ class FilteredIndex:
     rows : int64 array of shape (n_remaining,)
         Positions of the remaining objects, ascending.
     build : callable
-        Function that returns an index of the remaining objects.
+        Function that returns an index of the remaining objects; None if it would be late.
     """
 
-    def __init__(self, whole: Index, rows: Integers, build: Callable[[], Index]) -> None:
+    def __init__(self, whole: Index, rows: Integers, build: Callable[[], Index | None]) -> None:
         self.n_objects = len(rows)
         self._whole, self._rows, self._build = whole, rows, build
         self._n_skipping = 0 if _NARROW * len(rows) <= whole.n_objects else _N_SKIPPING
         self._own: Index | None = None
 
-    @property
-    def own(self) -> Index:
-        """Return the index of the remaining objects; build it at first use."""
-        if self._own is None:
-            self._own = self._build()
-        return self._own
-
     def open(self, query: Any) -> Session:
-        """Open a session for a query."""
+        """Open a session for a query.
+
+        Raises
+        ------
+        TimeoutError
+            If the index of all objects is approximate, and there is no time to build another.
+        """
+        own = None
         if self._own is None and self._n_skipping > 0:
             self._n_skipping -= 1
+        else:
+            own = self._open_own(query)
+        if own is None:
             session = self._whole.open(query)
             if session.exact:
-                return FilteredSession(session, self._rows, lambda: self.own.open(query))
-        return self.own.open(query)
+                return FilteredSession(session, self._rows, lambda: self._open_own(query))
+            own = self._open_own(query)
+        if own is None:
+            raise TimeoutError(LATE)
+        return own
+
+    def _open_own(self, query: Any) -> Session | None:
+        """Open a session of the remaining objects; build their index at first use."""
+        self._own = self._own or self._build()
+        return None if self._own is None else self._own.open(query)
 
 
 class FilteredSession:
@@ -246,15 +271,18 @@ class FilteredSession:
     rows : int64 array of shape (n_remaining,)
         Positions of the remaining objects, ascending.
     open_own : callable
-        Function that opens a session of the remaining objects alone.
+        Function that opens a session of the remaining objects alone; None if it would be late.
     """
 
     exact = True
 
-    def __init__(self, session: Session, rows: Integers, open_own: Callable[[], Session]) -> None:
+    def __init__(
+        self, session: Session, rows: Integers, open_own: Callable[[], Session | None]
+    ) -> None:
         self._session, self._rows, self._open_own = session, rows, open_own
         self._counting: Session | None = None
-        self._positions, self._distances = np.empty(0, np.int64), np.empty(0)  # to be emitted
+        self._positions, self._distances = np.empty(0, np.int64), np.empty(0)  # in order
+        self._n_emitted = 0
         self._n_wanted = 1
         self.n_verified = 0  # distances, also to excluded objects
 
@@ -262,17 +290,37 @@ class FilteredSession:
         """Return the lower bounds of the remaining objects."""
         return self._session.bounds(deadline_s=deadline_s)[self._rows]
 
-    def separate_bounds(self) -> Floats:
+    def separate_bounds(self, *, deadline_s: float | None = None) -> Floats:
         """Return bounds that depend on one object each, or 0."""
         compute: Any = getattr(self._session, "separate_bounds", None)
-        return np.zeros(len(self._rows)) if compute is None else compute()[self._rows]
+        if compute is None:
+            return np.zeros(len(self._rows))
+        bounds: Floats = compute(deadline_s=deadline_s)[self._rows]
+        return bounds
 
     def count(self, radius: float, *, deadline_s: float | None = None) -> int:
-        """Return the number of remaining objects within a radius."""
+        """Return the number of remaining objects within a radius.
+
+        Raises
+        ------
+        TimeoutError
+            If more than ``deadline_s`` seconds have passed.
+        """
         end = end_at(deadline_s)
         self._counting = self._counting or self._open_own()
-        left_s = None if deadline_s is None else max(end - time.monotonic(), 0.0)
-        return self._counting.count(radius, deadline_s=left_s)
+        if self._counting is not None:
+            left_s = None if deadline_s is None else max(end - time.monotonic(), 0.0)
+            return self._counting.count(radius, deadline_s=left_s)
+        check_radius(radius)
+        n_emitted, is_complete = self._n_emitted, False
+        try:
+            while not is_complete:  # emits all objects within the radius
+                check_time(end)
+                left_s = max(end - time.monotonic(), 0.0)
+                is_complete = self.next(_MAX_WANTED, cutoff=radius, deadline_s=left_s).exhausted
+        finally:
+            self._n_emitted = n_emitted
+        return self._n_within(radius)
 
     def next(
         self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None
@@ -282,8 +330,9 @@ class FilteredSession:
         end, exhausted, late = end_at(deadline_s), False, False
         frontier = getattr(self._session, "least", 0.0)
         uncertain = np.empty(0, np.int64), np.empty(0)
-        while self._n_within(cutoff) < k and not exhausted and not late:
-            self._n_wanted = max(2 * self._n_wanted, k)
+        first = self._n_emitted
+        while self._n_within(cutoff) - first < k and not exhausted and not late:
+            self._n_wanted = max(min(2 * self._n_wanted, _MAX_WANTED), k)
             left_s = None if deadline_s is None else max(end - time.monotonic(), 0.0)
             batch = self._session.next(self._n_wanted, cutoff=cutoff, deadline_s=left_s)
             n, exhausted, frontier = batch.n_certified, batch.exhausted, batch.frontier
@@ -293,17 +342,18 @@ class FilteredSession:
             self._distances = np.concatenate([self._distances, distances])
             late = n < len(batch.positions) or time.monotonic() > end
             self.n_verified = self._session.n_verified
-        n = min(k, self._n_within(cutoff))
-        following = self._distances[n : n + 1].tolist()
-        found = SessionBatch(
-            positions=np.concatenate([self._positions[:n], uncertain[0][: k - n]]),
-            distances=np.concatenate([self._distances[:n], uncertain[1][: k - n]]),
-            exhausted=exhausted and self._n_within(cutoff) == n,
+        n_within = max(self._n_within(cutoff), first)
+        n = min(k, n_within - first)
+        self._n_emitted += n
+        last = self._n_emitted
+        following = self._distances[last : last + 1].tolist()
+        return SessionBatch(
+            positions=np.concatenate([self._positions[first:last], uncertain[0][: k - n]]),
+            distances=np.concatenate([self._distances[first:last], uncertain[1][: k - n]]),
+            exhausted=exhausted and n_within == last,
             n_certified=n,
             frontier=min([frontier, *following]),
         )
-        self._positions, self._distances = self._positions[n:], self._distances[n:]
-        return found
 
     def _keep(self, positions: Integers, distances: Floats) -> tuple[Integers, Floats]:
         """Return the remaining objects among emitted ones."""

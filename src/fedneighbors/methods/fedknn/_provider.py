@@ -34,7 +34,7 @@ from fedneighbors.methods.fedknn._sources import (
     take_nearest,
 )
 from fedneighbors.methods.fedknn.metrics._interfaces import Metric
-from fedneighbors.methods.fedknn.metrics._sessions import LATE
+from fedneighbors.methods.fedknn.metrics._sessions import LATE, check_time
 from fedneighbors.methods.fedknn.private._padding import (
     EPOCH_BYTES,
     PaddedBoundRequest,
@@ -83,7 +83,7 @@ class Provider:
     Attributes
     ----------
     end : float
-        Monotonic time at which searches without a privacy budget stop; set by a runtime.
+        Monotonic time at which searches stop; set by a runtime.
     """
 
     accepts: tuple[type[Any], ...] = (
@@ -153,13 +153,14 @@ class Provider:
             if (name := getattr(request, "name", None)) in self._open:
                 self._open.pop(name)[1].close()
             raise Refused(SOURCE_FAILED) from None
+        except TimeoutError as error:
+            raise Refused(LATE) from error
 
     def _answer(self, request: Message) -> Message:
         match request:
             case BoundRequest():
                 query, left_s = self._get_timed(request)
-                with refuse_late():
-                    return BoundReply(query.lowest_bounds(request.k, deadline_s=left_s))
+                return BoundReply(query.lowest_bounds(request.k, deadline_s=left_s))
             case EagerRequest():
                 start = time.monotonic()  # the budget includes opening the query
                 query = self._get_query(request)
@@ -172,20 +173,15 @@ class Provider:
                 return reply
             case NearestBatchRequest():
                 return self._answer_batch(request)
-            case PaddedBoundRequest():
-                with self._answer_privately(request) as (query, epoch):
-                    return pad_bounds(query.separate_bounds(request.k), request.k, epoch)
-            case PaddedNearestRequest():
-                with self._answer_privately(request) as (query, _):
-                    return pad_nearest(take_nearest(query, int(request.count[0])), request.k)
+            case PaddedBoundRequest() | PaddedNearestRequest():
+                return self._answer_privately(request)
             case RangeCountRequest():
                 if request.radius is None:  # needs no search
                     with refuse_invalid():
                         _, where = self._decode_query(request.query)
-                        return RangeCountReply(self.source.size(where))
+                        return RangeCountReply(self.source.size(where, end=self.end))
                 query, left_s = self._get_timed(request)
-                with refuse_late():
-                    return RangeCountReply(query.count(request.radius, deadline_s=left_s))
+                return RangeCountReply(query.count(request.radius, deadline_s=left_s))
             case FinishRequest():
                 for name in request.names:
                     if name in self._open:
@@ -193,20 +189,30 @@ class Provider:
                 return Finished()
         raise Refused("unknown request")
 
-    @contextmanager
-    def _answer_privately(
-        self, request: PaddedBoundRequest | PaddedNearestRequest
-    ) -> Iterator[tuple[SourceQuery, bytes]]:
-        """Reply on the time grid; give the open query and its epoch."""
+    def _answer_privately(self, request: PaddedBoundRequest | PaddedNearestRequest) -> Message:
+        """Reply on the time grid.
+
+        A reply that is not ready for the last step before the deadline is refused, so that a
+        refusal reveals no more than a step.
+        """
         if not self.source.names_fit():
             raise Refused("a name is too long for replies of fixed size")
-        with delay_to_grid(request.grid_s):
+        with delay_to_grid(request.grid_s, self.end) as end:
+            check_time(end)
             query = self._get_query(request)
             if not query.exact:  # results depend on all objects: counts reveal more than charged
                 raise Refused("a private search needs an exact index")
             if query.epoch is None:  # the same query could not be recognized
                 raise Refused("a private search needs a version of the objects")
-            yield query, query.epoch
+            if isinstance(request, PaddedBoundRequest):
+                left_s = None if end == math.inf else end - time.monotonic()
+                bounds = query.separate_bounds(request.k, deadline_s=left_s)
+                reply: Message = pad_bounds(bounds, request.k, query.epoch)
+            else:
+                found = take_nearest(query, int(request.count[0]), end=end)
+                reply = pad_nearest(found, request.k)
+            check_time(end)
+            return reply
 
     def _answer_batch(self, request: NearestBatchRequest) -> NearestBatchReply:
         search: Any = getattr(self.source, "nearest", None)
@@ -222,9 +228,8 @@ class Provider:
         """Return an open query, and the remaining seconds."""
         start = time.monotonic()  # the budget includes opening the query
         query = self._get_query(request)
-        if request.budget_s is None:
-            return query, None
-        return query, request.budget_s - (time.monotonic() - start)
+        end = self.end if request.budget_s is None else min(self.end, start + request.budget_s)
+        return query, None if end == math.inf else end - time.monotonic()
 
     def _get_query(self, request: Any) -> SourceQuery:
         """Return an open query; open one for a new name."""
@@ -238,7 +243,8 @@ class Provider:
         if len(self._open) >= MAX_OPEN_QUERIES or n_bytes > MAX_OPEN_BYTES or n_cells > MAX_CELLS:
             raise Refused("too many queries are open; close some")
         with refuse_invalid():
-            query = self.source.open(*self._decode_query(request.query))
+            item, where = self._decode_query(request.query)
+            query = self.source.open(item, where, end=self.end)
         self._open[request.name] = request.query, query
         return query
 
@@ -257,12 +263,3 @@ def refuse_invalid() -> Iterator[None]:
         yield
     except INVALID_ERRORS as error:
         raise Refused(INVALID_QUERY) from error
-
-
-@contextmanager
-def refuse_late() -> Iterator[None]:
-    """Refuse a request whose time budget is spent."""
-    try:
-        yield
-    except TimeoutError as error:
-        raise Refused(LATE) from error

@@ -25,6 +25,10 @@ MAX_FILTERS = 64
 """Maximum number of filters with an index."""
 
 
+_BUILD_MARGIN = 2
+"""Ratio of the time reserved for an index of a filter to the expected time."""
+
+
 @dataclass(frozen=True, eq=False)
 class Found:
     """The next objects of a query, in ascending order of (distance, tie key).
@@ -79,8 +83,14 @@ class SourceQuery(Protocol):
         """
         ...
 
-    def separate_bounds(self, k: int) -> Floats:
-        """Return the ``k`` lowest bounds; each depends on the query and one object only."""
+    def separate_bounds(self, k: int, *, deadline_s: float | None = None) -> Floats:
+        """Return the ``k`` lowest bounds; each depends on the query and one object only.
+
+        Raises
+        ------
+        TimeoutError
+            If more than ``deadline_s`` seconds have passed.
+        """
         ...
 
     def count(self, radius: float, *, deadline_s: float | None = None) -> int:
@@ -108,17 +118,19 @@ class Source(Protocol):
         """Return whether all names fit into replies of fixed size."""
         ...
 
-    def size(self, where: Where | None) -> int:
+    def size(self, where: Where | None, *, end: float = math.inf) -> int:
         """Count the objects that meet a filter."""
         ...
 
-    def open(self, query: Any, where: Where | None) -> SourceQuery:
+    def open(self, query: Any, where: Where | None, *, end: float = math.inf) -> SourceQuery:
         """Open a query over the objects that meet a filter.
 
         Raises
         ------
         TypeError, ValueError
             If the query is not an object of the metric, or the filter does not suit the columns.
+        TimeoutError
+            If the monotonic time ``end`` has passed.
         """
         ...
 
@@ -133,13 +145,13 @@ class IndexedObjects:
         Index of the objects.
     ties : int64 array of shape (n_objects,)
         Tie key of each object.
-    ids : sequence of str
+    ids : object array of shape (n_objects,)
         Name of each object.
     """
 
     index: Index
     ties: Integers
-    ids: Sequence[str]
+    ids: Any
 
 
 class MemoryQuery:
@@ -170,7 +182,7 @@ class MemoryQuery:
         return Found(
             distances=batch.distances,
             ties=self._ties[batch.positions],
-            ids=tuple([self._ids[position] for position in batch.positions.tolist()]),
+            ids=tuple(self._ids[batch.positions].tolist()),
             exhausted=batch.exhausted,
             n_certified=batch.n_certified,
             frontier=batch.frontier,
@@ -180,15 +192,16 @@ class MemoryQuery:
         """Return the ``k`` lowest of the objects' lower bounds, ascending."""
         return lowest(self.session.bounds(deadline_s=deadline_s), k)
 
-    def separate_bounds(self, k: int) -> Floats:
+    def separate_bounds(self, k: int, *, deadline_s: float | None = None) -> Floats:
         """Return the ``k`` lowest bounds; each depends on the query and one object only.
 
         A session that supports such bounds has a method ``separate_bounds``. For others the bound
         is 0, which holds for every distance.
         """
         compute: Any = getattr(self.session, "separate_bounds", None)
-        bounds = np.zeros(len(self._ids)) if compute is None else compute()
-        return lowest(bounds, k)
+        if compute is None:
+            return np.zeros(min(max(k, 0), len(self._ids)))
+        return lowest(compute(deadline_s=deadline_s), k)
 
     def count(self, radius: float, *, deadline_s: float | None = None) -> int:
         """Count the objects within ``radius``."""
@@ -243,28 +256,30 @@ class MemorySource:
         self._longest = max((len(item.encode("utf-8", "replace")) for item in self.ids), default=0)
         self.ties = tie_keys(self.ids, owner=owner, key=key)
         self._epoch, self.n_cells = epoch, len(self.ids)
-        index = metric.index(objects, ranks=rank_objects(self.ties))
+        self._ranks, start = rank_objects(self.ties), time.monotonic()
+        index = metric.index(objects, ranks=self._ranks)
+        self._index_s = time.monotonic() - start
         nearest: Any = getattr(index, "nearest", None)
         self.nearest = nearest  # of many queries at once, if the metric can
-        self._all = IndexedObjects(index, self.ties, self.ids)
+        self._all = IndexedObjects(index, self.ties, np.array(self.ids, object))
         self._filtered: dict[str, IndexedObjects] = {}
         self._objects = None if columns is None else objects
-        self._columns, self._metric = columns, metric
+        self._columns, self._metric, self._end = columns, metric, math.inf
 
     def names_fit(self) -> bool:
         """Return whether all names fit into replies of fixed size."""
         return self._longest <= MAX_NAME_BYTES
 
-    def size(self, where: Where | None) -> int:
+    def size(self, where: Where | None, *, end: float = math.inf) -> int:
         """Count the objects that meet a filter."""
-        return self._select(where).index.n_objects
+        return self._select(where, end).index.n_objects
 
-    def open(self, query: Any, where: Where | None) -> MemoryQuery:
+    def open(self, query: Any, where: Where | None, *, end: float = math.inf) -> MemoryQuery:
         """Open a query over the objects that meet a filter."""
-        found = self._select(where)
+        found = self._select(where, end)
         return MemoryQuery(found.index.open(query), found, self._epoch)
 
-    def _select(self, where: Where | None) -> IndexedObjects:
+    def _select(self, where: Where | None, end: float) -> IndexedObjects:
         """Return the objects that meet a filter, with an index."""
         if where is None:
             return self._all
@@ -273,23 +288,30 @@ class MemorySource:
         text = filter_text(where)
         found = self._filtered.pop(text, None)
         if found is None:
-            rows = np.flatnonzero(self._columns.match(where))
-            ties = self._all.ties[rows]
-            build = partial(build_index, self._metric, self._objects, rows, rank_objects(ties))
-            index = FilteredIndex(self._all.index, rows, build)
-            found = IndexedObjects(index, ties, [self.ids[row] for row in rows.tolist()])
+            rows = np.flatnonzero(self._columns.match(where, end=end))
+            index = FilteredIndex(self._all.index, rows, partial(self._build_index, rows))
+            found = IndexedObjects(index, self._all.ties[rows], self._all.ids[rows])
+        self._end = end  # of the query that may build its index
         self._filtered[text] = found  # the latest is the last
         sizes = [one.index.n_objects for one in self._filtered.values()]
         while len(sizes) > 1 and (len(sizes) > MAX_FILTERS or sum(sizes) > len(self.ids)):
             del self._filtered[next(iter(self._filtered))], sizes[0]
         return found
 
+    def _build_index(self, rows: Integers) -> Index | None:
+        """Return the index of the objects at ``rows``; None if it would be late.
 
-def build_index(metric: Metric, objects: Sequence[Any], rows: Integers, ranks: Integers) -> Index:
-    """Return the index of the objects at ``rows``, which have ``ranks``."""
-    if isinstance(objects, np.ndarray):
-        return metric.index(objects[rows], ranks=ranks)
-    return metric.index([objects[row] for row in rows.tolist()], ranks=ranks)
+        The time is that of the index of all objects, in proportion and with a margin.
+        """
+        if self._objects is None:
+            raise ValueError("there are no columns")
+        needed_s = _BUILD_MARGIN * self._index_s * len(rows) / max(len(self.ids), 1)
+        if needed_s > max(self._end - time.monotonic(), 0.0):
+            return None
+        objects, ranks = self._objects, self._ranks[rows]
+        if isinstance(objects, np.ndarray):
+            return self._metric.index(objects[rows], ranks=ranks)
+        return self._metric.index([objects[row] for row in rows.tolist()], ranks=ranks)
 
 
 def lowest(bounds: Floats, k: int) -> Floats:

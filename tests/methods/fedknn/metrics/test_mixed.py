@@ -1,3 +1,5 @@
+from unittest import mock
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,10 +9,11 @@ from hypothesis import strategies as st
 from fedneighbors import FederatedNeighbors, FederatedNeighborsClassifier
 from fedneighbors.datasets import CategoricalColumn, NumericColumn, Schema
 from fedneighbors.errors import DataError
-from fedneighbors.methods.fedknn.metrics import metric_of
+from fedneighbors.methods.fedknn.metrics import _mixed, metric_of
 from fedneighbors.methods.fedknn.metrics._mixed import TabularMetric
 from fedneighbors.privacy import Privacy
 from tests.methods.fedknn.metrics.brute_force import searches
+from tests.naive import gower as naive
 from tests.seeds import cases
 
 SCHEMA = Schema(
@@ -30,10 +33,73 @@ ROWS = st.tuples(
 ).map(np.array)
 
 
-@settings(max_examples=cases(300), deadline=None)
-@given(searches(objects=ROWS))
-def test_a_search_equals_brute_force(search):
-    search.assert_equals_brute_force(TabularMetric(SCHEMA))
+@pytest.mark.parametrize("max_left", [1.0, 0.3])
+@settings(max_examples=cases(150), deadline=None)
+@given(search=searches(objects=ROWS), has_bounds=st.booleans())
+def test_a_search_equals_brute_force(search, has_bounds, max_left):
+    with (
+        mock.patch.object(_mixed, "_MIN_CODED_ROWS", 1 if has_bounds else 1024),
+        mock.patch.object(_mixed, "_MIN_COMMON_CELLS", 0),
+        mock.patch.object(_mixed, "_MAX_LEFT", max_left),
+    ):
+        search.assert_equals_brute_force(TabularMetric(SCHEMA))
+
+
+KINDS = {
+    "numbers": lambda cells: cells,
+    "few values": lambda cells: (4 * cells).round() / 4,
+    "constant columns": lambda cells: np.full_like(cells, 0.5),
+    "one ulp": lambda cells: np.nextafter(0.5, 4 * cells.round() - 1),
+    "outliers": lambda cells: cells**40,
+    "outside the range": lambda cells: 1e3 * cells - 500,
+}
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.3, 0.9, 1.0])
+@pytest.mark.parametrize("n_categories", [1, 3])
+@pytest.mark.parametrize("kind", KINDS)
+def test_searches_of_many_rows_equal_a_scan(kind, n_categories, missing):
+    rng = np.random.default_rng(0)
+    numbers = KINDS[kind](rng.random((3000, 3)))
+    rows = np.column_stack([numbers, rng.integers(0, n_categories, (3000, 2))])
+    rows[rng.random(rows.shape) < missing] = np.nan
+    schema = Schema(
+        (
+            *(NumericColumn(name, 0, 1, missing="keep") for name in "abc"),
+            *(CategoricalColumn(name, ("x", "y", "z"), missing="keep") for name in "de"),
+        )
+    )
+    ranks = rng.permutation(3000)
+    index = TabularMetric(schema).index(rows, ranks=ranks)
+
+    for query in rows[:8]:
+        expected = np.array(naive.gower_distances(rows, np.arange(5) > 2, query))
+        order = np.lexsort((ranks, expected))
+        session = index.open(query)
+        found = [session.next(k) for k in (10, 200)]
+        assert np.concatenate([batch.positions for batch in found]).tolist() == order[:210].tolist()
+        assert found[1].distances.tolist() == expected[order[10:210]].tolist()
+        for radius in (float(expected[order[100]]), -1.0, 0.0, 2.0):
+            assert index.open(query).count(radius) == np.count_nonzero(expected <= radius)
+        assert (index.open(query).bounds() <= expected).all()
+
+
+def test_bounds_save_most_distances():
+    rng = np.random.default_rng(0)
+    rows = np.column_stack([rng.random((4000, 2)), rng.integers(0, 3, (4000, 2))])
+
+    session = TabularMetric(SCHEMA).index(rows, ranks=np.arange(4000)).open(rows[0])
+    session.next(5)
+
+    assert session.n_verified < 200
+
+
+def test_rows_with_infinite_cells_are_refused():
+    rows = np.zeros((2000, 4))
+    rows[1500, 1] = np.inf
+
+    with pytest.raises(ValueError, match="object 1500: expected finite or missing cells"):
+        TabularMetric(SCHEMA).index(rows, ranks=np.arange(2000))
 
 
 def gower(first, second, ranges):

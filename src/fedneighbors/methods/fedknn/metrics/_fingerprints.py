@@ -157,9 +157,9 @@ class _FingerprintSession(LevelSession):
             parts.append(self._measure(rows))
         return np.concatenate(parts)
 
-    def separate_bounds(self) -> Floats:
+    def separate_bounds(self, *, deadline_s: float | None = None) -> Floats:
         """Return the distances, which do not depend on other objects."""
-        return self.bounds()
+        return self.bounds(deadline_s=deadline_s)
 
     def _measure(self, positions: Integers) -> Floats:
         index = self._index

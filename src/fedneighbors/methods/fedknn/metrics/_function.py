@@ -64,8 +64,8 @@ class _FunctionSession:
     def bounds(self, *, deadline_s: float | None = None) -> Floats:  # noqa: ARG002 - no work
         return np.zeros(len(self._objects))
 
-    def separate_bounds(self) -> Floats:
-        return self.bounds()
+    def separate_bounds(self, *, deadline_s: float | None = None) -> Floats:
+        return self.bounds(deadline_s=deadline_s)
 
     def next(
         self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None

@@ -263,8 +263,9 @@ class _GraphSession:
     def bounds(self, *, deadline_s: float | None = None) -> Floats:  # noqa: ARG002 - known
         return self._lower.astype(np.float64)
 
-    def separate_bounds(self) -> Floats:
-        return self.bounds()  # each bound depends only on one graph and the query
+    def separate_bounds(self, *, deadline_s: float | None = None) -> Floats:
+        # each bound depends only on one graph and the query
+        return self.bounds(deadline_s=deadline_s)
 
     def next(
         self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None

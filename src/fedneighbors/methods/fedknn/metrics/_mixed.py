@@ -1,13 +1,14 @@
 """Rows of numbers and categories under the Gower distance.
 
 Rows are *coded* by a schema: a number becomes its place within the column's range, from 0 to 1, a
-category its number; NaN marks a missing cell. A search computes every distance.
+category its number; NaN marks a missing cell. Bounds from bytes select the rows whose distances are
+computed, see :mod:`fedneighbors.kernels._gower`.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Self
 
 import numpy as np
@@ -22,10 +23,33 @@ from fedneighbors.datasets._schema_columns import (
 )
 from fedneighbors.datasets._table import check_names, join_names
 from fedneighbors.errors import DataError
-from fedneighbors.kernels._gower import gower_distances
-from fedneighbors.methods.fedknn.metrics._interfaces import SessionIndex
-from fedneighbors.methods.fedknn.metrics._points import ScanSession
+from fedneighbors.kernels._gower import (
+    CODE_BLOCK,
+    MAX_CODED_COLUMNS,
+    MAX_LOSS,
+    Codes,
+    Kinds,
+    bound_distances,
+    encode_cells,
+    gower_distances,
+)
+from fedneighbors.methods.fedknn.metrics._points import (
+    BoundedSession,
+    DistanceBounds,
+    Measure,
+    MinkowskiScale,
+    ScanSession,
+)
 from fedneighbors.methods.fedknn.metrics._sessions import check_ranks
+
+_MIN_CODED_ROWS = 1024  # all distances of fewer rows are computed
+# Columns that the query and an average row have. To read fewer takes no longer than to read their
+# codes, and among distances of one or two columns many are equal.
+_MIN_COMMON_CELLS = 3
+_SAMPLE_STEP, _MIN_SAMPLE = 64, 32  # blocks: 1.6 % of the rows, at least 2,048
+# If bounds leave more than this fraction of the rows, every distance is computed. Measured for
+# 1,000,000 rows of 20 columns: 5 ms for single rows, 1 % of all; 20 ms for 6 %, as long as for all.
+_MAX_LEFT = 1 / 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,9 +140,9 @@ class TabularMetric:
     def distance(self, first: Any, second: Any) -> float:
         """Return the distance of two coded rows."""
         index = self.index([first], ranks=np.zeros(1, np.int64))
-        return float(index.open(second).bounds()[0])
+        return float(index.open(second).next(1).distances[0])
 
-    def index(self, objects: Sequence[Any], *, ranks: Integers) -> SessionIndex:
+    def index(self, objects: Sequence[Any], *, ranks: Integers) -> "_RowIndex":
         """Return an index of coded rows.
 
         Raises
@@ -135,17 +159,10 @@ class TabularMetric:
         else:
             rows = [_check_row(row, n_columns, f"object {i}") for i, row in enumerate(objects)]
             columns = np.stack(rows, axis=1) if rows else np.empty((n_columns, 0))
-        return SessionIndex(
-            len(objects), partial(self._open, columns, check_ranks(ranks, len(objects)))
-        )
-
-    def _open(self, columns: Floats, ranks: Integers, query: Any) -> ScanSession:
-        row = _check_row(query, len(columns), "the query")
         is_category = np.array(
             [isinstance(column, CategoricalColumn) for column in self._require_schema().columns]
         )
-        compare = partial(gower_distances, columns, is_category, row)
-        return ScanSession(ranks, compare, width=len(columns))
+        return _RowIndex(columns, is_category, check_ranks(ranks, len(objects)))
 
     def _require_schema(self) -> Schema:
         if self.schema is None:
@@ -158,6 +175,84 @@ class TabularMetric:
     def _encode(self, columns: Mapping[str, Cells]) -> Floats:
         schema = self._require_schema()
         return np.column_stack([_code(column, columns[column.name]) for column in schema.columns])
+
+
+class _RowIndex:
+    """Coded rows, and many of them as bytes."""
+
+    def __init__(self, columns: Floats, is_category: Kinds, ranks: Integers) -> None:
+        self.n_objects = len(ranks)
+        self._columns, self._is_category, self._ranks = columns, is_category, ranks
+        self._codes: Codes | None = None
+        if self.n_objects >= _MIN_CODED_ROWS and len(columns) <= MAX_CODED_COLUMNS:
+            self._codes = encode_cells(columns, is_category)
+            self._coverage = np.mean(~np.isnan(columns), axis=1)
+            n_full = max(self.n_objects // CODE_BLOCK, 1)  # blocks without padding
+            step = max(min(n_full // _MIN_SAMPLE, _SAMPLE_STEP), 1)
+            self._sample = np.ascontiguousarray(self._codes[:n_full:step])
+
+    def open(self, query: Any) -> ScanSession:
+        row = _check_row(query, len(self._columns), "the query")
+        measure = partial(gower_distances, self._columns, self._is_category, row)
+        width = len(self._columns)
+        if self._codes is None or self._coverage[~np.isnan(row)].sum() < _MIN_COMMON_CELLS:
+            return ScanSession(self._ranks, measure, width=width)
+        bound = partial(self._bound, row)
+        return _RowSession(
+            self._ranks, measure, partial(bound, self._codes), partial(bound, self._sample), width
+        )
+
+    def _bound(self, row: Floats, codes: Codes) -> DistanceBounds:
+        n_rows = min(self.n_objects, len(codes) * CODE_BLOCK)
+        bounds = bound_distances(codes, self._is_category, row, n_rows)
+        scale = MinkowskiScale(power=1, halved_square=False, n_columns=len(row))
+        return DistanceBounds(bounds, scale, exponent=0)
+
+
+class _RowSession(BoundedSession):
+    """A query session that computes every distance if bounds exclude few rows.
+
+    The bounds of a sample of the rows show that.
+
+    Parameters
+    ----------
+    ranks, measure, bound, width
+        As for :class:`BoundedSession`.
+    bound_sample : callable
+        Function that returns the bounds of the sample, not yet computed.
+    """
+
+    def __init__(
+        self,
+        ranks: Integers,
+        measure: Measure,
+        bound: Callable[[], DistanceBounds],
+        bound_sample: Callable[[], DistanceBounds],
+        width: int,
+    ) -> None:
+        super().__init__(ranks, measure, bound, width=width)
+        self._bound_sample = bound_sample
+
+    @cached_property
+    def _sample(self) -> Floats:
+        """Return the bounds of the sample, ascending."""
+        bounds = self._bound_sample()
+        bounds.extend(self._n_objects)
+        return np.sort(bounds.list_all(self._n_objects))
+
+    def _widen(self, k: int, cutoff: float) -> None:
+        if self._n_scanned or self._leaves_many(k or self._n_objects, cutoff):
+            self._scan()
+        else:
+            super()._widen(k, cutoff)
+
+    def _leaves_many(self, k: int, cutoff: float) -> bool:
+        """Return whether bounds within the k-th distance or the cutoff are too many."""
+        n, front = len(self._sample), self._pool.front(k)
+        limit = float(front[-1]) if 0 < len(front) == k else math.inf
+        nearest = self._sample[min((self._n_emitted + k) * n // self._n_objects, n - 1)] + MAX_LOSS
+        n_left = self._sample.searchsorted(min(limit, nearest, cutoff), side="right")
+        return bool(n_left > _MAX_LEFT * n)
 
 
 def _check_row(row: Any, n_columns: int, name: str) -> Floats:

@@ -197,8 +197,9 @@ class ScanSession(BrowsingSession):
         self._all[part] = self._compute(part)
         self._n_scanned = part.stop
         if part.stop == self._n_objects:
+            self._pool_known(self._frontier)
             self._is_verified[self._queue[0]] = False
-            self._queue = self._queue[0][:0], math.inf
+            self._queue = np.empty(0, np.int64), np.empty(0)
             remaining = np.flatnonzero(~self._is_verified)
             self._is_verified[remaining] = True
             self._add_verified(remaining, self._all[remaining], math.inf)
@@ -459,9 +460,10 @@ class GroupedSession(BrowsingSession):
         """Return the bounds of the distinct objects."""
         return np.asarray(self._session.bounds(deadline_s=deadline_s)[self._distinct.groups])
 
-    def separate_bounds(self) -> Floats:
+    def separate_bounds(self, *, deadline_s: float | None = None) -> Floats:
         """Return bounds that do not depend on other objects."""
-        return np.asarray(self._session.separate_bounds()[self._distinct.groups])
+        bounds = self._session.separate_bounds(deadline_s=deadline_s)
+        return np.asarray(bounds[self._distinct.groups])
 
     def _measure(self, positions: Integers) -> Floats:
         return self._session._measure(self._distinct.groups[positions])

@@ -114,6 +114,8 @@ class Pool:
 
         ``follow``: they are in the order of emission, and come after all objects of the pool.
         """
+        if not len(positions):
+            return
         front, front_distances = self._front[0][self._first :], self._front[1][self._first :]
         if follow and self._n_unsorted == 0:
             self._front = (
@@ -238,8 +240,10 @@ class BrowsingSession(ABC):
         self.n_verified = 0
         self._n_objects = len(ranks)
         self._n_per_step = objects_per_step(width)
-        # objects to verify next, and the frontier after them
-        self._queue: tuple[Integers, float] = np.empty(0, np.int64), 0.0
+        # objects to verify and their distances, of which the first are known
+        self._queue: tuple[Integers, Floats] = _NONE
+        self._n_known = 0
+        self._next_frontier = 0.0  # after the queue; not one of its objects is certified before
         self._pool = Pool(ranks)
         self._emitted: list[Floats] = []
         self._n_emitted = 0
@@ -324,7 +328,8 @@ class BrowsingSession(ABC):
 
         ``frontier`` is a lower bound of the distances of all objects that remain unverified.
         """
-        self._queue = positions, frontier
+        self._queue = positions, np.empty(len(positions))
+        self._next_frontier = frontier
         self._verify_queued()
 
     def _finish_queue(self, end: float) -> None:
@@ -334,12 +339,18 @@ class BrowsingSession(ABC):
             self._verify_queued()
 
     def _verify_queued(self) -> None:
-        (positions, frontier), n = self._queue, self._n_per_step
-        self._queue = positions[n:], frontier
-        is_last = len(positions) <= n
-        positions = positions[:n]
-        distances = self._measure(positions)
-        self._add_verified(positions, distances, frontier if is_last else self._frontier)
+        positions, distances = self._queue
+        part = slice(self._n_known, self._n_known + self._n_per_step)
+        distances[part] = self._measure(positions[part])
+        self._n_known = min(part.stop, len(positions))
+        if self._n_known == len(positions):
+            self._pool_known(self._next_frontier)
+
+    def _pool_known(self, frontier: float) -> None:
+        """Move the objects of known distance from the queue to the pool, all in one copy."""
+        (positions, distances), n = self._queue, self._n_known
+        self._queue, self._n_known = (positions[n:], distances[n:]), 0
+        self._add_verified(positions[:n], distances[:n], frontier)
 
     def _n_certified(self, k: int, cutoff: float) -> int:
         """Count the certified objects among the next ``k``.
@@ -368,6 +379,7 @@ class BrowsingSession(ABC):
         self, positions: Integers, distances: Floats, k: int, cutoff: float
     ) -> SessionBatch:
         """Return certified objects, then the nearest others, which stay in the pool."""
+        self._pool_known(self._frontier)
         more, more_distances = self._pool.peek(k - len(positions))
         more = more[more_distances <= cutoff]
         return SessionBatch(

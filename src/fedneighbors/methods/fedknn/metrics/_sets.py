@@ -127,12 +127,12 @@ class _SetSession(LevelSession):
         """Return bounds from the sizes and the number of indexed query elements."""
         return self._bound(len(self._known), end_at(deadline_s))
 
-    def separate_bounds(self) -> Floats:
+    def separate_bounds(self, *, deadline_s: float | None = None) -> Floats:
         """Return bounds from the sizes only: ``1 - smaller / larger``.
 
         Unlike those of :meth:`bounds`, they do not depend on the party's other sets.
         """
-        return self._bound(self._n_query, math.inf)
+        return self._bound(self._n_query, end_at(deadline_s))
 
     def _bound(self, n_common: int, end: float) -> Floats:
         """Return bounds for sets with at most ``n_common`` common elements."""

@@ -228,9 +228,9 @@ class StringSession:
         bounds[self._table.order[self._table.n_short :]] = self._long_bounds
         return bounds
 
-    def separate_bounds(self) -> Floats:
+    def separate_bounds(self, *, deadline_s: float | None = None) -> Floats:
         """Return the bounds, which do not depend on the party's other strings."""
-        return self.bounds()
+        return self.bounds(deadline_s=deadline_s)
 
     def next(
         self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None
