@@ -40,13 +40,15 @@ def test_an_open_query_keeps_the_former_objects():
     def load(on_query):
         return {"points": offered("north", "points", "euclidean", POINTS, ids=names)}
 
-    service = make_service(load)
+    service, released = make_service(load), []
+    service._collections["points"].release = lambda: released.append(True)
     assert ask(service, "old", 0, 2) == ("0", "1")
     asyncio.run(service.reload())
     assert ask(service, "new", 0, 2) == ("new0", "new1")
     assert ask(service, "old", 1, 2) == ("2", "3")
-    assert len(service._retired) == 1
+    assert not released
     assert ask(service, "new", 1, 1, closed=("old",)) == ("new2",)
+    assert released == [True]
     assert not service._retired
 
 

@@ -73,10 +73,18 @@ class OfferedObjects:
         Its description for the broker.
     epoch : str, optional
         Hexadecimal id of this version of the objects, if it survives restarts.
+    release : callable
+        Closes what the objects are read from.
     """
 
-    def __init__(self, party: Provider, offer: OfferedCollection, epoch: str | None = None) -> None:
-        self.party, self.offer, self.epoch = party, offer, epoch
+    def __init__(
+        self,
+        party: Provider,
+        offer: OfferedCollection,
+        epoch: str | None = None,
+        release: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.party, self.offer, self.epoch, self.release = party, offer, epoch, release
         self._steps: OrderedDict[str, tuple[int, float]] = OrderedDict()  # and time of the last
 
     @classmethod
@@ -160,9 +168,8 @@ class OfferedObjects:
         party = Provider(provider, pushed, decode=decode_query)
         _search_once(party, candidates.sample[0])
         n_objects = pushed.size(None)
-        return cls(
-            party, OfferedCollection(name, section.metric, section.tie_key, n_objects, kinds)
-        )
+        offer = OfferedCollection(name, section.metric, section.tie_key, n_objects, kinds)
+        return cls(party, offer, release=candidates.close)
 
     def answer(self, request: LinkRequest, deadline: float) -> bytes:
         """Return the frame of the reply to a request.
@@ -424,7 +431,9 @@ class ProviderService:
         started = time.perf_counter()
         for one in (*self._collections.values(), *self._retired):  # queries of any have ended
             one.close(request.closed)
-        self._retired = [one for one in self._retired if one.is_used]
+        for one in [one for one in self._retired if not one.is_used]:
+            self._retired.remove(one)
+            one.release()
         found = self._collections.get(request.collection)
         for one in self._retired:
             if one.offer.name == request.collection and one.has(request.query):
