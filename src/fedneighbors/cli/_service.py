@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
 
     from fedneighbors.service._config import BrokerConfig
     from fedneighbors.service._state import BrokerState
@@ -149,8 +149,10 @@ def enrol_provider(
 def serve_provider(config: ProviderFile = _PROVIDER) -> None:
     """Connect to the broker and answer requests, until interrupted.
 
-    A lost link is opened again.
+    A lost link is opened again. After the signal HUP, the collections are read again and replaced.
     """
+    import signal
+
     from fedneighbors.cli._console import echo
     from fedneighbors.service._config import ProviderConfig
     from fedneighbors.service._enrolment import read_pin
@@ -158,24 +160,44 @@ def serve_provider(config: ProviderFile = _PROVIDER) -> None:
 
     loaded = ProviderConfig.read(config)
     pin, address = read_pin(loaded.path(loaded.provider.certificate)), loaded.provider.broker
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the collections are being read
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # cancels a query to a database
     service = ProviderService.of(loaded)
-    _run(service.run(address, pin, on_connected=lambda: echo(f"connected to {address}", "green")))
+    work = service.run(address, pin, on_connected=lambda: echo(f"connected to {address}", "green"))
+    _run(work, service.reload)
 
 
 @provider.command(epilog="Example: [bold]fedneighbors provider check[/bold]")
 def check(config: ProviderFile = _PROVIDER) -> None:
-    """Read the configuration and all collections, without a broker."""
+    """Read the configuration and all collections, without a broker.
+
+    Prints for each collection its objects, metric, filters and epoch, or its first error.
+    """
     from fedneighbors.cli._console import echo
+    from fedneighbors.errors import FedneighborsError
+    from fedneighbors.secure_sum._keys import Identity
     from fedneighbors.service._config import ProviderConfig
     from fedneighbors.service._provider import OfferedObjects
 
     loaded = ProviderConfig.read(config)
+    key = loaded.path(loaded.provider.key)
+    secret = Identity.read(key).private if key.is_file() else None
+    failed = False
     for name, section in loaded.collections.items():
-        offer = OfferedObjects.read(
-            loaded.provider.name, name, section, loaded.folder, secret=b""
-        ).offer
+        try:
+            found = OfferedObjects.read(
+                loaded.provider.name, name, section, loaded.folder, secret=secret or b""
+            )
+        except (FedneighborsError, ValueError) as error:
+            failed = True
+            echo(f"{name}: {error}", "red")
+            continue
+        offer = found.offer
         filters = f", filters {', '.join(offer.filters)}" if offer.filters else ""
-        echo(f"{name}: {offer.n_objects} objects, {offer.metric}{filters}")
+        epoch = f", epoch {found.epoch}" if secret and found.epoch else ""  # needs the key
+        echo(f"{name}: {offer.n_objects} objects, {offer.metric}{filters}{epoch}")
+    if failed:
+        raise typer.Exit(1)
 
 
 def serve(
@@ -260,15 +282,22 @@ def _open_state(path: Path) -> "contextlib.closing[BrokerState]":
     return contextlib.closing(open_state(_read_broker(path))[0])
 
 
-def _run(service: "Coroutine[Any, Any, None]") -> None:
-    """Run a service until an interrupt or a signal to end."""
+def _run(
+    service: "Coroutine[Any, Any, None]",
+    reload: "Callable[[], Coroutine[Any, Any, None]] | None" = None,
+) -> None:
+    """Run a service until an interrupt or a signal to end; reload it after a hangup."""
     import asyncio
     import signal
 
     async def run() -> None:
         task = asyncio.ensure_future(service)
+        loop, reloads = asyncio.get_running_loop(), set[asyncio.Task[None]]()
+
         for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+            loop.add_signal_handler(number, task.cancel)
+        if reload is not None:  # the set keeps the tasks from being collected
+            loop.add_signal_handler(signal.SIGHUP, lambda: reloads.add(loop.create_task(reload())))
         with contextlib.suppress(asyncio.CancelledError):
             await task
 

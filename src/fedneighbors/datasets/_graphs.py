@@ -222,8 +222,8 @@ def graph_from_text(text: str) -> Graph:
         If it is not one graph.
     """
     has_name = text.lstrip().startswith("t")
-    lines = [*([] if has_name else ["t # 0"]), *text.splitlines()]
-    graphs = [graph for *_, graph in _parse_graphs(lines, Path("graph"))]
+    lines = ["" if has_name else "t # 0", *text.splitlines()]
+    graphs = [graph for *_, graph in _parse_graphs(lines, Path("graph"), start=0)]
     if len(graphs) != 1:
         raise DataError(f"expected one graph, got {len(graphs)}")
     return graphs[0]
@@ -264,12 +264,14 @@ _LINE_FORMATS = {
 }
 
 
-def _parse_graphs(lines: Iterable[str], file: Path) -> Iterator[tuple[str, str, Graph]]:
+def _parse_graphs(
+    lines: Iterable[str], file: Path, *, start: int = 1
+) -> Iterator[tuple[str, str, Graph]]:
     """Yield name, class and graph of each block of lines."""
     header: tuple[str, str] | None = None
     labels: list[str] = []
     edges: dict[tuple[int, int], str] = {}
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(lines, start):
         words = line.split()
         if words[:1] == ["t"] and header is not None:
             yield *header, Graph(labels, edges, [*edges.values()])

@@ -259,7 +259,10 @@ async def _serve_link(broker: Broker, websocket: WebSocket) -> None:
             frame = await websocket.receive_bytes()
             if len(frame) > MAX_LINK_FRAME_BYTES:
                 break
-            link.receive(frame)
+            try:
+                link.receive(frame)
+            except Refused as error:
+                await link.reject(error)
         await websocket.close(_POLICY_VIOLATION)
     except (WebSocketDisconnect, WireError, KeyError, RuntimeError):
         pass  # RuntimeError: Starlette's error of a connection that is closed

@@ -13,6 +13,7 @@ from fedneighbors.federation._roles import Refused, make_refusal
 from fedneighbors.service._messages import (
     NOT_ENROLLED,
     OTHER_VERSION,
+    ChangedOffers,
     Hello,
     LinkReply,
     LinkRequest,
@@ -43,6 +44,8 @@ class ProviderLink:
         Checked first message of the provider.
     send : async callable
         Sends a frame.
+    check : callable
+        Raises Refused if a provider's collections do not suit the broker's.
 
     Attributes
     ----------
@@ -56,11 +59,16 @@ class ProviderLink:
         The provider only wants to know whether it would be accepted.
     """
 
-    def __init__(self, hello: Hello, send: Callable[[bytes], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        hello: Hello,
+        send: Callable[[bytes], Awaitable[None]],
+        check: Callable[[str, Mapping[str, OfferedCollection]], None],
+    ) -> None:
         self.name = hello.provider
         self.collections = {one.name: one for one in hello.collections}
         self.since, self.is_check = time.time(), hello.is_check
-        self._send = send
+        self._send, self._check = send, check
         self._numbers = itertools.count()
         self._pending: dict[int, asyncio.Future[LinkReply]] = {}
         self._ended: list[str] = []
@@ -98,14 +106,21 @@ class ProviderLink:
         return len(self._pending) >= _MAX_PENDING
 
     def receive(self, frame: bytes) -> None:
-        """Deliver a reply; ignore one that nobody awaits any more.
+        """Deliver a reply, or take changed collections; ignore a reply that nobody awaits any more.
 
         Raises
         ------
         WireError
-            If the frame is not a reply.
+            If the frame is neither.
+        Refused
+            If the collections do not suit the broker's.
         """
-        reply = decode(frame, (LinkReply,))
+        reply = decode(frame, (LinkReply, ChangedOffers))
+        if isinstance(reply, ChangedOffers):
+            offered = {one.name: one for one in reply.collections}
+            self._check(self.name, offered)
+            self.collections = offered
+            return
         future = self._pending.get(reply.number)
         if future is not None and not future.done():
             future.set_result(reply)
@@ -176,7 +191,7 @@ class LinkRegistry:
             raise Refused(NOT_ENROLLED)
         offered = {one.name: one for one in hello.collections}
         self._check(hello.provider, offered)
-        return ProviderLink(hello, send)
+        return ProviderLink(hello, send, self._check)
 
     async def add(self, link: ProviderLink) -> None:
         """Add a link in place of an older one of the provider.

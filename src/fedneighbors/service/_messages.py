@@ -3,7 +3,8 @@
 A link is a WebSocket that the provider opens. The broker sends a :class:`Challenge`, the provider
 a signed :class:`Hello`, and the broker a :class:`Welcome` or a
 :class:`~fedneighbors.federation._roles.Refusal`. Then the broker sends any number of
-:class:`LinkRequest`, and the provider a :class:`LinkReply` to each. A refusal ends the link.
+:class:`LinkRequest`, and the provider a :class:`LinkReply` to each, and :class:`ChangedOffers`
+after a reload. A refusal ends the link.
 
 The signature contains the digest of the server certificate that the provider received (channel
 binding, RFC 5929), so that a link over somebody else's server is rejected.
@@ -117,6 +118,13 @@ class Hello:
         return digest(
             "check" if self.is_check else "link", nonce, fingerprint, self.provider, offered
         )
+
+
+@message
+class ChangedOffers:
+    """A provider's collections after a reload."""
+
+    collections: tuple[OfferedCollection, ...]
 
 
 @message

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
-from fedneighbors.errors import FederationError, WireError
+from fedneighbors.errors import FederationError, FedneighborsError, WireError
 from fedneighbors.federation._messages import decode, encode
 from fedneighbors.federation._roles import Refusal, serve_safely
 from fedneighbors.methods.fedknn._provider import MAX_OPEN_QUERIES, Provider
@@ -32,6 +32,7 @@ from fedneighbors.service._messages import (
     UNKNOWN_QUERY,
     VERSION,
     Challenge,
+    ChangedOffers,
     Hello,
     LinkReply,
     LinkRequest,
@@ -55,6 +56,9 @@ HEARTBEAT_S = 5.0
 _PATH = "/v1/link"
 
 
+Load = Callable[[Callable[[SqlQuery], None]], dict[str, "OfferedObjects"]]
+
+
 class ConnectionRejected(FederationError):  # noqa: N818 - the name states the error
     """The broker refuses the link."""
 
@@ -68,10 +72,20 @@ class OfferedObjects:
         The objects.
     offer : OfferedCollection
         Its description for the broker.
+    epoch : str, optional
+        Hexadecimal id of this version of the objects, if it survives restarts.
+    release : callable
+        Closes what the objects are read from.
     """
 
-    def __init__(self, party: Provider, offer: OfferedCollection) -> None:
-        self.party, self.offer = party, offer
+    def __init__(
+        self,
+        party: Provider,
+        offer: OfferedCollection,
+        epoch: str | None = None,
+        release: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.party, self.offer, self.epoch, self.release = party, offer, epoch, release
         self._steps: OrderedDict[str, tuple[int, float]] = OrderedDict()  # and time of the last
 
     @classmethod
@@ -109,6 +123,7 @@ class OfferedObjects:
         if isinstance(section.source, PushedSection):
             return cls._open(provider, name, section, section.source, folder, secret)
         source = read_source(section, section.source, folder, on_query)
+        epoch = compute_epoch(secret, name, section, source)
         party = Provider.of(
             provider,
             source.items,
@@ -117,7 +132,7 @@ class OfferedObjects:
             ids=source.ids,
             key=section.tie_key.encode(),
             columns=source.columns,
-            epoch=compute_epoch(secret, name, section, source),
+            epoch=epoch,
         )
         n_objects = len(source.items)
         if n_objects:
@@ -125,7 +140,7 @@ class OfferedObjects:
         offer = OfferedCollection(
             name, section.metric, section.tie_key, n_objects, dict(section.filters)
         )
-        return cls(party, offer)
+        return cls(party, offer, epoch)
 
     @classmethod
     def _open(
@@ -154,9 +169,8 @@ class OfferedObjects:
         party = Provider(provider, pushed, decode=decode_query)
         _search_once(party, candidates.sample[0])
         n_objects = pushed.size(None)
-        return cls(
-            party, OfferedCollection(name, section.metric, section.tie_key, n_objects, kinds)
-        )
+        offer = OfferedCollection(name, section.metric, section.tie_key, n_objects, kinds)
+        return cls(party, offer, release=candidates.close)
 
     def answer(self, request: LinkRequest, deadline: float) -> bytes:
         """Return the frame of the reply to a request.
@@ -180,6 +194,16 @@ class OfferedObjects:
         self._steps[request.query] = step + 1, time.monotonic()
         self._steps.move_to_end(request.query)
         return frame
+
+    def has(self, query: str) -> bool:
+        """Return whether a query is open."""
+        return query in self._steps
+
+    @property
+    def is_used(self) -> bool:
+        """Return whether queries are open, after closing idle ones."""
+        self._drop_old()
+        return bool(self._steps)
 
     def _drop_old(self) -> None:
         """Close idle queries, and the oldest of too many."""
@@ -263,14 +287,25 @@ class ProviderService:
         Key with which it enrolled.
     collections : mapping of str to OfferedObjects
         Collections by name.
+    load : callable, optional
+        Reads the collections again; it is given a function that takes each query to a database
+        before it is run.
     """
 
     def __init__(
-        self, name: str, identity: Identity, collections: Mapping[str, OfferedObjects]
+        self,
+        name: str,
+        identity: Identity,
+        collections: Mapping[str, OfferedObjects],
+        load: Load | None = None,
     ) -> None:
         self.name = name
-        self._identity = identity
+        self._identity, self._load = identity, load
         self._collections = dict(collections)
+        self._retired: list[OfferedObjects] = []  # with queries that are open
+        self._connection: Any = None
+        self._reloading = asyncio.Lock()
+        self._query: SqlQuery | None = None
         # one thread: sessions of a party are not made for several
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="search")
         self._tasks: set[asyncio.Task[None]] = set()
@@ -286,13 +321,55 @@ class ProviderService:
         """
         section = config.provider
         identity = Identity.read(config.path(section.key))
-        collections = {
-            name: OfferedObjects.read(
-                section.name, name, one, config.folder, secret=identity.private
-            )
-            for name, one in config.collections.items()
-        }
-        return cls(section.name, identity, collections)
+
+        def load(on_query: Callable[[SqlQuery], None]) -> dict[str, OfferedObjects]:
+            return {
+                name: OfferedObjects.read(
+                    section.name,
+                    name,
+                    one,
+                    config.folder,
+                    secret=identity.private,
+                    on_query=on_query,
+                )
+                for name, one in config.collections.items()
+            }
+
+        return cls(section.name, identity, load(lambda _: None), load)
+
+    async def reload(self) -> None:
+        """Read the collections again, and replace them; open queries keep the former ones.
+
+        After an error, which is logged, nothing is replaced.
+        """
+        if self._load is None:
+            return
+        async with self._reloading:
+            try:
+                new = await asyncio.to_thread(self._load, self._set_query)
+            except (FedneighborsError, ValueError, OSError) as error:
+                log.error("the collections were not reloaded: %s", error)
+                return
+            finally:
+                self._query = None
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(self._pool, self._replace, new)
+            if self._connection is not None:
+                with contextlib.suppress(ConnectionClosed):  # the next hello has the new ones
+                    await self._connection.send(encode(ChangedOffers(self._offers())))
+        for one in new.values():
+            log.warning("reloaded %s: %d objects", one.offer.name, one.offer.n_objects)
+
+    def _set_query(self, query: SqlQuery) -> None:
+        self._query = query
+
+    def _replace(self, new: dict[str, OfferedObjects]) -> None:
+        """Replace the collections, in the thread of searches."""
+        self._retired += self._collections.values()
+        self._collections = new
+
+    def _offers(self) -> tuple[OfferedCollection, ...]:
+        return tuple(one.offer for one in self._collections.values())
 
     async def run(
         self,
@@ -327,6 +404,10 @@ class ProviderService:
         while True:
             try:
                 await self._serve(broker, certificate, connected)
+            except asyncio.CancelledError:
+                if self._query is not None:
+                    self._query.cancel()
+                raise
             except ssl.SSLCertVerificationError:
                 raise ConnectionRejected(
                     f"{broker} has another certificate than at the enrolment: a proxy may inspect "
@@ -355,6 +436,7 @@ class ProviderService:
                 if isinstance(reply, Refusal):
                     detail = f": {reply.detail}" if reply.detail else ""
                     raise ConnectionRejected(f"{broker} refuses the link: {reply.code}{detail}")
+                self._connection = connection
                 on_connected()
                 async for frame in connection:
                     request = decode(_binary(frame), (LinkRequest, Refusal))
@@ -368,6 +450,8 @@ class ProviderService:
                     task.add_done_callback(self._tasks.discard)
         except (ConnectionClosed, InvalidHandshake, WireError) as error:
             raise ConnectionError(f"the link was closed: {error}") from error
+        finally:
+            self._connection = None
 
     async def _reply(self, connection: Any, request: LinkRequest, deadline: float) -> None:
         """Answer a request in the thread of searches."""
@@ -378,9 +462,15 @@ class ProviderService:
 
     def _answer(self, request: LinkRequest, deadline: float) -> bytes:
         started = time.perf_counter()
-        for collection in self._collections.values():  # queries of any collection have ended
-            collection.close(request.closed)
+        for one in (*self._collections.values(), *self._retired):  # queries of any have ended
+            one.close(request.closed)
+        for one in [one for one in self._retired if not one.is_used]:
+            self._retired.remove(one)
+            one.release()
         found, epoch = self._collections.get(request.collection), b""
+        for one in self._retired:
+            if one.offer.name == request.collection and one.has(request.query):
+                found = one
         if found is None:
             body = encode(Refusal(UNKNOWN_COLLECTION, request.collection[:64]))
         else:

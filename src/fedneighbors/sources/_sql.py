@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from fedneighbors._lazy import optional_module
 from fedneighbors.datasets._table import check_names
-from fedneighbors.errors import DataError, MissingDataError
+from fedneighbors.errors import DataError, MissingDataError, SourceError
 
 CONNECT_S = 10
 """Seconds to wait for a PostgreSQL server."""
@@ -92,9 +92,10 @@ class SqlQuery:
 
         Raises
         ------
+        SourceError
+            If the database cannot be opened, or the query fails, takes too long or is cancelled.
         DataError
-            If the database cannot be opened, the query fails, takes too long or is cancelled, or
-            a column has no name or an unknown type. MissingDataError if there is no such file.
+            If a column has no name or an unknown type; MissingDataError if there is no such file.
         MissingExtraError
             If the driver is not installed.
         """
@@ -122,9 +123,9 @@ class SqlQuery:
 
     def _check_time(self) -> None:
         if self._is_cancelled:
-            raise DataError(f"{self}: cancelled")
+            raise SourceError(f"{self}: cancelled")
         if time.monotonic() > self._end:
-            raise DataError(
+            raise SourceError(
                 f"{self}: took longer than timeout_s = {self._timeout_s:g} seconds; raise it, or "
                 "let the query do less"
             )
@@ -137,7 +138,7 @@ class SqlQuery:
         except error_class as error:
             self._check_time()  # it was interrupted
             first = next(iter(str(error).splitlines()), type(error).__name__)
-            raise DataError(f"{self}: {first}; {remedy}") from None
+            raise SourceError(f"{self}: {first}; {remedy}") from None
 
     def _file(self) -> Path:
         path = self._folder / self._database.partition(":")[2]

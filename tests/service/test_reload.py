@@ -1,0 +1,160 @@
+"""A provider replaces its collections while it answers."""
+
+import asyncio
+import os
+import signal
+import threading
+
+import numpy as np
+import pytest
+
+from fedneighbors.errors import SourceError
+from fedneighbors.federation._messages import decode, encode
+from fedneighbors.methods.fedknn._queries import encode_query
+from fedneighbors.methods.fedknn.protocol import NearestReply, NearestRequest
+from fedneighbors.service import RemoteNeighbors
+from fedneighbors.service._messages import LinkReply, LinkRequest
+from fedneighbors.service._provider import ProviderService
+from tests.service.deployment import deployed, offered
+from tests.service.test_processes import Commands, free_port
+
+POINTS = np.arange(20.0)[:, np.newaxis]
+
+
+def make_service(load):
+    first = {"points": offered("north", "points", "euclidean", POINTS)}
+    return ProviderService("north", None, first, load)
+
+
+def ask(service, query, step, count, closed=()):
+    request = NearestRequest(query, encode_query([0.0]), count, None)
+    frame = service._answer(
+        LinkRequest(step, "points", query, step, 1000, closed, encode(request)), np.inf
+    )
+    return decode(decode(frame, (LinkReply,)).body, (NearestReply,)).ids
+
+
+def test_an_open_query_keeps_the_former_objects():
+    names = [f"new{row}" for row in range(20)]
+
+    def load(on_query):
+        return {"points": offered("north", "points", "euclidean", POINTS, ids=names)}
+
+    service, released = make_service(load), []
+    service._collections["points"].release = lambda: released.append(True)
+    assert ask(service, "old", 0, 2) == ("0", "1")
+    asyncio.run(service.reload())
+    assert ask(service, "new", 0, 2) == ("new0", "new1")
+    assert ask(service, "old", 1, 2) == ("2", "3")
+    assert not released
+    assert ask(service, "new", 1, 1, closed=("old",)) == ("new2",)
+    assert released == [True]
+    assert not service._retired
+
+
+def test_a_reload_that_fails_replaces_nothing(caplog):
+    def load(on_query):
+        raise SourceError("the database is away")
+
+    service = make_service(load)
+    asyncio.run(service.reload())
+    assert "not reloaded: the database is away" in caplog.text
+    assert ask(service, "q", 0, 1) == ("0",)
+
+
+def test_the_broker_learns_of_a_reload(tmp_path):
+    section = {"metric": "euclidean", "providers": ["north"]}
+    offers = [offered("north", "points", "euclidean", POINTS[:3])]
+    with deployed(tmp_path, {"points": section}) as deployment:
+        deployment.enrol("north")
+        identity = deployment.identities["north"]
+        service = ProviderService(
+            "north", identity, {"points": offers[0]}, lambda on_query: {"points": offers[-1]}
+        )
+        work = service.run(deployment.url, deployment.certificate.read_text())
+        deployment.tasks["north"] = asyncio.run_coroutine_threadsafe(work, deployment.loop)
+        deployment.wait("north")
+        link = deployment.broker.registry.links["north"]
+        client = deployment.client("points")
+        for n_objects in (5, 0, 20):
+            offers.append(offered("north", "points", "euclidean", POINTS[:n_objects]))
+            deployment.run(service.reload())
+            # the reply is behind the offers on the link
+            assert len(client.kneighbors([[0.0]], 10)[1][0]) == min(n_objects, 10)
+            assert link.collections["points"].n_objects == n_objects
+        offers.append(offered("north", "points", "manhattan", POINTS))
+        deployment.run(service.reload())
+        with pytest.raises(Exception, match="metric"):
+            deployment.tasks["north"].result(20)
+
+
+@pytest.mark.e2e
+def test_a_process_answers_during_a_reload(tmp_path):
+    port, commands = free_port(), Commands()
+    (tmp_path / "broker.toml").write_text(
+        f'format = 1\n[server]\nlisten = "127.0.0.1:{port}"\n[collections.titles]\n'
+        'metric = "edit"\nproviders = ["north"]\n'
+    )
+    (tmp_path / "provider.toml").write_text(
+        f'format = 1\n[provider]\nname = "north"\nbroker = "https://127.0.0.1:{port}"\n'
+        '[collections.titles]\nmetric = "edit"\nsource = { file = "titles.csv", '
+        'columns = ["title"], id = "id" }\n'
+    )
+    # the names tell which version of the table an answer is from
+    versions = [
+        "id,title\n" + "".join(f"{name}{row},graph search {row}\n" for row in range(1000))
+        for name in "ab"
+    ]
+    table = tmp_path / "titles.csv"
+    table.write_text(versions[0])
+    answers, errors, ended = [], [], threading.Event()
+    try:
+        server = commands.start(tmp_path, "broker", "serve")
+        commands.wait_for(server, "the broker answers at")
+        code = commands.call(tmp_path, "broker", "enrol", "north")
+        commands.call(tmp_path, "provider", "enrol", code)
+        assert "1000 objects, edit, epoch" in commands.call(tmp_path, "provider", "check")
+        provider = commands.start(tmp_path, "provider", "serve")
+        commands.wait_for(provider, "connected to")
+        token = commands.call(tmp_path, "broker", "token", "alice")
+
+        def connect():
+            return RemoteNeighbors(
+                f"https://127.0.0.1:{port}",
+                collection="titles",
+                token=token,
+                certificate=tmp_path / "state/server.crt",
+            )
+
+        def search():
+            try:
+                with connect() as other:
+                    while not ended.is_set():
+                        answers.append(other.kneighbors("graph search 7", 20)[1][0])
+            except Exception as error:
+                errors.append(error)
+
+        client, thread = connect(), threading.Thread(target=search)
+        thread.start()
+        for number, name in ((1, "b"), (0, "a")):
+            temporary = tmp_path / "new.csv"
+            temporary.write_text(versions[number])
+            os.replace(temporary, table)
+            provider.send_signal(signal.SIGHUP)
+            commands.wait_for(provider, "reloaded titles: 1000 objects")
+            assert client.kneighbors("graph search 7", 1)[1][0][0][1] == f"{name}7"
+        table.write_text("id,title\na,b\na,c\n")
+        provider.send_signal(signal.SIGHUP)
+        commands.wait_for(provider, "ids must be unique")
+        assert client.kneighbors("graph search 7", 1)[1][0][0][1] == "a7"
+        ended.set()
+        thread.join(60)
+        provider.send_signal(signal.SIGTERM)
+        assert provider.wait(60) == 0
+    finally:
+        ended.set()
+        commands.close()
+    assert not errors
+    for answer in answers:  # each is of one version
+        assert len({name[0] for _, name in answer}) == 1
+    assert {answer[0][1][0] for answer in answers} == {"a", "b"}
