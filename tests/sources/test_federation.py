@@ -7,6 +7,10 @@ import numpy as np
 import pytest
 
 from fedneighbors import FederatedNeighbors
+from fedneighbors.federation._roles import Refused
+from fedneighbors.methods.fedknn._payloads import PayloadRequest
+from fedneighbors.methods.fedknn._queries import encode_query
+from fedneighbors.methods.fedknn.protocol import FinishRequest, NearestRequest
 from fedneighbors.service._config import OfferSection
 from fedneighbors.service._provider import OfferedObjects
 from tests.service.deployment import deployed
@@ -61,10 +65,16 @@ def sources(postgres, rows, tmp_path_factory):
     return folder, {"north": north, "south": south, "west": west}
 
 
-def offers(sources, provider):
+def offers(sources, provider, **policy):
     folder, sections = sources
     section = OfferSection.model_validate(
-        {"metric": "haversine", "tie_key": "0", "filters": KINDS, "source": sections[provider]}
+        {
+            "metric": "haversine",
+            "tie_key": "0",
+            "filters": KINDS,
+            "source": sections[provider],
+            "policy": policy,
+        }
     )
     read = OfferedObjects.read(provider, "places", section, folder, secret=provider.encode())
     return {"places": read}
@@ -121,6 +131,62 @@ def test_a_private_search_over_a_database_is_exact_and_charged_once(sources, row
             deployment.wait(*PROVIDERS)
         with pytest.raises(Exception, match="budget-exceeded"):
             client.kneighbors(points[:1] + 0.5, 12)
+
+
+def test_payloads_are_those_that_each_policy_allows(sources, rows, tmp_path):
+    points, _, columns = rows
+    allowed = {"north": ["age", "site"], "south": ["site"], "west": []}
+    with deployed(tmp_path, {"places": COLLECTION}) as deployment:
+        for provider in PROVIDERS:
+            deployment.start(provider, offers(sources, provider, payload=allowed[provider]))
+        deployment.wait(*PROVIDERS)
+        client = deployment.client("places", payload=True)
+        for algorithm in ALGORITHMS:
+            client.algorithm = algorithm
+            client.kneighbors(points[:1], 80, where={"age": {">=": 20}})
+            neighbors = client.results_[0]["neighbors"]
+            assert {one["provider"] for one in neighbors} == set(PROVIDERS)
+            for one in neighbors:
+                row, names = int(one["id"]), allowed[one["provider"]]
+                assert one["payload"] == {name: columns[name][row] for name in names}
+        assert set(client.results_.to_pandas().columns) >= {"age", "site", "distance"}
+        client.payload = False
+        client.kneighbors(points[:1], 3)
+        assert "payload" not in client.results_[0]["neighbors"][0]
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_a_provider_shows_no_object_that_it_did_not_return(sources, provider):
+    party = offers(sources, provider, payload=["site"])["places"].party
+    query = encode_query(np.array([0.0, 0.0]))
+    found = party.answer(NearestRequest("q", query, 2, None))
+    assert len(party.answer(PayloadRequest("q", query, tuple(found.ids))).rows) == 2
+    (other,) = tuple(party.answer(NearestRequest("other", query, 3, None)).ids)[2:]
+    for name, ids in (("q", (other,)), ("q", ("nobody",)), ("none", tuple(found.ids))):
+        with pytest.raises(Refused):
+            party.answer(PayloadRequest(name, query, ids))
+    party.answer(FinishRequest(("q", "other")))
+
+
+def test_filters_that_leave_few_objects_are_refused(sources, rows, tmp_path):
+    points, *_ = rows
+    with deployed(tmp_path, {"places": {**COLLECTION, "providers": ["north"]}}) as deployment:
+        deployment.start("north", offers(sources, "north", min_filtered=50))
+        deployment.wait("north")
+        client = deployment.client("places")
+        assert client.kneighbors(points[:1], 1, where={"age": {">=": 20}})
+        for ask in (client.kneighbors, client.count):
+            with pytest.raises(Exception, match="few-filtered"):
+                ask(points[:1], 1, where={"age": {">=": 85}})
+
+
+def test_a_private_search_returns_no_payload(sources, tmp_path):
+    private = {**COLLECTION, "algorithm": "dann*", "privacy": PRIVACY, "providers": ["south"]}
+    with deployed(tmp_path, {"places": private}) as deployment:
+        deployment.start("south", offers(sources, "south", payload=["site"]))
+        deployment.wait("south")
+        with pytest.raises(Exception, match="a private search returns no payload"):
+            deployment.client("places", payload=True).kneighbors([[0.0, 0.0]], 1)
 
 
 def test_the_failure_of_a_database_is_reported(postgres, sources, tmp_path):

@@ -12,6 +12,7 @@ from fedneighbors.federation._loop import Coordinator, Outcome
 from fedneighbors.federation._roles import Refused
 from fedneighbors.methods.fedknn._filters import FilterColumns, Where
 from fedneighbors.methods.fedknn._planning import Plan, Planner
+from fedneighbors.methods.fedknn._provider import SOURCE_FAILED
 from fedneighbors.methods.fedknn._radius import RangeCounts, count_within, range_search
 from fedneighbors.methods.fedknn._settings import SearchSettings
 from fedneighbors.methods.fedknn.metrics import metric_of
@@ -128,6 +129,9 @@ class BrokerCollection:
                 )
 
 
+_RETRIED = (UNKNOWN_QUERY, SOURCE_FAILED)
+
+
 class Broker:
     """Runs queries over the links of providers.
 
@@ -194,15 +198,18 @@ class Broker:
             If providers fail.
         """
         self._check_k(k)
+        chosen = QueryOptions(**options)
 
         async def work(run: QueryRun) -> tuple[Outcome[Answer], str]:
             planner, settings = run.planner, run.settings
             coordinator_of, why = planner.plan(settings, query, k, ledger=run.ledger)
+            if chosen.payload:
+                coordinator_of = run.add_payloads(coordinator_of, query)
             outcome = await run(coordinator_of)
             planner.observe(settings, outcome, k)
             return outcome, why
 
-        return await self._perform(collection, QueryOptions(**options), work)
+        return await self._perform(collection, chosen, work)
 
     async def search_radius(
         self, collection: str, query: bytes, radius: float, **options: Any
@@ -332,7 +339,7 @@ class Broker:
                     outcome, why = await work(run)
                     return run.make_result(outcome, why, time.monotonic() - started)
                 except (QueryLost, PartyRefused) as error:
-                    if isinstance(error, PartyRefused) and error.code != UNKNOWN_QUERY:
+                    if isinstance(error, PartyRefused) and error.code not in _RETRIED:
                         raise
                     if attempt == limits.retries:
                         raise

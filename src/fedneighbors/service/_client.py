@@ -36,6 +36,8 @@ class RemoteNeighbors(RemoteSearch):
         Seconds before providers without a reply are missing.
     allow_partial : bool, optional
         Answer without missing providers; by default as the collection is configured.
+    payload : bool
+        Ask for the columns of each neighbour that its provider allows, in ``results_``.
     certificate : path, optional
         Certificate of the broker, if it is self-signed. Only this certificate is then accepted,
         under any name.

@@ -213,8 +213,19 @@ def _name_section(source: Any) -> str:
     return "pushed" if has_kind else "loaded"
 
 
+class PolicySection(ConfigSection):
+    """What a provider gives away besides names and distances.
+
+    ``payload`` names the columns that are returned with found objects. A filter must leave at least
+    ``min_filtered`` objects.
+    """
+
+    payload: tuple[str, ...] = ()
+    min_filtered: int = Field(default=0, ge=0)
+
+
 class OfferSection(ConfigSection):
-    """A collection that a provider offers; all but the source as at the broker."""
+    """A collection that a provider offers; all but source and policy as at the broker."""
 
     metric: str
     tie_key: str = ""
@@ -223,6 +234,7 @@ class OfferSection(ConfigSection):
         Annotated[SourceSection, Tag("loaded")] | Annotated[PushedSection, Tag("pushed")],
         Discriminator(_name_section),
     ]
+    policy: PolicySection = PolicySection()
 
     _metric = field_validator("metric")(_check_metric)
 

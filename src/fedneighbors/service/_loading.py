@@ -1,7 +1,8 @@
 """Objects of a provider's collection from a file or a database."""
 
 import hmac
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,11 +23,12 @@ from fedneighbors.sources._sql import SqlQuery
 
 @dataclass(frozen=True)
 class SourceContent:
-    """Objects of a source, with their names and columns for filters, if any."""
+    """Objects of a source, with their names, columns for filters and payload, if any."""
 
     items: Any
     ids: list[str] | None
     columns: FilterColumns | None
+    payload: dict[str, list[Any]]
 
 
 def read_source(
@@ -53,7 +55,8 @@ def read_source(
     DataError
         If the source is invalid.
     """
-    kinds, kind = section.filters, METRIC_KINDS[section.metric]
+    kinds, kind = dict(section.filters), METRIC_KINDS[section.metric]
+    shown = {name: kinds.get(name, "text") for name in section.policy.payload}
     cells: Cells | None
     if source.database is not None and source.sql is not None:
         query = SqlQuery(
@@ -72,7 +75,7 @@ def read_source(
         objects = read_objects(file, kind, columns=source.columns, label=source.id)
     else:
         objects = objects_from_cells(
-            cells, kind, place, columns=source.columns, label=source.id, others=list(kinds)
+            cells, kind, place, columns=source.columns, label=source.id, others=[*kinds, *shown]
         )
     ids = list(objects.labels) if source.id or objects.is_named else None
     if ids is not None and len(set(ids)) < len(ids):
@@ -81,15 +84,37 @@ def read_source(
     if kinds:
         table = _read_columns(file, kinds) if cells is None else cells
         columns = _type_filters(table, kinds, len(objects), place)
+    payload: dict[str, list[Any]] = {}
+    if shown:
+        table = _read_columns(file, shown) if cells is None else cells
+        payload = _read_payload(table, section.policy.payload, place)
     if ids is None or source.sql is None:
-        return SourceContent(objects.items, ids, columns)
+        return SourceContent(objects.items, ids, columns, payload)
     # a database has no order, but the content of an epoch has
     order = np.array(sorted(range(len(ids)), key=ids.__getitem__), np.int64)
     items = objects.items
     items = items[order] if isinstance(items, np.ndarray) else [items[row] for row in order]
     return SourceContent(
-        items, [ids[row] for row in order], None if columns is None else columns.select(order)
+        items,
+        [ids[row] for row in order],
+        None if columns is None else columns.select(order),
+        {name: [column[row] for row in order] for name, column in payload.items()},
     )
+
+
+def _read_payload(cells: Cells, names: Sequence[str], place: str) -> dict[str, list[Any]]:
+    """Return columns as values of JSON."""
+    for name in names:
+        if name not in cells:
+            raise DataError(f"{place} has no column {name!r} for the payload")
+    return {name: [_to_json(cell) for cell in cells[name]] for name in names}
+
+
+def _to_json(cell: Any) -> Any:
+    plain = cell.item() if isinstance(cell, np.generic) else cell
+    if isinstance(plain, float) and not math.isfinite(plain):
+        return None
+    return plain if plain is None or isinstance(plain, bool | int | float | str) else str(plain)
 
 
 def _read_columns(file: Path, kinds: Mapping[str, str]) -> Cells:

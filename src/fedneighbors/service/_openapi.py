@@ -28,6 +28,10 @@ _BOOLEAN = {"type": "boolean"}
 _NAMES = _list(_TEXT)
 _COST = _object(epsilon=_NUMBER, delta=_NUMBER)
 _NEIGHBOR = _object(provider=_TEXT, id=_TEXT, distance=_NUMBER)
+_NEIGHBOR["properties"]["payload"] = {
+    "type": "object",
+    "description": "Columns that the provider's policy allows; with payload alone",
+}
 _COMMON: dict[str, Json] = {
     "query_id": _TEXT,
     "exact": {**_BOOLEAN, "description": "The answer is that over all objects of all providers"},

@@ -15,7 +15,7 @@ from fedneighbors.errors import (
     PartyMissing,
     PartyRefused,
 )
-from fedneighbors.methods.fedknn._provider import INVALID_QUERY
+from fedneighbors.methods.fedknn._provider import FEW_FILTERED, INVALID_QUERY, SOURCE_FAILED
 from fedneighbors.methods.fedknn._radius import TooManyObjects
 from fedneighbors.methods.fedknn.metrics._sessions import LATE
 from fedneighbors.service._broker import Overloaded
@@ -112,6 +112,10 @@ def problem_of(error: Exception, query_id: str | None = None) -> Problem:
                 return Problem(422, "invalid-query", error.code, **fields)
             if error.code == LATE:
                 return Problem(504, "deadline-passed", str(error), **later)
+            if error.code == FEW_FILTERED:
+                return Problem(403, "few-filtered", str(error), **fields)
+            if error.code == SOURCE_FAILED:
+                return Problem(503, "source-failed", str(error), **later)
             return Problem(502, "provider-refused", str(error), **fields)
         case BudgetExceeded():
             return Problem(403, "budget-exceeded", str(error), **fields, party=error.dataset)

@@ -133,6 +133,8 @@ class OfferedObjects:
             key=section.tie_key.encode(),
             columns=source.columns,
             epoch=epoch,
+            payload=source.payload,
+            min_filtered=section.policy.min_filtered,
         )
         n_objects = len(source.items)
         if n_objects:
@@ -156,7 +158,7 @@ class OfferedObjects:
         kinds: dict[str, str] = dict(section.filters)
         options = source.model_extra or {}
         candidates = find_source(source.kind)(
-            SourceSettings(section.metric, options, kinds, folder)
+            SourceSettings(section.metric, options, kinds, section.policy.payload, folder)
         )
         pushed = PushedSource(
             candidates,
@@ -166,7 +168,9 @@ class OfferedObjects:
             secret=secret + name.encode(),
             filters=kinds,
         )
-        party = Provider(provider, pushed, decode=decode_query)
+        party = Provider(
+            provider, pushed, decode=decode_query, min_filtered=section.policy.min_filtered
+        )
         _search_once(party, candidates.sample[0])
         n_objects = pushed.size(None)
         offer = OfferedCollection(name, section.metric, section.tie_key, n_objects, kinds)

@@ -18,8 +18,10 @@ from fedneighbors.federation._loop import (
     request_name,
 )
 from fedneighbors.federation._messages import Message
+from fedneighbors.methods.fedknn._payloads import with_payloads
 from fedneighbors.methods.fedknn._planning import Planner
 from fedneighbors.methods.fedknn._settings import SearchSettings
+from fedneighbors.methods.fedknn.protocol import Answer
 from fedneighbors.privacy._guarantees import Guarantee
 from fedneighbors.privacy.ledger._ledger import Ledger
 from fedneighbors.privacy.ledger._tables import ChargeTerms
@@ -46,6 +48,8 @@ class QueryOptions:
         Seconds before providers without a reply are missing.
     query_id : str
         Name of the query in answers and logs.
+    payload : bool
+        Read the payloads of the neighbours.
     on_round : callable, optional
         Called after each exchange.
     """
@@ -53,6 +57,7 @@ class QueryOptions:
     algorithm: str | None = None
     allow_partial: bool | None = None
     deadline_s: float | None = None
+    payload: bool = False
     query_id: str = field(default_factory=lambda: secrets.token_hex(8))
     on_round: OnRound | None = None
 
@@ -75,6 +80,8 @@ class SearchResult(Generic[R]):
         Version of the objects of each provider that took part.
     charged : mapping of str to Guarantee, or None
         Cost charged to the budget of each provider; None in a collection without budgets.
+    payloads : sequence of mapping, optional
+        Payload of each neighbour, if it was asked for.
     """
 
     query_id: str
@@ -83,6 +90,7 @@ class SearchResult(Generic[R]):
     seconds: float
     epochs: Mapping[str, str]
     charged: Mapping[str, Guarantee] | None
+    payloads: Sequence[Mapping[str, Any]] | None = None
 
 
 class _NotedCharges:
@@ -131,6 +139,7 @@ class QueryRun:
         self._charges = None if collection.ledger is None else _NotedCharges(collection.ledger)
         self._deadline, self._n_runs = deadline, 0
         self._epochs: dict[str, str] = {}
+        self._payloads: list[Mapping[str, Any]] | None = None
 
     @property
     def planner(self) -> Planner:
@@ -169,7 +178,27 @@ class QueryRun:
     def make_result(self, outcome: Outcome[R], why: str, seconds: float) -> SearchResult[R]:
         """Return the result of the query."""
         charged = None if self._charges is None else self._charges.costs
-        return SearchResult(self._options.query_id, outcome, why, seconds, self._epochs, charged)
+        return SearchResult(
+            self._options.query_id, outcome, why, seconds, self._epochs, charged, self._payloads
+        )
+
+    def add_payloads(
+        self, coordinator_of: Callable[[str], Coordinator[Answer]], query: bytes
+    ) -> Callable[[str], Coordinator[Answer]]:
+        """Return a search that reads the payloads of its result, too.
+
+        Raises
+        ------
+        ValueError
+            If the collection is private: the request would reveal the result to each provider.
+        """
+        if self._settings.privacy is not None:
+            raise ValueError("a private search returns no payload")
+
+        def keep(payloads: list[Mapping[str, Any]]) -> None:
+            self._payloads = payloads
+
+        return lambda name: with_payloads(coordinator_of(name), query, name=name, receive=keep)
 
 
 async def run_rounds_async(

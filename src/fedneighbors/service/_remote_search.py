@@ -78,16 +78,19 @@ class RemoteResults(list[dict[str, Any]]):
     def to_columns(self) -> dict[str, Any]:
         """Return one row for each found object, by column.
 
-        The columns are ``query``, the position of the query, ``provider``, ``id`` and ``distance``.
+        The columns are ``query``, the position of the query, ``provider``, ``id``, ``distance``,
+        and those of payloads.
         """
         found = [
             (query, one) for query, answer in enumerate(self) for one in answer.get("neighbors", ())
         ]
+        payload = dict.fromkeys(name for _, one in found for name in one.get("payload", {}))
         return {
             "query": np.array([query for query, _ in found], np.int64),
             "provider": [one["provider"] for _, one in found],
             "id": [one["id"] for _, one in found],
             "distance": np.array([one["distance"] for _, one in found], np.float64),
+            **{name: [one["payload"].get(name) for _, one in found] for name in payload},
         }
 
     def to_pandas(self) -> Any:
@@ -169,6 +172,7 @@ class RemoteSearch:
         algorithm: str | None = None,
         deadline_s: float = 30.0,
         allow_partial: bool | None = None,
+        payload: bool = False,
         certificate: str | Path | None = None,
     ) -> None:
         self.url = url
@@ -176,6 +180,7 @@ class RemoteSearch:
         self.algorithm = algorithm
         self.deadline_s = deadline_s
         self.allow_partial = allow_partial
+        self.payload = payload
         self.results_ = RemoteResults()
         verify: Any = True
         if certificate is not None:
@@ -196,6 +201,7 @@ class RemoteSearch:
             "deadline_s": self.deadline_s,
             "allow_partial": self.allow_partial,
             **({} if kind == "count" or "radius" in fields else {"algorithm": self.algorithm}),
+            **({"payload": True} if self.payload and kind == "search" else {}),
             **fields,
         }
         given = {name: value for name, value in options.items() if value is not None}

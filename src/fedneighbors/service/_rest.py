@@ -5,7 +5,7 @@ import hashlib
 import json
 import secrets
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -69,6 +69,9 @@ class SearchBody(QueryBody):
         description="Find all objects within this distance, in place of k",
     )
     algorithm: Algorithm | None = Field(default=None, description="In place of the collection's")
+    payload: bool = Field(
+        default=False, description="Return the columns of each neighbour that its provider allows"
+    )
 
 
 class CountBody(QueryBody):
@@ -109,9 +112,10 @@ async def _search(
 ) -> dict[str, Any]:
     if body.radius is None:
         k = _DEFAULT_K if body.k is None else body.k
-        result = await broker.search(collection, frame, k, algorithm=body.algorithm, **options)
-    elif body.k is not None or body.algorithm is not None:
-        raise ValueError("a search with a radius finds all objects; omit k and algorithm")
+        chosen = {"algorithm": body.algorithm, "payload": body.payload}
+        result = await broker.search(collection, frame, k, **chosen, **options)
+    elif body.k is not None or body.algorithm is not None or body.payload:
+        raise ValueError("a search with a radius finds all objects; omit k, algorithm and payload")
     else:
         result = await broker.search_radius(collection, frame, body.radius, **options)
     answer = result.outcome.result
@@ -122,8 +126,17 @@ async def _search(
         "trust": answer.trust,
         "algorithm": answer.algorithm,
         "n_returned": dict(answer.n_returned),
-        "neighbors": describe_neighbors(found),
+        "neighbors": _add_payloads(describe_neighbors(found), result.payloads),
     }
+
+
+def _add_payloads(
+    neighbors: list[dict[str, Any]], payloads: Sequence[Mapping[str, Any]] | None
+) -> list[dict[str, Any]]:
+    if payloads is None:
+        return neighbors
+    pairs = zip(neighbors, payloads, strict=True)
+    return [{**neighbor, "payload": dict(payload)} for neighbor, payload in pairs]
 
 
 async def _count(

@@ -27,6 +27,8 @@ class SourceSettings:
         The keys of the source's table in the configuration file, ``kind`` excepted.
     filters : mapping of str to {"number", "text", "boolean"}
         Columns for filters, and the kind of their cells.
+    payload : tuple of str
+        Columns that are returned with found objects.
     folder : path
         Folder to which paths are relative.
     """
@@ -34,6 +36,7 @@ class SourceSettings:
     metric: str
     options: Mapping[str, Any]
     filters: Mapping[str, str] = field(default_factory=dict)
+    payload: tuple[str, ...] = ()
     folder: Path = Path()
 
 
@@ -102,6 +105,16 @@ class Candidates(ABC):
             As for ``read``.
         """
         return None
+
+    def payload(self, ids: Sequence[str]) -> list[Mapping[str, Any]]:
+        """Return columns of objects that were read, as values of JSON; by default none.
+
+        Raises
+        ------
+        SourceError
+            If the database fails.
+        """
+        return [{} for _ in ids]
 
     def close(self) -> None:  # noqa: B027 - optional
         """Release what the query holds."""

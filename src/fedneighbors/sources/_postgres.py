@@ -251,7 +251,7 @@ class PostgresSource(CandidateSource):
         if has_password(options["database"]):
             raise DataError("the database has a password; put it into a file, name password_file")
         self.options, self.metric, self._folder = options, settings.metric, settings.folder
-        self._kinds = settings.filters
+        self._kinds, self._payload = settings.filters, settings.payload
         self._table = sql.Identifier(*options["table"].split("."))
         self._id = sql.SQL("{}::text").format(sql.Identifier(options["id"]))
         self.column = sql.Identifier(options[self.column_option])
@@ -360,6 +360,19 @@ class PostgresSource(CandidateSource):
         statement = self.select(columns, where, values, rest)
         return snapshot.run(statement, values, deadline_s, self.settings(limit))
 
+    def read_payload(self, snapshot: Snapshot, ids: Sequence[str]) -> list[Mapping[str, Any]]:
+        """Return the payload columns of objects."""
+        if not self._payload:
+            return [{} for _ in ids]
+        sql, values = optional_module("psycopg.sql", "sql"), Values()
+        pairs = [
+            part for name in self._payload for part in (sql.Literal(name), sql.Identifier(name))
+        ]
+        columns = sql.SQL("{}, json_build_object({})").format(self._id, sql.SQL(", ").join(pairs))
+        rest = sql.SQL("AND {} = ANY({})").format(self._id, values.bind(list(ids)))
+        found = dict(snapshot.run(self.select(columns, None, values, rest), values))
+        return [found[name] for name in ids]
+
     def settings(self, limit: int) -> Mapping[str, str]:  # noqa: ARG002 - of subclasses
         """Return settings of the database for a read of ``limit`` rows."""
         return {}
@@ -406,6 +419,10 @@ class PostgresCandidates(Candidates):
             objects=self._source.decode([row[2:] for row in fresh]),
             rest=self._source.bound(rows[-1][1], self._query) if len(rows) == limit else math.inf,
         )
+
+    def payload(self, ids: Sequence[str]) -> list[Mapping[str, Any]]:
+        """Return columns of objects that were read."""
+        return self._source.read_payload(self._snapshot, ids)
 
     def _keep_fresh(self, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
         """Return the rows that were not read before; a row begins with its name."""

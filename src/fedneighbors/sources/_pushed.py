@@ -3,7 +3,7 @@
 import hmac
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -203,6 +203,12 @@ class PushedQuery:
         if not self._read_until(None, radius, end):
             raise TimeoutError(LATE)
         return int(np.count_nonzero(self._distances <= radius))
+
+    def payload(self, ids: Sequence[str]) -> list[Mapping[str, Any]]:
+        """Return the payload columns of objects that were emitted."""
+        if not set(ids) <= set(self._ids[: self._n_emitted]):
+            raise LookupError("an object was not emitted")
+        return self._candidates.payload(ids)
 
     def close(self) -> None:
         """Release what the query holds."""

@@ -11,7 +11,7 @@ import logging
 import math
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Self
 
@@ -25,6 +25,7 @@ from fedneighbors.federation._roles import Refused
 from fedneighbors.methods.fedknn._batch import NearestBatchReply, NearestBatchRequest
 from fedneighbors.methods.fedknn._eager import EagerRequest
 from fedneighbors.methods.fedknn._filters import FilterColumns, Where
+from fedneighbors.methods.fedknn._payloads import PayloadReply, PayloadRequest
 from fedneighbors.methods.fedknn._queries import FilteredQuery
 from fedneighbors.methods.fedknn._sources import (
     MemorySource,
@@ -62,6 +63,8 @@ MAX_OPEN_BYTES = 256 << 20
 
 SOURCE_FAILED = "the source of the objects failed"
 
+FEW_FILTERED = "the filter leaves fewer objects than the provider's policy allows"
+
 INVALID_QUERY = "the query is not an object of this metric, or its filter does not suit the columns"
 
 # RecursionError: of deeply nested JSON
@@ -79,6 +82,8 @@ class Provider:
         The objects.
     decode : callable
         Function from the bytes of a query to an object.
+    min_filtered : int
+        Number of objects that a filter must leave; others are refused.
 
     Attributes
     ----------
@@ -94,11 +99,20 @@ class Provider:
         RangeCountRequest,
         PaddedBoundRequest,
         PaddedNearestRequest,
+        PayloadRequest,
         FinishRequest,
     )
 
-    def __init__(self, name: str, source: Source, *, decode: Callable[[bytes], Any]) -> None:
+    def __init__(
+        self,
+        name: str,
+        source: Source,
+        *,
+        decode: Callable[[bytes], Any],
+        min_filtered: int = 0,
+    ) -> None:
         self.name, self.source, self.end = name, source, math.inf
+        self._min_filtered = min_filtered
         self._decode = decode
         self._open: dict[str, tuple[bytes, SourceQuery]] = {}
 
@@ -114,14 +128,16 @@ class Provider:
         key: bytes = b"",
         epoch: str | None = None,
         columns: FilterColumns | None = None,
+        payload: Mapping[str, Sequence[Any]] | None = None,
+        min_filtered: int = 0,
     ) -> Self:
         """Return a provider of objects in memory.
 
         Parameters
         ----------
-        name, decode : str and callable
+        name, decode, min_filtered : str, callable and int
             As for the class.
-        objects, metric, ids, key, columns : optional
+        objects, metric, ids, key, columns, payload : optional
             As for :class:`~fedneighbors.methods.fedknn._sources.MemorySource`.
         epoch : str, optional
             Hexadecimal id of this version of the objects; by default a new one.
@@ -134,8 +150,9 @@ class Provider:
             ids=ids,
             key=key,
             columns=columns,
+            payload=payload,
         )
-        return cls(name, source, decode=decode)
+        return cls(name, source, decode=decode, min_filtered=min_filtered)
 
     def epoch_of(self, name: str) -> bytes:
         """Return the version of the objects that a query sees.
@@ -179,9 +196,17 @@ class Provider:
                 if request.radius is None:  # needs no search
                     with refuse_invalid():
                         _, where = self._decode_query(request.query)
-                        return RangeCountReply(self.source.size(where, end=self.end))
+                        n_objects = self.source.size(where, end=self.end)
+                    self._check_filtered(where, n_objects)
+                    return RangeCountReply(n_objects)
                 query, left_s = self._get_timed(request)
                 return RangeCountReply(query.count(request.radius, deadline_s=left_s))
+            case PayloadRequest():
+                if request.name not in self._open:
+                    raise Refused("the query is not open")
+                with refuse_invalid():
+                    rows = self._get_query(request).payload(request.ids)
+                return PayloadReply(tuple(json.dumps(row) for row in rows))
             case FinishRequest():
                 for name in request.names:
                     if name in self._open:
@@ -244,9 +269,16 @@ class Provider:
             raise Refused("too many queries are open; close some")
         with refuse_invalid():
             item, where = self._decode_query(request.query)
+            if where is not None and self._min_filtered:
+                self._check_filtered(where, self.source.size(where, end=self.end))
             query = self.source.open(item, where, end=self.end)
         self._open[request.name] = request.query, query
         return query
+
+    def _check_filtered(self, where: Where | None, n_objects: int) -> None:
+        """Refuse a filter that leaves too few objects."""
+        if where is not None and n_objects < self._min_filtered:
+            raise Refused(FEW_FILTERED)
 
     def _decode_query(self, query: bytes) -> tuple[Any, Where | None]:
         """Return a query's object, and its filter."""

@@ -6,8 +6,8 @@ sources read from a database.
 
 import math
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -103,6 +103,16 @@ class SourceQuery(Protocol):
         """
         ...
 
+    def payload(self, ids: Sequence[str]) -> list[Mapping[str, Any]]:
+        """Return the payload columns of objects that were emitted; empty if there are none.
+
+        Raises
+        ------
+        LookupError
+            If an object was not emitted.
+        """
+        ...
+
     def close(self) -> None:
         """Release what the query holds."""
         ...
@@ -147,11 +157,17 @@ class IndexedObjects:
         Tie key of each object.
     ids : object array of shape (n_objects,)
         Name of each object.
+    rows : int64 array of shape (n_objects,)
+        Position of each object among all objects.
+    payload : mapping of str to sequence
+        Payload columns of all objects.
     """
 
     index: Index
     ties: Integers
     ids: Any
+    rows: Integers
+    payload: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
 
 class MemoryQuery:
@@ -169,7 +185,8 @@ class MemoryQuery:
 
     def __init__(self, session: Session, found: IndexedObjects, epoch: bytes) -> None:
         self.session, self.exact, self.epoch = session, session.exact, epoch
-        self._ties, self._ids = found.ties, found.ids
+        self._found, self._ties, self._ids = found, found.ties, found.ids
+        self._emitted: list[Integers] = []
 
     @property
     def n_verified(self) -> int:
@@ -179,6 +196,8 @@ class MemoryQuery:
     def next(self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None) -> Found:
         """Emit the next ``k`` objects with distances up to ``cutoff``."""
         batch = self.session.next(k, cutoff=cutoff, deadline_s=deadline_s)
+        if self._found.payload:
+            self._emitted.append(batch.positions)
         return Found(
             distances=batch.distances,
             ties=self._ties[batch.positions],
@@ -207,6 +226,16 @@ class MemoryQuery:
         """Count the objects within ``radius``."""
         return self.session.count(radius, deadline_s=deadline_s)
 
+    def payload(self, ids: Sequence[str]) -> list[Mapping[str, Any]]:
+        """Return the payload columns of objects that were emitted."""
+        columns = self._found.payload
+        if not columns:
+            return [{} for _ in ids]
+        emitted = np.concatenate([np.empty(0, np.int64), *self._emitted])
+        row_of = dict(zip(self._ids[emitted].tolist(), self._found.rows[emitted], strict=True))
+        rows = [row_of[name] for name in ids]
+        return [{name: cells[row] for name, cells in columns.items()} for row in rows]
+
     def close(self) -> None:
         """Release nothing."""
 
@@ -230,6 +259,8 @@ class MemorySource:
         Public key of the tie keys, the same at all providers.
     columns : FilterColumns, optional
         Columns of the objects for filters.
+    payload : mapping of str to sequence of shape (n_objects,), optional
+        Columns that are returned with found objects; cells are values of JSON.
 
     Raises
     ------
@@ -247,6 +278,7 @@ class MemorySource:
         ids: Sequence[str] | None = None,
         key: bytes = b"",
         columns: FilterColumns | None = None,
+        payload: Mapping[str, Sequence[Any]] | None = None,
     ) -> None:
         self.ids = [str(k) for k in range(len(objects))] if ids is None else list(ids)
         if len(self.ids) != len(objects) or len(set(self.ids)) < len(self.ids):
@@ -261,7 +293,13 @@ class MemorySource:
         self._index_s = time.monotonic() - start
         nearest: Any = getattr(index, "nearest", None)
         self.nearest = nearest  # of many queries at once, if the metric can
-        self._all = IndexedObjects(index, self.ties, np.array(self.ids, object))
+        self._all = IndexedObjects(
+            index,
+            self.ties,
+            np.array(self.ids, object),
+            np.arange(len(self.ids)),
+            payload or {},
+        )
         self._filtered: dict[str, IndexedObjects] = {}
         self._objects = None if columns is None else objects
         self._columns, self._metric, self._end = columns, metric, math.inf
@@ -290,7 +328,8 @@ class MemorySource:
         if found is None:
             rows = np.flatnonzero(self._columns.match(where, end=end))
             index = FilteredIndex(self._all.index, rows, partial(self._build_index, rows))
-            found = IndexedObjects(index, self._all.ties[rows], self._all.ids[rows])
+            whole = self._all
+            found = IndexedObjects(index, whole.ties[rows], whole.ids[rows], rows, whole.payload)
         self._end = end  # of the query that may build its index
         self._filtered[text] = found  # the latest is the last
         sizes = [one.index.n_objects for one in self._filtered.values()]
