@@ -169,6 +169,21 @@ class RemoteNeighbors(RemoteSearch):
         """
         return read_counts(self._query("count", X, radius=float(radius), where=where))
 
+    def count_filtered(self, where: Mapping[str, Any]) -> int:
+        """Return the number of objects that meet a filter.
+
+        Parameters
+        ----------
+        where : mapping
+            Filter of objects, as for :meth:`kneighbors`.
+
+        Raises
+        ------
+        ServiceError, FederationError
+            As for :meth:`kneighbors`.
+        """
+        return int(read_counts(self._query("count", [None], where=where))[0])
+
     def explain(self, X: Any, n_neighbors: int = 5) -> dict[str, Any]:
         """Return the costs of a query's algorithms, and the choice of "auto".
 
@@ -284,6 +299,10 @@ class AsyncRemoteNeighbors(RemoteSearch):
     ) -> Any:
         """Return what :meth:`RemoteNeighbors.count` does."""
         return read_counts(await self._query("count", X, radius=float(radius), where=where))
+
+    async def count_filtered(self, where: Mapping[str, Any]) -> int:
+        """Return what :meth:`RemoteNeighbors.count_filtered` does."""
+        return int(read_counts(await self._query("count", [None], where=where))[0])
 
     async def explain(self, X: Any, n_neighbors: int = 5) -> dict[str, Any]:
         """Return what :meth:`RemoteNeighbors.explain` does."""

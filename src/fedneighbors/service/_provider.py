@@ -171,7 +171,8 @@ class OfferedObjects:
         party = Provider(
             provider, pushed, decode=decode_query, min_filtered=section.policy.min_filtered
         )
-        _search_once(party, candidates.sample[0])
+        if candidates.sample is not None:
+            _search_once(party, candidates.sample[0])
         n_objects = pushed.size(None)
         offer = OfferedCollection(name, section.metric, section.tie_key, n_objects, kinds)
         return cls(party, offer, release=candidates.close)

@@ -253,7 +253,7 @@ def check_one_query(X: Any) -> Any:
 
 def _to_json(query: Any) -> Any:
     """Return a query as JSON."""
-    if isinstance(query, str):
+    if query is None or isinstance(query, str):
         return query
     if isinstance(query, set | frozenset):
         return sorted(query, key=lambda element: (isinstance(element, str), element))

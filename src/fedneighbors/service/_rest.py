@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import json
+import math
 import secrets
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -16,7 +17,9 @@ from starlette.responses import Response, StreamingResponse
 
 from fedneighbors.datasets._objects import METRIC_KINDS, object_from_json
 from fedneighbors.federation._loop import Outcome
-from fedneighbors.methods.fedknn._queries import encode_queries
+from fedneighbors.federation._messages import encode
+from fedneighbors.methods.fedknn._filters import filter_text
+from fedneighbors.methods.fedknn._queries import FilteredQuery, encode_queries
 from fedneighbors.privacy._guarantees import ApproxDP, Guarantee, PureDP
 from fedneighbors.service._broker import Broker
 from fedneighbors.service._config import Algorithm
@@ -75,9 +78,12 @@ class SearchBody(QueryBody):
 
 
 class CountBody(QueryBody):
-    """Body of a count of the objects within a radius."""
+    """Body of a count of the objects within a radius, or of all that meet a filter."""
 
-    radius: float = Field(allow_inf_nan=False, description="In the unit of the metric")
+    query: Any = Field(default=None, description="As for a search; only with radius")
+    radius: float | None = Field(
+        default=None, allow_inf_nan=False, description="In the unit of the metric"
+    )
 
 
 class ExplainBody(QueryBody):
@@ -142,7 +148,8 @@ def _add_payloads(
 async def _count(
     broker: Broker, collection: str, frame: bytes, body: CountBody, options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    result = await broker.count(collection, frame, body.radius, **options)
+    radius = math.inf if body.radius is None else body.radius
+    result = await broker.count(collection, frame, radius, **options)
     counts, missing = result.outcome.result.counts, result.outcome.result.missing
     return {
         **_describe(result, exact=not missing, answered=tuple(counts), missing=missing),
@@ -292,8 +299,13 @@ async def _perform(
     try:
         if body.where is not None:
             found.check_filter(body.where)
-        query = object_from_json(body.query, METRIC_KINDS[found.metric])
-        ((_, frame),) = encode_queries([query], body.where)
+        if isinstance(body, CountBody) and body.radius is None:
+            if body.where is None or body.query is not None:
+                raise ValueError("expected query and radius, or where alone")
+            frame = encode(FilteredQuery(b"", filter_text(body.where)))
+        else:
+            query = object_from_json(body.query, METRIC_KINDS[found.metric])
+            ((_, frame),) = encode_queries([query], body.where)
         common = {"deadline_s": body.deadline_s, "allow_partial": body.allow_partial}
         options |= {"query_id": query_id, **common}
         return await operation.run(broker, collection, frame, body, options)

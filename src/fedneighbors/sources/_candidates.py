@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fedneighbors._typing import Floats
 from fedneighbors.methods.fedknn._filters import Where
 
 
@@ -48,15 +49,18 @@ class CandidateBatch:
     ----------
     ids : sequence of str
         Unique name of each object.
-    objects : sequence
+    objects : sequence, or None
         The objects, as the metric takes them.
     rest : float
         Lower bound of the distances of all objects that were not read; infinity if all were.
+    distances : float64 array, optional
+        In place of ``objects``: distances that equal the metric's bit for bit.
     """
 
     ids: Sequence[str]
     objects: Any
     rest: float
+    distances: Floats | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,7 +132,7 @@ class CandidateSource(ABC):
     """
 
     sample: Any
-    """Sequence of one object, such as any of the metric; queries are checked against it."""
+    """Sequence of one object, against which queries are checked; None if ``open`` checks them."""
 
     @abstractmethod
     def open(self, query: Any, where: Where | None) -> Candidates:

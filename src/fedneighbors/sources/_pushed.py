@@ -90,7 +90,8 @@ class PushedSource:
             for name, kind in kinds.items()
         }
         self._columns = FilterColumns(kinds, empty, 0)
-        self._probe = metric.index(candidates.sample, ranks=np.zeros(1, np.int64))
+        sample = candidates.sample
+        self._probe = None if sample is None else metric.index(sample, ranks=np.zeros(1, np.int64))
 
     def names_fit(self) -> bool:
         """Return whether all names fit into replies of fixed size."""
@@ -105,7 +106,8 @@ class PushedSource:
         """Open a query over the objects that meet a filter."""
         check_time(end)
         self._check(where)
-        self._probe.open(query)
+        if self._probe is not None:
+            self._probe.open(query)
         return PushedQuery(self, self.candidates.open(query, where), query)
 
     def _check(self, where: Where | None) -> None:
@@ -156,12 +158,17 @@ class PushedQuery:
 
     def __init__(self, source: PushedSource, candidates: Candidates, query: Any) -> None:
         self._source, self._candidates, self._query = source, candidates, query
-        self.exact, self.n_verified = candidates.exact, 0
+        self.n_verified = 0
         self.epoch = source.epoch(candidates.version)
         self._distances, self._ties = np.empty(0), np.empty(0, np.int64)
         self._ids: list[str] = []
         self._rest = -math.inf
         self._n_emitted = 0
+
+    @property
+    def exact(self) -> bool:
+        """Return whether order and distances are exact."""
+        return self._candidates.exact
 
     def next(self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None) -> Found:
         """Emit the next ``k`` objects with distances up to ``cutoff``."""
@@ -198,6 +205,8 @@ class PushedQuery:
         if radius >= self._rest:
             found = self._candidates.count(radius, deadline_s=deadline_s)
             if found is not None:
+                if not len(found.uncertain):
+                    return found.n_certain
                 near = self._source.measure(self._query, found.uncertain) <= radius
                 return found.n_certain + int(near.sum())
         if not self._read_until(None, radius, end):
@@ -244,13 +253,15 @@ class PushedQuery:
         ids = list(batch.ids)
         if math.isnan(batch.rest) or batch.rest < self._rest:
             raise SourceError(f"expected a bound of at least {self._rest}, got {batch.rest}")
-        if len(ids) != len(batch.objects) or (not ids and batch.rest < math.inf):
+        known = batch.distances
+        n_objects = len(batch.objects if known is None else known)
+        if len(ids) != n_objects or (not ids and batch.rest < math.inf):
             raise SourceError(
-                f"expected a name for each of {len(batch.objects)} objects, and at least one "
-                f"object, got {len(ids)} names"
+                f"expected a name for each of {n_objects} objects, and at least one object, got "
+                f"{len(ids)} names"
             )
         if ids:
-            distances = self._source.measure(self._query, batch.objects)
+            distances = self._source.measure(self._query, batch.objects) if known is None else known
             if self.exact and distances.min() < self._rest:
                 raise SourceError(
                     f"expected objects at least {self._rest} away, the bound of the batch before, "

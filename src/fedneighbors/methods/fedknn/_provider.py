@@ -195,7 +195,8 @@ class Provider:
             case RangeCountRequest():
                 if request.radius is None:  # needs no search
                     with refuse_invalid():
-                        _, where = self._decode_query(request.query)
+                        item = self._decode(request.query)
+                        where = json.loads(item.where) if isinstance(item, FilteredQuery) else None
                         n_objects = self.source.size(where, end=self.end)
                     self._check_filtered(where, n_objects)
                     return RangeCountReply(n_objects)

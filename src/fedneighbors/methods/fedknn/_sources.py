@@ -56,8 +56,10 @@ class Found:
 class SourceQuery(Protocol):
     """One open query of a source; it sees one version of the objects."""
 
-    exact: bool
-    """True if order and distances are exact."""
+    @property
+    def exact(self) -> bool:
+        """Return whether order and distances are exact."""
+        ...
 
     @property
     def n_verified(self) -> int:

@@ -1,0 +1,177 @@
+"""A collection of another broker as the objects of one provider, such as its own shards."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from fedneighbors.errors import DataError, FederationError, SourceError
+from fedneighbors.methods.fedknn._filters import Where
+from fedneighbors.methods.fedknn.metrics._sessions import LATE
+from fedneighbors.service._client import RemoteNeighbors
+from fedneighbors.service._remote_search import ServiceError
+from fedneighbors.sources._candidates import (
+    CandidateBatch,
+    CandidateCount,
+    Candidates,
+    CandidateSource,
+    SourceSettings,
+)
+from fedneighbors.sources._sql import read_password
+
+_MIN_S = 0.25  # shorter deadlines would leave no time for the network
+_LATE = ("deadline-passed", "provider-missing")
+_REQUIRED = {"url", "collection", "token_file"}
+_N_FIRST = 16  # objects of the first read
+_UNKNOWN_LENGTH = 1 << 30  # of names: no reply of fixed size fits
+
+
+class BrokerSource(CandidateSource):
+    """Objects of a broker's collection, searched over its providers.
+
+    Options: ``url``, ``collection``, ``token_file``, and ``certificate`` for a self-signed one.
+    Objects are named ``provider/name``. Private searches are refused.
+
+    Parameters
+    ----------
+    settings : SourceSettings
+        Metric, options and filters.
+
+    Raises
+    ------
+    DataError
+        If an option is unknown or missing, or metric or filters differ from the broker's.
+    SourceError
+        If the broker cannot be reached.
+    """
+
+    sample = None
+
+    def __init__(self, settings: SourceSettings) -> None:
+        options, known = settings.options, _REQUIRED | {"certificate"}
+        if not _REQUIRED <= set(options) <= known:
+            raise DataError(
+                f"expected the options {', '.join(sorted(known))}, got {', '.join(sorted(options))}"
+            )
+        certificate = options.get("certificate")
+        self.client = RemoteNeighbors(
+            options["url"],
+            collection=options["collection"],
+            token=read_password(settings.folder / options["token_file"]),
+            certificate=None if certificate is None else settings.folder / certificate,
+            payload=bool(settings.payload),
+        )
+        self.payload, self._timeout_s = settings.payload, self.client.deadline_s
+        with explain_errors():
+            found = self.client.describe()
+        for name, expected in (("metric", settings.metric), ("filters", dict(settings.filters))):
+            if found[name] != expected:
+                raise DataError(f"expected the {name} {expected!r}, the broker has {found[name]!r}")
+
+    def ask(self, query: Any, deadline_s: float | None, **fields: Any) -> dict[str, Any]:
+        """Return the broker's answer to a search or a count."""
+        is_timed = deadline_s is not None and deadline_s < self._timeout_s
+        self.client.deadline_s = max(deadline_s or 0.0, _MIN_S) if is_timed else self._timeout_s
+        with explain_errors(is_timed=is_timed):
+            if "k" in fields:
+                self.client.kneighbors([query], fields["k"], where=fields["where"])
+            else:
+                self.client.count([query], **fields)
+        return self.client.results_[0]
+
+    def open(self, query: Any, where: Where | None) -> "BrokerCandidates":
+        """Open a query over the objects that meet a filter."""
+        candidates = BrokerCandidates(self, query, where)
+        candidates.prefetch()
+        return candidates
+
+    def size(self, where: Where | None) -> int:
+        """Count the objects that meet a filter."""
+        with explain_errors():
+            if where is None:
+                return int(self.client.describe()["n_objects"])
+            return int(self.client.count_filtered(where))
+
+    def longest_name(self) -> int:
+        """Return a length that private searches refuse."""
+        return _UNKNOWN_LENGTH
+
+    def close(self) -> None:
+        """Close the connections to the broker."""
+        self.client.close()
+
+
+class BrokerCandidates(Candidates):
+    """Candidates of one query; each read repeats it for more neighbours.
+
+    Parameters
+    ----------
+    source : BrokerSource
+        The collection.
+    query : object
+        The query.
+    where : mapping, optional
+        Filter of the objects.
+    """
+
+    def __init__(self, source: BrokerSource, query: Any, where: Where | None) -> None:
+        self._source, self._query, self._where = source, query, where
+        self._payloads: dict[str, Mapping[str, Any]] = {}
+        self._epochs: dict[str, str] | None = None
+        self._first: CandidateBatch | None = None
+
+    def prefetch(self) -> None:
+        """Read some objects; the broker checks the query."""
+        self._first = self.read(_N_FIRST, deadline_s=None)
+
+    def read(self, n: int, *, deadline_s: float | None) -> CandidateBatch:
+        """Read at least ``n`` further objects, or all that are left."""
+        first, self._first = self._first, None
+        if first is not None and (n <= len(first.ids) or first.rest == np.inf):
+            return first
+        if first is not None:  # all are read again
+            self._payloads = {}
+        k = len(self._payloads) + n
+        answer = self._source.ask(self._query, deadline_s, k=k, where=self._where)
+        self.exact = self.exact and answer["exact"]
+        self._check_epochs(answer["epochs"])
+        found = {f"{one['provider']}/{one['id']}": one for one in answer["neighbors"]}
+        fresh = {name: one for name, one in found.items() if name not in self._payloads}
+        self._payloads |= {name: one.get("payload", {}) for name, one in fresh.items()}
+        rest = answer["neighbors"][-1]["distance"] if len(found) == k else np.inf
+        distances = np.array([one["distance"] for one in fresh.values()], np.float64)
+        return CandidateBatch(list(fresh), None, rest, distances)
+
+    def _check_epochs(self, epochs: dict[str, str]) -> None:
+        """Raise if objects have changed during the query."""
+        if self._epochs not in (None, epochs):
+            raise SourceError("the objects of a shard have changed during the query")
+        self._epochs = epochs
+
+    def count(self, radius: float, *, deadline_s: float | None) -> CandidateCount | None:
+        """Count the objects within a radius."""
+        if not np.isfinite(radius):
+            return None
+        answer = self._source.ask(self._query, deadline_s, radius=radius, where=self._where)
+        return CandidateCount(int(answer["count"]), ())
+
+    def payload(self, ids: Sequence[str]) -> list[Mapping[str, Any]]:
+        """Return columns of objects that were read."""
+        names = self._source.payload
+        return [{name: self._payloads[one].get(name) for name in names} for one in ids]
+
+
+@contextmanager
+def explain_errors(*, is_timed: bool = False) -> Iterator[None]:
+    """Turn errors of the client into those of a source."""
+    try:
+        yield
+    except ServiceError as error:
+        if error.code == "invalid-query":
+            raise ValueError(error.detail) from None
+        if error.code in _LATE and is_timed:
+            raise TimeoutError(LATE) from None
+        raise SourceError(f"the broker of the shards failed: {error}") from None
+    except FederationError as error:
+        raise SourceError(str(error)) from None
