@@ -286,7 +286,10 @@ def _run(
     service: "Coroutine[Any, Any, None]",
     reload: "Callable[[], Coroutine[Any, Any, None]] | None" = None,
 ) -> None:
-    """Run a service until an interrupt or a signal to end; reload it after a hangup."""
+    """Run a service until an interrupt or a signal to end.
+
+    The signal HUP reloads it.
+    """
     import asyncio
     import signal
 

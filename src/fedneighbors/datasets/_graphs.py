@@ -214,7 +214,9 @@ def read_graphs(path: str | os.PathLike[str], *, max_graphs: int | None = None) 
 
 
 def graph_from_text(text: str) -> Graph:
-    """Return the graph of a text in the format of `read_graphs`; its name may be missing.
+    """Return the graph of a text in gSpan format.
+
+    The line with its name may be missing.
 
     Raises
     ------

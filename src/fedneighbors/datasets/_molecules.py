@@ -179,7 +179,7 @@ def read_fingerprints(path: str | os.PathLike[str]) -> dict[str, npt.NDArray[np.
 def _read_molecules(
     path: str | os.PathLike[str], parse_smiles: Callable[[str], _M], convert: Callable[[Any], _M]
 ) -> dict[str, _M]:
-    """Read molecules by a function of their SMILES, or of RDKit's molecules in SDF."""
+    """Read molecules by functions of SMILES and of molecules in SDF."""
     file = Path(path)
     is_sdf, molecules = ".sdf" in file.suffixes, dict[str, _M]()
     for place, name, text in (_sdf_records if is_sdf else _smiles_lines)(file):

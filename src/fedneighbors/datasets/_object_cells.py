@@ -222,7 +222,7 @@ _PARSERS: dict[str, Callable[[Any], Any]] = {
 
 
 def type_filter_cells(cells: Sequence[Any], kind: str) -> list[Any]:
-    """Return the cells of a column as numbers, text or booleans, where they have a natural one."""
+    """Convert the cells of a column to a kind, where possible."""
     if kind == "number":
         return [
             float(cell) if _is_number(cell) and not isinstance(cell, bool | int) else cell

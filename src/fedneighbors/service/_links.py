@@ -106,7 +106,9 @@ class ProviderLink:
         return len(self._pending) >= _MAX_PENDING
 
     def receive(self, frame: bytes) -> None:
-        """Deliver a reply, or take changed collections; ignore a reply that nobody awaits any more.
+        """Deliver a reply, or take changed collections.
+
+        A reply that nobody awaits any more is ignored.
 
         Raises
         ------

@@ -37,7 +37,9 @@ def read_source(
     folder: Path,
     on_query: Callable[[SqlQuery], None],
 ) -> SourceContent:
-    """Read the objects of a collection; those of a query in the order of their names.
+    """Read the objects of a collection.
+
+    Those of a query are in the order of their names.
 
     Parameters
     ----------

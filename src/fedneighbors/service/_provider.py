@@ -343,9 +343,9 @@ class ProviderService:
         return cls(section.name, identity, load(lambda _: None), load)
 
     async def reload(self) -> None:
-        """Read the collections again, and replace them; open queries keep the former ones.
+        """Read the collections again, and replace them.
 
-        After an error, which is logged, nothing is replaced.
+        Open queries keep the former ones. After an error, which is logged, nothing is replaced.
         """
         if self._load is None:
             return
@@ -369,7 +369,7 @@ class ProviderService:
         self._query = query
 
     def _replace(self, new: dict[str, OfferedObjects]) -> None:
-        """Replace the collections, in the thread of searches."""
+        """Set the collections, in the thread of searches."""
         self._retired += self._collections.values()
         self._collections = new
 

@@ -20,7 +20,7 @@ CONNECT_S = 10
 """Seconds to wait for a PostgreSQL server."""
 
 _BATCH_ROWS = 10_000
-_PROGRESS_STEPS = 100_000  # of SQLite's machine between looks at the clock, some milliseconds
+_PROGRESS_STEPS = 100_000  # steps of SQLite between looks at the clock, some milliseconds
 _BYTEA = 17  # number of PostgreSQL's type
 
 
@@ -113,7 +113,7 @@ class SqlQuery:
             self._interrupt = lambda: None
 
     def cancel(self) -> None:
-        """Cancel a read of another thread."""
+        """Stop a read of another thread."""
         self._is_cancelled = True
         self._stop()
 
@@ -230,7 +230,10 @@ class SqlQuery:
 
 
 def _decode_floats(dtype: str) -> Callable[[bytes], npt.NDArray[np.float64]]:
-    """Return the decoder of pgvector's vectors: their length, two unused bytes, the numbers."""
+    """Return the decoder of pgvector's vectors.
+
+    They are their length, two unused bytes, and the numbers.
+    """
     return lambda cell: np.frombuffer(cell, dtype, offset=4).astype(np.float64)
 
 
