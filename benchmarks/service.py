@@ -26,7 +26,8 @@ from fedneighbors.methods.fedknn.metrics import metric_of
 from fedneighbors.methods.fedknn.protocol import FinishRequest
 from fedneighbors.secure_sum._keys import Identity
 from fedneighbors.service._config import BrokerConfig
-from fedneighbors.service._messages import OfferedCollection
+from fedneighbors.service._links import PendingReplies, _numbers
+from fedneighbors.service._messages import LinkRequest, OfferedCollection
 from fedneighbors.service._provider import OfferedObjects, ProviderService
 from fedneighbors.service._server import add_local_provider, running_broker
 
@@ -74,11 +75,14 @@ async def run_echoes(broker, n):
 
     async def work():
         for _ in waiting:
-            futures = [
-                await link.request("echo", "q", 0, frame, remaining_s=30)
-                for link in broker.registry.links.values()
-            ]
-            await asyncio.wait(futures)
+            number, links = next(_numbers), broker.registry.links
+            replies, request = (
+                PendingReplies(links),
+                encode(LinkRequest(number, "echo", "q", 0, 30_000, frame)),
+            )
+            for link in links.values():
+                link.request(number, request, replies)
+            await replies.wait(30)
 
     await asyncio.gather(*(work() for _ in range(IN_FLIGHT)))
     return time.perf_counter() - started

@@ -7,6 +7,7 @@ import logging
 import ssl
 import threading
 import time
+from collections import deque
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from fedneighbors.secure_sum._keys import Identity
 from fedneighbors.service import _provider
 from fedneighbors.service._client import ServiceError
 from fedneighbors.service._links import QueryExchange, QueryLost
-from fedneighbors.service._messages import LinkReply, LinkRequest, OfferedCollection
+from fedneighbors.service._messages import LinkReplies, LinkRequest, OfferedCollection
 from fedneighbors.service._provider import ConnectionRejected, OfferedObjects, ProviderService
 from fedneighbors.service._tls import make_certificate
 from tests.service.deployment import deployed, offered
@@ -238,17 +239,17 @@ def test_a_malformed_frame_ends_the_link_and_the_provider_connects_again(deploym
 
 def test_a_late_reply_is_ignored(deployment):
     link = deployment.broker.registry.links["north"]
-    link.receive(encode(LinkReply(10**9, 0, b"")))
+    link.receive(encode(LinkReplies((10**9,), (0,), (b"",))))
     with pytest.raises(FederationError):
         link.receive(b"")
 
 
-def request(query, step, *, closed=(), body=None):
+def request(query, step):
     from fedneighbors.methods.fedknn._queries import encode_query
     from fedneighbors.methods.fedknn.protocol import NearestRequest
 
     frame = encode(NearestRequest(query, encode_query([0.0, 1.0]), 1, None))
-    return LinkRequest(0, "points", query, step, 1000, closed, body or frame)
+    return LinkRequest(0, "points", query, step, 1000, frame)
 
 
 def test_a_repeated_request_is_refused(deployment):
@@ -296,10 +297,10 @@ def test_ended_queries_of_all_collections_are_closed():
     collections = {name: points("north")["points"] for name in ("points", "others")}
     service = ProviderService("north", Identity.new(), collections)
     later = time.monotonic() + 10
-    service._answer(request("q", 0), later)
+    service._answer(deque([(later, request("q", 0))]), ())
     assert list(collections["points"].party._open) == ["q"]
-    other = dataclasses.replace(request("other", 0, closed=("q",)), collection="others")
-    service._answer(other, later)
+    other = dataclasses.replace(request("other", 0), collection="others")
+    service._answer(deque([(later, other)]), ("q",))
     assert not collections["points"].party._open
 
 

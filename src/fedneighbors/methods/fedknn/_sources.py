@@ -16,6 +16,7 @@ import numpy as np
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.methods.fedknn._eager import EagerRequest
 from fedneighbors.methods.fedknn._filters import FilterColumns, FilteredIndex, Where, filter_text
+from fedneighbors.methods.fedknn._names import Names
 from fedneighbors.methods.fedknn.algorithm import rank_objects, tie_keys
 from fedneighbors.methods.fedknn.metrics._interfaces import Index, Metric, Session
 from fedneighbors.methods.fedknn.private._padding import MAX_NAME_BYTES
@@ -328,7 +329,7 @@ def take_nearest(
     return NearestReply(
         distances=found.distances,
         ties=found.ties,
-        ids=found.ids,
+        ids=Names.pack(found.ids),
         exhausted=found.exhausted or (len(found.ids) < count and not is_late),
         exact=query.exact,
         n_verified=query.n_verified,

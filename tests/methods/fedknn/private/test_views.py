@@ -14,6 +14,7 @@ from fedneighbors.methods.fedknn.private._noise import CountNoise, PaperNoise, m
 from fedneighbors.methods.fedknn.private._oblivious import ReturnedObjects, count_bounds
 from fedneighbors.methods.fedknn.private._padding import pad_nearest
 from fedneighbors.methods.fedknn.private.protocol import first_request_size, second_request_size
+from fedneighbors.methods.fedknn._names import Names
 from fedneighbors.methods.fedknn.protocol import NearestReply
 from tests.naive import dannstar as naive
 
@@ -217,7 +218,7 @@ def returned_objects(objects, prefixes, k):
         reply = NearestReply(
             distances=np.array([item[0] for item in row], float),
             ties=np.array([item[1] for item in row], np.int64),
-            ids=tuple(str(item[1]) for item in row),
+            ids=Names.pack(str(item[1]) for item in row),
             exhausted=len(row) < prefixes[name],
             exact=True,
             n_verified=len(row),
