@@ -195,25 +195,29 @@ class Reader:
 
     def read_value(self, *, depth: int = 0) -> Any:
         """Return the next tagged value; an array is a read-only copy."""
-        self._count_value(depth)
-        tag = self.read_bytes(1)
-        if tag == b"a":
-            return self._read_array()
-        if tag == b"b":
-            return self.read_bytes(self._read_length())
-        if tag == b"i":
+        self._n_values += 1
+        if depth > MAX_DEPTH:
+            raise WireError(f"nested deeper than {MAX_DEPTH}")
+        if self._n_values > MAX_VALUES:
+            raise WireError(f"more than {MAX_VALUES} values in a frame")
+        tag = self._frame[self._advance(1)]
+        if tag == _INTEGER_TAG:
             return _INTEGER.unpack_from(self._frame, self._advance(8))[0]
+        if tag == _BYTES_TAG:
+            return self.read_bytes(self._read_length())
+        if tag == _ARRAY_TAG:
+            return self._read_array()
         if tag in _CONSTANTS:
             return _CONSTANTS[tag]
-        if tag == b"s":
+        if tag == _STRING_TAG:
             return self.read_string()
-        if tag == b"f":
+        if tag == _FLOAT_TAG:
             return self._read_float()
-        if tag == b"t":
+        if tag == _TUPLE_TAG:
             return tuple([self.read_value(depth=depth + 1) for _ in range(self._read_n_items())])
-        if tag == b"d":
+        if tag == _MAPPING_TAG:
             return self._read_mapping(depth)
-        raise WireError(f"unknown tag {tag!r}")
+        raise WireError(f"unknown tag {bytes([tag])!r}")
 
     def _advance(self, n_bytes: int) -> int:
         """Return the position of the next bytes, and skip them."""
@@ -228,13 +232,6 @@ class Reader:
     def _read_length(self) -> int:
         length: int = _LENGTH.unpack_from(self._frame, self._advance(4))[0]
         return length
-
-    def _count_value(self, depth: int) -> None:
-        if depth > MAX_DEPTH:
-            raise WireError(f"nested deeper than {MAX_DEPTH}")
-        self._n_values += 1
-        if self._n_values > MAX_VALUES:
-            raise WireError(f"more than {MAX_VALUES} values in a frame")
 
     def _read_n_items(self) -> int:
         n_items = self._read_length()
@@ -260,13 +257,15 @@ class Reader:
         return result
 
     def _read_array(self) -> npt.NDArray[Any]:
-        code, n_dims = self.read_bytes(2)
+        start = self._advance(2)
+        code, n_dims = self._frame[start], self._frame[start + 1]
         if code >= len(_DTYPES) or n_dims > MAX_DIMS:
             raise WireError(f"array of unknown dtype {code} or of {n_dims} dimensions")
         dtype = _DTYPES[code]
-        shape = struct.unpack_from(f"<{n_dims}Q", self._frame, self._advance(8 * n_dims))
-        _check_shape(shape, dtype.itemsize, WireError)
-        n_items = math.prod(shape)
+        shape = _SHAPES[n_dims].unpack_from(self._frame, self._advance(8 * n_dims))
+        n_items = shape[0] if n_dims == 1 else math.prod(shape)
+        if n_dims != 1 or n_items > self.n_left:
+            _check_shape(shape, dtype.itemsize, WireError)
         start = self._advance(n_items * dtype.itemsize)
         flat: npt.NDArray[Any] = np.frombuffer(self._frame, dtype, n_items, start)
         if dtype == np.bool_ and flat.view(np.uint8).max(initial=0) > 1:
@@ -276,7 +275,9 @@ class Reader:
         return array
 
 
-_CONSTANTS = {b"N": None, b"T": True, b"F": False}
+_CONSTANTS = {ord("N"): None, ord("T"): True, ord("F"): False}
+_INTEGER_TAG, _BYTES_TAG, _ARRAY_TAG, _STRING_TAG, _FLOAT_TAG, _TUPLE_TAG, _MAPPING_TAG = b"ibasftd"
+_SHAPES = [struct.Struct(f"<{n_dims}Q") for n_dims in range(MAX_DIMS + 1)]
 
 
 def _check_shape(shape: tuple[int, ...], itemsize: int, error: type[Exception]) -> None:

@@ -33,14 +33,16 @@ from fedneighbors.methods.fedknn._queries import encode_queries
 from fedneighbors.methods.fedknn.metrics._sessions import LATE
 from fedneighbors.service._broker import Broker, BrokerCollection, Overloaded, SearchResult
 from fedneighbors.service._config import Algorithm
-from fedneighbors.service._links import QueryLost
-from fedneighbors.service._messages import MAX_LINK_FRAME_BYTES, Challenge, Welcome
+from fedneighbors.service._links import ProviderLink, QueryLost
+from fedneighbors.service._messages import Challenge, Welcome
 
 log = logging.getLogger(__name__)
 
 MAX_BODY_BYTES = 256 << 10
 _HELLO_S = 10.0  # time for a provider's first message
-_POLICY_VIOLATION = 1008  # close code of RFC 6455
+_POLICY_VIOLATION, _TRY_AGAIN_LATER = 1008, 1013  # close codes of RFC 6455
+MAX_JOINING = 64
+"""Maximum number of WebSockets that have not signed a challenge yet."""
 
 
 class SearchBody(BaseModel):
@@ -106,7 +108,7 @@ def problem_of(error: Exception) -> Problem:
     """Return the problem of an error of a search."""
     match error:
         case Overloaded():
-            return Problem(429, "overloaded", str(error), retryable=True)
+            return Problem(503, "overloaded", str(error), retryable=True)
         case QueryLost():
             return Problem(503, "provider-restarted", str(error), retryable=True)
         case PartyMissing():
@@ -324,32 +326,44 @@ async def _read_body(request: Request, model: type[Any]) -> Any:
 
 async def _serve_link(broker: Broker, websocket: WebSocket) -> None:
     """Serve the link of one provider."""
+    if broker.registry.n_joining >= MAX_JOINING:
+        await websocket.close(_TRY_AGAIN_LATER)
+        return
+    broker.registry.n_joining += 1
+    try:
+        link = await _accept_link(broker, websocket)
+    finally:
+        broker.registry.n_joining -= 1
+    if link is None:
+        return
+    websocket.state.allow_long()
+    try:
+        await websocket.send_bytes(encode(Welcome()))
+        await broker.registry.add(link)
+        while link.is_open:
+            link.receive(await websocket.receive_bytes())
+        await websocket.close(_POLICY_VIOLATION)
+    except (WebSocketDisconnect, WireError, KeyError, RuntimeError):
+        pass  # RuntimeError: Starlette's error of a connection that is closed
+    finally:
+        broker.registry.remove(link)
+
+
+async def _accept_link(broker: Broker, websocket: WebSocket) -> ProviderLink | None:
+    """Return the link of a provider that has signed a challenge."""
     await websocket.accept()
     challenge = Challenge.new()
     await websocket.send_bytes(encode(challenge))
     try:
         async with asyncio.timeout(_HELLO_S):
             hello = await websocket.receive_bytes()
-        link = broker.registry.accept(hello, challenge.nonce, websocket.send_bytes)
+        return broker.registry.accept(hello, challenge.nonce, websocket.send_bytes)
     except Refused as error:
         await websocket.send_bytes(encode(make_refusal(error)))
         await websocket.close(_POLICY_VIOLATION)
-        return
     except (WebSocketDisconnect, TimeoutError, KeyError):  # KeyError: a text message
-        return
-    try:
-        await websocket.send_bytes(encode(Welcome()))
-        await broker.registry.add(link)
-        while link.is_open:
-            frame = await websocket.receive_bytes()
-            if len(frame) > MAX_LINK_FRAME_BYTES:
-                break
-            link.receive(frame)
-        await websocket.close(_POLICY_VIOLATION)
-    except (WebSocketDisconnect, WireError, KeyError, RuntimeError):
-        pass  # RuntimeError: Starlette's error of a connection that is closed
-    finally:
-        broker.registry.remove(link)
+        pass
+    return None
 
 
 _Method = Literal["get", "post"]

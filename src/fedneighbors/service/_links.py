@@ -11,6 +11,7 @@ from fedneighbors.errors import FederationError, WireError
 from fedneighbors.federation._loop import ExchangeResult
 from fedneighbors.federation._messages import decode, encode
 from fedneighbors.federation._roles import Refused, make_refusal
+from fedneighbors.service._limits import MAX_HELLO_BYTES
 from fedneighbors.service._messages import (
     Hello,
     LinkReplies,
@@ -21,7 +22,6 @@ from fedneighbors.service._messages import (
 )
 from fedneighbors.service._state import BrokerState
 
-_MAX_HELLO_BYTES = 1 << 16
 _MAX_PENDING = 1000  # requests of a link without a reply
 _MAX_CLOSED = 64  # names of ended queries in one request
 _MAX_WAITING_TO_CLOSE = 4096  # more are not named; the provider closes idle queries by itself
@@ -190,6 +190,11 @@ class LinkRegistry:
         SHA-256 digest of the server's certificate; empty without TLS.
     check : callable
         Raises Refused if a provider's collections do not suit the broker's.
+
+    Attributes
+    ----------
+    n_joining : int
+        Number of connections whose provider is not known yet.
     """
 
     def __init__(
@@ -199,6 +204,7 @@ class LinkRegistry:
         check: Callable[[str, Mapping[str, OfferedCollection]], None],
     ) -> None:
         self.links: dict[str, ProviderLink] = {}
+        self.n_joining = 0
         self._state, self._fingerprint, self._check = state, fingerprint, check
         self._changed = asyncio.Event()
 
@@ -215,7 +221,7 @@ class LinkRegistry:
             If the provider is unknown, its signature is wrong, or its collections do not suit.
         """
         try:
-            if len(frame) > _MAX_HELLO_BYTES:  # nobody has signed it yet
+            if len(frame) > MAX_HELLO_BYTES:
                 raise WireError("the hello is too long")
             hello = decode(frame, (Hello,))
         except WireError:

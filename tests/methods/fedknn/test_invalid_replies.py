@@ -10,10 +10,10 @@ from fedneighbors.errors import ProtocolError, WireError
 from fedneighbors.federation._inprocess import run
 from fedneighbors.methods.fedknn._batch import NearestBatchReply, nearest_batch
 from fedneighbors.methods.fedknn._eager import Pace, eager
+from fedneighbors.methods.fedknn._names import Names
 from fedneighbors.methods.fedknn._provider import Provider
 from fedneighbors.methods.fedknn._queries import check_ids, recheck_distances
 from fedneighbors.methods.fedknn._radius import hufu, hufu_plus
-from fedneighbors.methods.fedknn._names import Names
 from fedneighbors.methods.fedknn.algorithm import (
     Merged,
     Part,

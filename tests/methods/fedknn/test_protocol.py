@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from fedneighbors.errors import PartyRefused, ProtocolError, WireError
 from fedneighbors.federation._inprocess import run
 from fedneighbors.methods.fedknn._eager import eager
-from fedneighbors.methods.fedknn._radius import hufu, hufu_plus
 from fedneighbors.methods.fedknn._names import Names
+from fedneighbors.methods.fedknn._radius import hufu, hufu_plus
 from fedneighbors.methods.fedknn.algorithm import Part, expected_counts, merge, remaining_counts
 from fedneighbors.methods.fedknn.protocol import (
     BoundReply,

@@ -51,11 +51,12 @@ class Names:
     def first(self, n: int) -> list[str]:
         """Return the first ``n`` names."""
         ends = self.ends[:n].tolist()
-        starts = [0, *ends[:-1]]
-        if self.content.isascii():
-            text = self.content[: ends[-1] if ends else 0].decode()
-            return [text[start:end] for start, end in zip(starts, ends, strict=bool(ends))]
-        return [self.content[start:end].decode() for start, end in zip(starts, ends, strict=True)]
+        starts = [0, *ends]
+        content = self.content[: starts[-1]]
+        if content.isascii():
+            text = content.decode()
+            return [text[a:b] for a, b in zip(starts, ends, strict=False)]
+        return [content[a:b].decode() for a, b in zip(starts, ends, strict=False)]
 
     def are_unique(self) -> bool:
         """Return whether no two names are equal."""

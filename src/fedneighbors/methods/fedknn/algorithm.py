@@ -347,6 +347,31 @@ def _round_shares(shares: Floats, total: int) -> Integers:
     return counts
 
 
+def check_ascending(name: str, values: Floats) -> None:
+    """Raise unless values are an ascending vector of finite numbers."""
+    # NaN is in no order, and no number between two finite ones is infinite
+    if (
+        values.ndim != 1
+        or not (values[1:] >= values[:-1]).all()
+        or (len(values) and not (math.isfinite(values[0]) and math.isfinite(values[-1])))
+    ):
+        raise ValueError(f"{name} are not an ascending vector of finite numbers")
+
+
+def check_order(
+    distances: Floats, ties: Integers, ids: Names, *, unordered: str, repeated: str
+) -> None:
+    """Raise ValueError unless objects are unique and in ascending order."""
+    # compared directly, because differences may overflow
+    is_farther = distances[1:] > distances[:-1]
+    if not is_farther.all():
+        is_nearer = distances[1:] < distances[:-1]
+        if is_nearer.any() or not (is_farther | (ties[1:] > ties[:-1])).all():
+            raise ValueError(unordered)
+    if not ids.are_unique():
+        raise ValueError(repeated)
+
+
 def check_bounds(bounds: Mapping[str, Floats], k: int) -> None:
     """Raise if a provider sent more bounds than requested.
 

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors._typing import Floats, Integers
+from fedneighbors._typing import Floats
 from fedneighbors.errors import PartyMissing, ProtocolError
 from fedneighbors.federation._loop import Ask, Coordinator, Replies, gather
 from fedneighbors.federation._messages import Message, message
@@ -24,41 +24,15 @@ from fedneighbors.methods.fedknn.algorithm import (
     LAST_TIE,
     Merged,
     Part,
+    check_ascending,
     check_bounds,
     check_distances_against_bounds,
+    check_order,
     check_query,
     is_certified,
     merge,
     proportional_counts,
     remaining_counts,
-)
-
-
-def check_ascending(name: str, values: Floats) -> None:
-    """Raise unless values are an ascending vector of finite numbers."""
-    # NaN is in no order, and no number between two finite ones is infinite
-    if (
-        values.ndim != 1
-        or not np.isfinite(values[:: max(len(values) - 1, 1)]).all()
-        or not (values[1:] >= values[:-1]).all()
-    ):
-        raise ValueError(f"{name} are not an ascending vector of finite numbers")
-
-
-def check_order(objects: "NearestReply | Part", unordered: str, repeated: str) -> None:
-    """Raise ValueError unless objects are unique and in ascending order."""
-    distances, ties = objects.distances, objects.ties
-    # compared directly, because differences may overflow
-    follows = (distances[1:] > distances[:-1]) | (ties[1:] > ties[:-1])
-    if not follows.all() or (distances[1:] < distances[:-1]).any():
-        raise ValueError(unordered)
-    if not objects.ids.are_unique():
-        raise ValueError(repeated)
-
-
-_CONTRADICTIONS = (
-    "its second objects do not follow its first",
-    "an object is repeated in the second round",
 )
 
 
@@ -108,7 +82,13 @@ class NearestReply:
         check_ascending("distances", self.distances)
         if self.distances.shape != (len(self.ids),) or self.ties.shape != self.distances.shape:
             raise ValueError("distances, ties and ids differ in number")
-        check_order(self, "objects are not in ascending order", "an object is returned twice")
+        check_order(
+            self.distances,
+            self.ties,
+            self.ids,
+            unordered="objects are not in ascending order",
+            repeated="an object is returned twice",
+        )
 
     def check_n_objects(self, count: int) -> None:
         """Raise unless there are ``count`` objects, or fewer if exhausted."""
@@ -430,9 +410,15 @@ def join_parts(parts: Mapping[str, Part], more: Mapping[str, Part]) -> dict[str,
     for provider, part in more.items():
         result[provider] = part
         if provider in parts:
-            result[provider] = parts[provider].append(part)
+            result[provider] = joined = parts[provider].append(part)
             try:
-                check_order(result[provider], *_CONTRADICTIONS)
+                check_order(
+                    joined.distances,
+                    joined.ties,
+                    joined.ids,
+                    unordered="its second objects do not follow its first",
+                    repeated="an object is repeated in the second round",
+                )
             except ValueError as error:
                 raise ProtocolError(f"party {provider!r}: {error}") from None
     return result

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedneighbors.methods.fedknn._names import Names
 from fedneighbors.methods.fedknn.private._noise import CountNoise, PaperNoise, min_shift
 from fedneighbors.methods.fedknn.private._oblivious import ReturnedObjects, count_bounds
 from fedneighbors.methods.fedknn.private._padding import pad_nearest
 from fedneighbors.methods.fedknn.private.protocol import first_request_size, second_request_size
-from fedneighbors.methods.fedknn._names import Names
 from fedneighbors.methods.fedknn.protocol import NearestReply
 from tests.naive import dannstar as naive
 

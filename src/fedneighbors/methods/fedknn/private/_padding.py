@@ -9,8 +9,8 @@ from fedneighbors._typing import Floats, Integers
 from fedneighbors.federation._messages import message
 from fedneighbors.federation._reply_grid import MAX_GRID_S
 from fedneighbors.methods.fedknn._names import Names
-from fedneighbors.methods.fedknn.algorithm import check_query
-from fedneighbors.methods.fedknn.protocol import NearestReply, check_ascending
+from fedneighbors.methods.fedknn.algorithm import check_ascending, check_query
+from fedneighbors.methods.fedknn.protocol import NearestReply
 
 MAX_NAME_BYTES = 64
 """Maximum length of an object's name in bytes of UTF-8; shorter names are padded."""
