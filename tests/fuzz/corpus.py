@@ -48,6 +48,7 @@ from fedneighbors.records import Figure, ResultTable, RunRecord, read_record, wr
 from fedneighbors.runs._audited_node import CONFIGURATION, AuditedNode
 from fedneighbors.secure_sum import Identity, Roster
 from tests.fuzz.mutation import WORDS, mutate, reseal
+from tests.fuzz.received import received_frames
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(36, 3))
@@ -412,8 +413,9 @@ def _forget(path):
 
 
 def requests(_folder, brief):
-    """Return the target of the requests of all methods, answered by their parties."""
+    """Return the target of the requests of all methods, and of the frames of links."""
     inputs = record_requests(run_few_methods, *(() if brief else (_run_other_methods,)))
+    inputs += received_frames()
     frames = [frame for frame, _ in inputs]
 
     def read(item, _path):

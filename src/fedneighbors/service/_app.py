@@ -156,6 +156,11 @@ def make_app(broker: Broker) -> Starlette:
 
     def protected(endpoint: Endpoint) -> Any:
         async def check(broker: Broker, request: Request) -> Response:
+            if endpoint is _search:  # refused first, because refusals must cost little
+                try:
+                    broker.check_load()
+                except Overloaded as error:
+                    raise problem_of(error) from None
             scheme, _, token = request.headers.get("authorization", "").partition(" ")
             user = broker.state.user_of(token) if scheme.lower() == "bearer" else None
             if user is None:

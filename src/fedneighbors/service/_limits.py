@@ -38,8 +38,8 @@ class LimitedHttp(AutoHTTPProtocol):  # type: ignore[misc,valid-type]
             asyncio.get_running_loop().call_later(FIRST_REQUEST_S, self._close_unused)
 
     def _close_unused(self) -> None:
-        # the protocol is another one after an upgrade to a WebSocket
-        if self.cycle is None and self.transport.get_protocol() is self:
+        # it is no longer among the connections if it was closed, or is a WebSocket now
+        if self.cycle is None and self in self.connections:
             self.transport.abort()
 
 
