@@ -415,7 +415,6 @@ def _forget(path):
 def requests(_folder, brief):
     """Return the target of the requests of all methods, and of the frames of links."""
     inputs = record_requests(run_few_methods, *(() if brief else (_run_other_methods,)))
-    inputs += received_frames()
     frames = [frame for frame, _ in inputs]
 
     def read(item, _path):
@@ -453,7 +452,7 @@ def record_requests(*trainings):
         if kind not in seen and len(frame) < 20_000:
             seen.add(kind)
             inputs.append((frame, party))
-    return inputs
+    return inputs + received_frames()
 
 
 def run_few_methods():
