@@ -249,8 +249,12 @@ def run_users(pipe, port, token, certificate, private):
     async def run():
         users = make_users(500, port, token, certificate)
         await search_in_loops(users[:16], 2)
-        peak = max([await search_in_loops(users[:n], 5) for n in (16, 32, 64)])
-        pipe.send((peak, *await search_at_rate(users, 2 * peak, 10)))
+        runs = []
+        for _ in range(3):  # the peak right before the overload, because other work may vary
+            peak = max([await search_in_loops(users[:n], 4) for n in (16, 64)])
+            goodput, results = await search_at_rate(users, 2 * peak, 8)
+            runs.append((goodput / peak, peak, results))
+        pipe.send(sorted(runs, key=lambda run: run[0])[1])
         pipe.recv()
         users += make_users(500, port, token, certificate)
         url = f"https://127.0.0.1:{port}"
@@ -272,9 +276,9 @@ async def measure_users(broker, port, certificate, private):
     arguments = there, port, broker.state.new_token("users", 1), certificate, private
     process = multiprocessing.get_context("spawn").Process(target=run_users, args=arguments)
     process.start()
-    peak, goodput, results = await asyncio.to_thread(here.recv)
+    share, peak, results = await asyncio.to_thread(here.recv)
     print(
-        f"twice the peak rate of {peak:.0f} a second: {goodput / peak:.2f} of it is answered, "
+        f"twice the peak rate of {peak:.0f} a second: {share:.2f} of it is answered, "
         f"target {MIN_GOODPUT}; {results}",
         flush=True,
     )

@@ -414,7 +414,8 @@ def _forget(path):
 
 def requests(_folder, brief):
     """Return the target of the requests of all methods, and of the frames of links."""
-    inputs = record_requests(run_few_methods, *(() if brief else (_run_other_methods,)))
+    others = () if brief else (_run_other_methods,)
+    inputs = received_frames() + record_requests(run_few_methods, *others)
     frames = [frame for frame, _ in inputs]
 
     def read(item, _path):
@@ -422,13 +423,10 @@ def requests(_folder, brief):
         decode(frame, party.accepts)  # its errors are those of the reader
         serve(party, frame)
 
-    return Target(
-        "requests",
-        inputs,
-        read,
-        WireError,
-        lambda item, rng: (mutate(item[0], rng, frames), item[1]),
-    )
+    def change(item, rng):
+        return mutate(item[0], rng, frames), item[1]
+
+    return Target("requests", inputs, read, WireError, change)
 
 
 def record_requests(*trainings):
@@ -452,7 +450,7 @@ def record_requests(*trainings):
         if kind not in seen and len(frame) < 20_000:
             seen.add(kind)
             inputs.append((frame, party))
-    return inputs + received_frames()
+    return inputs
 
 
 def run_few_methods():
