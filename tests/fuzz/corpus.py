@@ -48,6 +48,7 @@ from fedneighbors.records import Figure, ResultTable, RunRecord, read_record, wr
 from fedneighbors.runs._audited_node import CONFIGURATION, AuditedNode
 from fedneighbors.secure_sum import Identity, Roster
 from tests.fuzz.mutation import WORDS, mutate, reseal
+from tests.fuzz.received import received_frames
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(36, 3))
@@ -412,8 +413,9 @@ def _forget(path):
 
 
 def requests(_folder, brief):
-    """Return the target of the requests of all methods, answered by their parties."""
-    inputs = record_requests(run_few_methods, *(() if brief else (_run_other_methods,)))
+    """Return the target of the requests of all methods, and of the frames of links."""
+    others = () if brief else (_run_other_methods,)
+    inputs = received_frames() + record_requests(run_few_methods, *others)
     frames = [frame for frame, _ in inputs]
 
     def read(item, _path):
@@ -421,13 +423,10 @@ def requests(_folder, brief):
         decode(frame, party.accepts)  # its errors are those of the reader
         serve(party, frame)
 
-    return Target(
-        "requests",
-        inputs,
-        read,
-        WireError,
-        lambda item, rng: (mutate(item[0], rng, frames), item[1]),
-    )
+    def change(item, rng):
+        return mutate(item[0], rng, frames), item[1]
+
+    return Target("requests", inputs, read, WireError, change)
 
 
 def record_requests(*trainings):

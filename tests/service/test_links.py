@@ -7,9 +7,12 @@ import logging
 import ssl
 import threading
 import time
+from collections import deque
 
 import numpy as np
 import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
 from fedneighbors.errors import FederationError
 from fedneighbors.federation._messages import encode
@@ -18,11 +21,17 @@ from fedneighbors.methods.fedknn._provider import Provider
 from fedneighbors.methods.fedknn._queries import decode_query
 from fedneighbors.methods.fedknn.metrics._function import FunctionMetric
 from fedneighbors.secure_sum._keys import Identity
-from fedneighbors.service import ServiceError, _provider
+from fedneighbors.service import ServiceError, _app, _limits, _provider
+from fedneighbors.service._limits import MAX_HELLO_BYTES
 from fedneighbors.service._links import QueryExchange, QueryLost
-from fedneighbors.service._messages import LinkReply, LinkRequest, OfferedCollection
+from fedneighbors.service._messages import (
+    LinkReplies,
+    LinkRequest,
+    OfferedCollection,
+    take_batch,
+)
 from fedneighbors.service._provider import ConnectionRejected, OfferedObjects, ProviderService
-from fedneighbors.service._tls import make_certificate
+from fedneighbors.service._tls import make_certificate, pinned_context
 from tests.service.deployment import deployed, offered
 
 POINTS = np.arange(40.0).reshape(20, 2)
@@ -237,17 +246,17 @@ def test_a_malformed_frame_ends_the_link_and_the_provider_connects_again(deploym
 
 def test_a_late_reply_is_ignored(deployment):
     link = deployment.broker.registry.links["north"]
-    link.receive(encode(LinkReply(10**9, 0, b"")))
+    link.receive(encode(LinkReplies((10**9,), (0,), (b"",), (b"",))))
     with pytest.raises(FederationError):
         link.receive(b"")
 
 
-def request(query, step, *, closed=(), body=None):
+def request(query, step):
     from fedneighbors.methods.fedknn._queries import encode_query
     from fedneighbors.methods.fedknn.protocol import NearestRequest
 
     frame = encode(NearestRequest(query, encode_query([0.0, 1.0]), 1, None))
-    return LinkRequest(0, "points", query, step, 1000, closed, body or frame)
+    return LinkRequest(0, "points", query, step, 1000, frame)
 
 
 def test_a_repeated_request_is_refused(deployment):
@@ -295,10 +304,10 @@ def test_ended_queries_of_all_collections_are_closed():
     collections = {name: points("north")["points"] for name in ("points", "others")}
     service = ProviderService("north", Identity.new(), collections)
     later = time.monotonic() + 10
-    service._answer(request("q", 0), later)
+    service._answer(deque([(later, request("q", 0))]), ())
     assert list(collections["points"].party._open) == ["q"]
-    other = dataclasses.replace(request("other", 0, closed=("q",)), collection="others")
-    service._answer(other, later)
+    other = dataclasses.replace(request("other", 0), collection="others")
+    service._answer(deque([(later, other)]), ("q",))
     assert not collections["points"].party._open
 
 
@@ -326,3 +335,70 @@ def test_a_broker_leaves_the_loggers_of_others_as_they_are(tmp_path):
     logger.disabled = True
     with deployed(tmp_path, COLLECTION):
         assert logger.disabled
+
+
+async def open_link(deployment):
+    """Open a WebSocket whose peer has not signed anything."""
+    context = pinned_context(deployment.certificate.read_text())
+    url = deployment.url.replace("https", "wss") + "/v1/link"
+    return await connect(url, ssl=context, compression=None)
+
+
+def test_a_stranger_cannot_send_a_long_message(deployment):
+    async def attack():
+        async with await open_link(deployment) as socket:
+            await socket.recv()
+            await socket.send(bytes(MAX_HELLO_BYTES + 1))
+            with pytest.raises(ConnectionClosed) as info:
+                await socket.recv()
+            return info.value.rcvd.code
+
+    assert deployment.run(attack()) == 1009  # "message too big"
+
+
+def test_few_strangers_may_wait_at_a_time(deployment, monkeypatch):
+    monkeypatch.setattr(_app, "MAX_JOINING", 1)
+
+    async def attack():
+        async with await open_link(deployment) as socket:
+            await socket.recv()
+            with pytest.raises(InvalidHandshake):
+                await open_link(deployment)
+        while deployment.broker.registry.n_joining:
+            await asyncio.sleep(0.01)
+
+    deployment.run(attack())
+    assert deployment.client("points").kneighbors([[0.0, 1.0]], 1)[1][0][0].provider == "north"
+
+
+def test_connections_without_a_request_are_closed(tmp_path, monkeypatch):
+    monkeypatch.setattr(_limits, "FIRST_REQUEST_S", 0.1)
+    with deployed(tmp_path, COLLECTION) as running:
+        context = pinned_context(running.certificate.read_text())
+
+        async def wait():
+            reader, _ = await asyncio.open_connection(
+                "127.0.0.1", int(running.url.rpartition(":")[2]), ssl=context
+            )
+            return await reader.read()
+
+        assert running.run(wait()) == b""
+
+
+def test_connections_above_the_limit_are_closed(tmp_path, monkeypatch):
+    monkeypatch.setattr(_limits, "MAX_CONNECTIONS", 0)
+    with deployed(tmp_path, COLLECTION) as running, pytest.raises(FederationError):
+        running.client("points").kneighbors([[0.0, 1.0]], 1)
+
+
+def test_replies_sent_together_are_of_equal_number():
+    with pytest.raises(ValueError, match="differ in number"):
+        LinkReplies((1,), (), (), ())
+
+
+def test_frames_sent_together_fit_into_one_message():
+    waiting = deque([bytes(600_000), bytes(400_000), bytes(100_000), bytes(3 << 20), b"last"])
+    sizes = []
+    while waiting:
+        sizes.append([len(frame) for frame in take_batch(waiting)])
+    assert sizes == [[600_000, 400_000], [100_000], [3 << 20], [4]]

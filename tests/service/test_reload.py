@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import threading
+from collections import deque
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from fedneighbors.federation._messages import decode, encode
 from fedneighbors.methods.fedknn._queries import encode_query
 from fedneighbors.methods.fedknn.protocol import NearestReply, NearestRequest
 from fedneighbors.service import RemoteNeighbors
-from fedneighbors.service._messages import LinkReply, LinkRequest
+from fedneighbors.service._messages import LinkReplies, LinkRequest
 from fedneighbors.service._provider import ProviderService
 from tests.service.deployment import deployed, offered
 from tests.service.test_processes import Commands, free_port
@@ -28,10 +29,10 @@ def make_service(load):
 
 def ask(service, query, step, count, closed=()):
     request = NearestRequest(query, encode_query([0.0]), count, None)
-    frame = service._answer(
-        LinkRequest(step, "points", query, step, 1000, closed, encode(request)), np.inf
-    )
-    return decode(decode(frame, (LinkReply,)).body, (NearestReply,)).ids
+    sent = LinkRequest(step, "points", query, step, 1000, encode(request))
+    frame = service._answer(deque([(np.inf, sent)]), closed)
+    (body,) = decode(frame, (LinkReplies,)).bodies
+    return tuple(decode(body, (NearestReply,)).ids)
 
 
 def test_an_open_query_keeps_the_former_objects():

@@ -29,7 +29,8 @@ import numpy.typing as npt
 
 from fedneighbors.errors import ProtocolError
 from fedneighbors.federation._loop import build_reply, is_integral
-from fedneighbors.federation._messages import Message, field_types, message
+from fedneighbors.federation._message_types import field_types
+from fedneighbors.federation._messages import Message, message
 from fedneighbors.secure_sum._keys import MAX_NAME_LENGTH, SEAL_OVERHEAD_BYTES, digest
 from fedneighbors.secure_sum._masks import check_layout, modulus_bits, n_cells
 from fedneighbors.secure_sum._shares import MAX_PARTIES, SECRET_BYTES

@@ -21,25 +21,29 @@ but the exact frame that encoding would have produced.
 import dataclasses
 import math
 import struct
-import types
 import typing
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, TypeVar
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakSet
 
 import numpy as np
 import numpy.typing as npt
 
 from fedneighbors.errors import WireError
+from fedneighbors.federation._message_types import fields_of
 
 MAX_FRAME_BYTES = (4 << 30) - 1  # so that every length fits its 32 bits
 MAX_VALUES = 1 << 20  # per frame: 200 MiB of Python objects, at about 200 bytes each
 MAX_DEPTH = 6  # fields nest at most 3, as in MaskedInput.layout; far below the recursion limit
 MAX_DIMS = 4  # a batch of images has samples, channels, height and width
 # the position of a dtype is its code on the wire
-_DTYPES = ("|u1", "<u2", "<u4", "<u8", "|i1", "<i2", "<i4", "<i8", "<f4", "<f8", "|b1")
-_CODES = {np.dtype(name): code for code, name in enumerate(_DTYPES)}
+_DTYPES = [
+    np.dtype(name)
+    for name in ("|u1", "<u2", "<u4", "<u8", "|i1", "<i2", "<i4", "<i8", "<f4", "<f8", "|b1")
+]
+_CODES = {dtype: code for code, dtype in enumerate(_DTYPES)}
+_LENGTH, _INTEGER, _FLOAT = struct.Struct("<I"), struct.Struct("<q"), struct.Struct("<d")
 
 
 class Writer:
@@ -85,7 +89,12 @@ class Writer:
         """
         self._count_value(where, depth)
         # timedelta64, longdouble and MaskedArray would lose their unit, precision or mask
-        if value is None:
+        kind = type(value)
+        if kind is np.ndarray:  # the exact types come first, because their tests are fast
+            self._write_array(value, where)
+        elif kind is int:
+            self._write_integer(value, where)
+        elif value is None:
             self.write_raw(b"N")
         elif isinstance(value, bool | np.bool_):
             self.write_raw(b"T" if value else b"F")
@@ -114,18 +123,18 @@ class Writer:
     def _write_sized(self, content: bytes, *, where: str) -> None:
         if len(content) > MAX_FRAME_BYTES:
             raise ValueError(f"{where} of {len(content)} bytes does not fit into a frame")
-        self.write_raw(struct.pack("<I", len(content)))
+        self.write_raw(_LENGTH.pack(len(content)))
         self.write_raw(content)
 
     def _write_integer(self, number: int, where: str) -> None:
         if not -(2**63) <= number < 2**63:
             raise ValueError(f"{where} does not fit into 64 bits")
-        self.write_raw(b"i" + struct.pack("<q", number))
+        self.write_raw(b"i" + _INTEGER.pack(number))
 
     def _write_float(self, number: float, where: str) -> None:
         if not math.isfinite(number):
             raise ValueError(f"{where} is not finite; send None for an absent number")
-        self.write_raw(b"f" + struct.pack("<d", number))
+        self.write_raw(b"f" + _FLOAT.pack(number))
 
     def _write_array(self, array: npt.NDArray[Any], where: str) -> None:
         code = _CODES.get(array.dtype.newbyteorder("<"), -1)
@@ -145,7 +154,7 @@ class Writer:
             return
         if not isinstance(value, tuple | Mapping):
             raise TypeError(f"{where} is a {type(value).__name__}; a frame cannot carry it")
-        self.write_raw((b"t" if isinstance(value, tuple) else b"d") + struct.pack("<I", len(value)))
+        self.write_raw((b"t" if isinstance(value, tuple) else b"d") + _LENGTH.pack(len(value)))
         if isinstance(value, tuple):
             for entry in value:
                 self.write_value(entry, where=where, depth=depth + 1)
@@ -163,72 +172,75 @@ class Reader:
     def __init__(self, frame: bytes) -> None:
         if len(frame) > MAX_FRAME_BYTES:
             raise WireError(f"frame of {len(frame)} bytes is over the limit of {MAX_FRAME_BYTES}")
-        self._frame = memoryview(frame)
+        self._frame, self._size = frame, len(frame)
         self._position = 0
         self._n_values = 0
 
     @property
     def n_left(self) -> int:
         """Return the number of unread bytes."""
-        return len(self._frame) - self._position
+        return self._size - self._position
 
     def read_bytes(self, n_bytes: int) -> bytes:
         """Return the next bytes."""
-        return bytes(self._advance(n_bytes))
+        start = self._advance(n_bytes)
+        return self._frame[start : start + n_bytes]
 
     def read_string(self) -> str:
         """Return the next string."""
         try:
-            return str(self._advance(self._read_number("I")), "utf-8")
+            return self.read_bytes(self._read_length()).decode()
         except UnicodeDecodeError:
             raise WireError("a string is not UTF-8") from None
 
     def read_value(self, *, depth: int = 0) -> Any:
         """Return the next tagged value; an array is a read-only copy."""
-        self._count_value(depth)
-        tag = self.read_bytes(1)
-        if tag == b"a":
-            return self._read_array()
-        if tag in (b"N", b"T", b"F"):
-            return {b"N": None, b"T": True, b"F": False}[tag]
-        if tag == b"i":
-            return self._read_number("q")
-        if tag == b"f":
-            return self._read_float()
-        if tag == b"s":
-            return self.read_string()
-        if tag == b"b":
-            return self.read_bytes(self._read_number("I"))
-        if tag == b"t":
-            return tuple(self.read_value(depth=depth + 1) for _ in range(self._read_n_items()))
-        if tag == b"d":
-            return self._read_mapping(depth)
-        raise WireError(f"unknown tag {tag!r}")
-
-    def _advance(self, n_bytes: int) -> memoryview:
-        if n_bytes > self.n_left:
-            raise WireError(f"frame ends early: {n_bytes} bytes expected, {self.n_left} left")
-        self._position += n_bytes
-        return self._frame[self._position - n_bytes : self._position]
-
-    def _read_number(self, code: str) -> int:
-        return int(struct.unpack("<" + code, self._advance(struct.calcsize("<" + code)))[0])
-
-    def _count_value(self, depth: int) -> None:
+        self._n_values += 1
         if depth > MAX_DEPTH:
             raise WireError(f"nested deeper than {MAX_DEPTH}")
-        self._n_values += 1
         if self._n_values > MAX_VALUES:
             raise WireError(f"more than {MAX_VALUES} values in a frame")
+        tag = self._frame[self._advance(1)]
+        if tag == _INTEGER_TAG:
+            return _INTEGER.unpack_from(self._frame, self._advance(8))[0]
+        if tag == _BYTES_TAG:
+            return self.read_bytes(self._read_length())
+        if tag == _ARRAY_TAG:
+            return self._read_array()
+        if tag in _CONSTANTS:
+            return _CONSTANTS[tag]
+        if tag == _STRING_TAG:
+            return self.read_string()
+        if tag == _FLOAT_TAG:
+            return self._read_float()
+        if tag == _TUPLE_TAG:
+            return tuple([self.read_value(depth=depth + 1) for _ in range(self._read_n_items())])
+        if tag == _MAPPING_TAG:
+            return self._read_mapping(depth)
+        raise WireError(f"unknown tag {bytes([tag])!r}")
+
+    def _advance(self, n_bytes: int) -> int:
+        """Return the position of the next bytes, and skip them."""
+        start = self._position
+        self._position = start + n_bytes
+        if self._position > self._size:
+            raise WireError(
+                f"frame ends early: {n_bytes} bytes expected, {self._size - start} left"
+            )
+        return start
+
+    def _read_length(self) -> int:
+        length: int = _LENGTH.unpack_from(self._frame, self._advance(4))[0]
+        return length
 
     def _read_n_items(self) -> int:
-        n_items = self._read_number("I")
+        n_items = self._read_length()
         if n_items > self.n_left:  # an item takes at least one byte
             raise WireError(f"{n_items} items announced, {self.n_left} bytes left")
         return n_items
 
     def _read_float(self) -> float:
-        value = float(struct.unpack("<d", self._advance(8))[0])
+        value: float = _FLOAT.unpack_from(self._frame, self._advance(8))[0]
         if not math.isfinite(value):
             raise WireError("a float is not finite")
         return value
@@ -245,18 +257,27 @@ class Reader:
         return result
 
     def _read_array(self) -> npt.NDArray[Any]:
-        code, n_dims = self._advance(2)
+        start = self._advance(2)
+        code, n_dims = self._frame[start], self._frame[start + 1]
         if code >= len(_DTYPES) or n_dims > MAX_DIMS:
             raise WireError(f"array of unknown dtype {code} or of {n_dims} dimensions")
-        dtype = np.dtype(_DTYPES[code])
-        shape = struct.unpack(f"<{n_dims}Q", self._advance(8 * n_dims))
-        _check_shape(shape, dtype.itemsize, WireError)
-        raw = self._advance(math.prod(shape) * dtype.itemsize)
-        if dtype == np.bool_ and np.frombuffer(raw, np.uint8).max(initial=0) > 1:
+        dtype = _DTYPES[code]
+        shape = _SHAPES[n_dims].unpack_from(self._frame, self._advance(8 * n_dims))
+        n_items = shape[0] if n_dims == 1 else math.prod(shape)
+        if n_dims != 1 or n_items > self.n_left:
+            _check_shape(shape, dtype.itemsize, WireError)
+        start = self._advance(n_items * dtype.itemsize)
+        flat: npt.NDArray[Any] = np.frombuffer(self._frame, dtype, n_items, start)
+        if dtype == np.bool_ and flat.view(np.uint8).max(initial=0) > 1:
             raise WireError("a boolean is neither 0 nor 1")
-        array = np.frombuffer(raw, dtype).reshape(shape).copy()  # a view might not be aligned
+        array = flat.copy() if n_dims == 1 else flat.reshape(shape).copy()  # it may not be aligned
         array.flags.writeable = False
         return array
+
+
+_CONSTANTS = {ord("N"): None, ord("T"): True, ord("F"): False}
+_INTEGER_TAG, _BYTES_TAG, _ARRAY_TAG, _STRING_TAG, _FLOAT_TAG, _TUPLE_TAG, _MAPPING_TAG = b"ibasftd"
+_SHAPES = [struct.Struct(f"<{n_dims}Q") for n_dims in range(MAX_DIMS + 1)]
 
 
 def _check_shape(shape: tuple[int, ...], itemsize: int, error: type[Exception]) -> None:
@@ -268,121 +289,15 @@ def _check_shape(shape: tuple[int, ...], itemsize: int, error: type[Exception]) 
         raise error(f"an array of shape {shape} is over the limit of {MAX_FRAME_BYTES} bytes")
 
 
-_SCALARS: dict[Any, tuple[type[Any], ...]] = {
-    type(None): (type(None),),
-    bool: (bool, np.bool_),
-    int: (int, np.integer),
-    float: (float, np.floating),
-    str: (str,),
-    bytes: (bytes,),
-}
-
-_field_types: WeakKeyDictionary[type[Any], dict[str, Any]] = WeakKeyDictionary()  # slow hints
-
-
-def field_types(cls: type[Any]) -> dict[str, Any]:
-    """Return the declared type of each field of a class.
-
-    Raises TypeError if a field is declared with a type that a frame cannot carry.
-    """
-    if cls not in _field_types:
-        hints = typing.get_type_hints(cls)
-        fields = {field.name: hints[field.name] for field in dataclasses.fields(cls)}
-        for name, hint in fields.items():
-            _check_hint(hint, where=f"{cls.__name__}.{name}")
-        _field_types[cls] = fields
-    return _field_types[cls]
-
-
-def _check_hint(hint: Any, *, where: str) -> None:
-    origin = typing.get_origin(hint)
-    if hint in _SCALARS or origin in (np.ndarray, typing.Literal):
-        return
-    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
-        field_types(hint)
-        return
-    if origin in (typing.Union, types.UnionType, tuple):
-        inner = [choice for choice in typing.get_args(hint) if choice is not Ellipsis]
-    elif _is_mapping(origin) and typing.get_args(hint)[0] is str:
-        inner = [typing.get_args(hint)[1]]
-    else:
-        raise TypeError(
-            f"{where} is declared as {hint}; a frame carries None, bool, int, float, str, bytes, "
-            "Literal, NDArray, dataclasses, and tuples and string-keyed mappings of these"
-        )
-    if bytes in (kinds := set(_bytes_types(hint))) and len(kinds) > 1:
-        raise TypeError(
-            f"{where} is declared as {hint}; bytes and dataclasses have the same encoding"
-        )
-    for choice in inner:
-        _check_hint(choice, where=where)
-
-
-def has_type(value: Any, hint: Any) -> bool:
-    """Return whether a value has a declared type.
-
-    numpy scalars count as the corresponding Python types.
-
-    Examples
-    --------
-    >>> has_type((1, 2), tuple[int, ...]), has_type((1, 2), tuple[int, str]), has_type(True, int)
-    (True, False, False)
-    """
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (typing.Union, types.UnionType):
-        return any(has_type(value, choice) for choice in arguments)
-    if origin is typing.Literal:
-        return any(type(value) is type(choice) and value == choice for choice in arguments)
-    if origin is tuple:
-        return isinstance(value, tuple) and _fits_tuple(value, arguments)
-    if origin is np.ndarray:
-        return isinstance(value, np.ndarray) and _fits_dtype(value.dtype, arguments[1])
-    if _is_mapping(origin):
-        return isinstance(value, Mapping) and all(has_type(x, arguments[1]) for x in value.values())
-    if hint is int and isinstance(value, bool):
-        return False
-    return isinstance(value, _SCALARS.get(hint, hint))
-
-
-@lru_cache(maxsize=1024)
-def _bytes_types(hint: Any) -> tuple[type[Any], ...]:
-    """Return ``bytes`` and the dataclasses in a hint; both encode to bytes."""
-    if hint is bytes or (isinstance(hint, type) and dataclasses.is_dataclass(hint)):
-        return (hint,)
-    return tuple(kind for inner in typing.get_args(hint) for kind in _bytes_types(inner))
-
-
-def _decode_nested(value: Any, hint: Any) -> Any:
-    """Decode the nested frames in a value of a declared type."""
-    kinds = _bytes_types(hint)
-    if not kinds or bytes in kinds:
-        return value
+def _decode_nested(value: Any, kinds: tuple[type[Any], ...]) -> Any:
+    """Decode the nested frames in a value."""
     if isinstance(value, bytes):
         return decode(value, kinds)
     if isinstance(value, tuple):
-        return tuple(_decode_nested(entry, hint) for entry in value)
+        return tuple(_decode_nested(entry, kinds) for entry in value)
     if isinstance(value, Mapping):
-        return {key: _decode_nested(entry, hint) for key, entry in value.items()}
+        return {key: _decode_nested(entry, kinds) for key, entry in value.items()}
     return value
-
-
-def _is_mapping(origin: Any) -> bool:
-    return isinstance(origin, type) and issubclass(origin, Mapping)
-
-
-def _fits_tuple(value: tuple[Any, ...], arguments: tuple[Any, ...]) -> bool:
-    if len(arguments) == 2 and arguments[1] is Ellipsis:
-        if arguments[0] is str:  # fast: answers name many objects
-            return set(map(type, value)) <= {str}
-        return all(has_type(entry, arguments[0]) for entry in value)
-    return len(value) == len(arguments) and all(map(has_type, value, arguments))
-
-
-@lru_cache(maxsize=1024)
-def _fits_dtype(dtype: np.dtype[Any], hint: Any) -> bool:
-    scalar = typing.get_args(hint)[0]
-    scalar = typing.get_origin(scalar) or scalar  # np.integer of np.integer[Any]
-    return scalar is Any or bool(np.issubdtype(dtype, scalar))
 
 
 VERSION = 1
@@ -426,19 +341,20 @@ def encode(item: Message) -> bytes:
     ValueError
         If a number or length is out of range.
     """
-    name = type(item).__name__
-    hints = field_types(type(item))
+    cls = type(item)
+    fields = fields_of(cls)
     writer = Writer()
     writer.write_raw(_PREFIX)
-    writer.write_string(name)
-    writer.write_raw(bytes([len(hints)]))
-    for field, hint in hints.items():
-        value = getattr(item, field)
-        if hint is float and type(value) is int and type(item) not in _messages:
+    writer.write_string(cls.__name__)
+    writer.write_raw(bytes([len(fields)]))
+    for field in fields:
+        value = getattr(item, field.name)
+        if field.hint is float and type(value) is int and cls not in _messages:
             value = float(value)  # a field of a saved model may be set to 1 instead of 1.0
-        writer.write_value(value, where=f"{name}.{field}")
-        if not has_type(value, hint):
-            raise TypeError(f"{name}.{field} is declared as {hint}, got {type(value).__name__}")
+        where = f"{cls.__name__}.{field.name}"
+        writer.write_value(value, where=where)
+        if not field.has_type(value):
+            raise TypeError(f"{where} is declared as {field.hint}, got {type(value).__name__}")
     return writer.join_parts()
 
 
@@ -463,9 +379,7 @@ def decode(frame: bytes, expected: tuple[type[Any], ...]) -> Message:
         If the frame is malformed, not canonical or of another class, or if the type of a field
         differs from the declared one.
     """
-    classes = {cls.__name__: cls for cls in expected}
-    if len(classes) < len(set(expected)):
-        raise ValueError(f"expected message classes with distinct names, got {expected}")
+    classes = _by_name(expected)
     reader = Reader(frame)
     if reader.read_bytes(len(_PREFIX)) != _PREFIX:
         raise WireError(f"not a frame of version {VERSION}: it begins with {frame[:4]!r}")
@@ -478,16 +392,26 @@ def decode(frame: bytes, expected: tuple[type[Any], ...]) -> Message:
         raise WireError(f"{name}: no memory for a frame of {len(frame)} bytes") from None
 
 
+@lru_cache(maxsize=1024)
+def _by_name(expected: tuple[type[Any], ...]) -> dict[str, type[Any]]:
+    classes = {cls.__name__: cls for cls in expected}
+    if len(classes) < len(set(expected)):
+        raise ValueError(f"expected message classes with distinct names, got {expected}")
+    return classes
+
+
 def _read_fields(reader: Reader, cls: type[Any]) -> dict[str, Any]:
-    name = cls.__name__
-    hints = field_types(cls)
-    if reader.read_bytes(1)[0] != len(hints):
-        raise WireError(f"{name}: wrong number of fields, expected {len(hints)}")
+    name, fields = cls.__name__, fields_of(cls)
+    if reader.read_bytes(1)[0] != len(fields):
+        raise WireError(f"{name}: wrong number of fields, expected {len(fields)}")
     values = {}
-    for field, hint in hints.items():
-        values[field] = _decode_nested(reader.read_value(), hint)
-        if not has_type(values[field], hint):
-            raise WireError(f"{name}.{field} is not of the declared type")
+    for field in fields:
+        value = reader.read_value()
+        if field.nested:
+            value = _decode_nested(value, field.nested)
+        if not field.has_type(value):
+            raise WireError(f"{name}.{field.name} is not of the declared type")
+        values[field.name] = value
     if reader.n_left:
         raise WireError(f"{name}: {reader.n_left} unexpected bytes after the last field")
     return values

@@ -18,10 +18,11 @@ from fedneighbors.datasets._objects import METRIC_KINDS
 from fedneighbors.errors import PartyRefused, WireError
 from fedneighbors.federation._messages import encode
 from fedneighbors.federation._roles import Refused, make_refusal
-from fedneighbors.service._broker import Broker, BrokerCollection
-from fedneighbors.service._messages import MAX_LINK_FRAME_BYTES, Challenge, Welcome
+from fedneighbors.service._broker import Broker, BrokerCollection, Overloaded
+from fedneighbors.service._links import ProviderLink
+from fedneighbors.service._messages import Challenge, Welcome
 from fedneighbors.service._openapi import describe_api
-from fedneighbors.service._problems import Problem, report_internal
+from fedneighbors.service._problems import Problem, problem_of, report_internal
 from fedneighbors.service._rest import (
     OPERATIONS,
     answer_query,
@@ -38,7 +39,9 @@ from fedneighbors.service._stored import QueryStore
 
 PAGE, MAX_PAGE = 100, 1000
 _HELLO_S = 10.0  # time for a provider's first message
-_POLICY_VIOLATION = 1008  # close code of RFC 6455
+_POLICY_VIOLATION, _TRY_AGAIN_LATER = 1008, 1013  # close codes of RFC 6455
+MAX_JOINING = 64
+"""Maximum number of WebSockets that have not signed a challenge yet."""
 
 
 class EnrolmentBody(BaseModel):
@@ -70,8 +73,13 @@ def make_app(broker: Broker) -> Starlette:
 
         return answer
 
-    def protected(endpoint: UserEndpoint) -> Any:
+    def protected(endpoint: UserEndpoint, *, is_query: bool = False) -> Any:
         async def check(broker: Broker, request: Request) -> Response:
+            if is_query:  # refused first, because refusals must cost little
+                try:
+                    broker.check_load()
+                except Overloaded as error:
+                    raise problem_of(error) from None
             scheme, _, token = request.headers.get("authorization", "").partition(" ")
             user = broker.state.user_of(token) if scheme.lower() == "bearer" else None
             if user is None:
@@ -100,7 +108,7 @@ def make_app(broker: Broker) -> Starlette:
             *(
                 Route(
                     f"/v1/collections/{{name}}/{kind}",
-                    protected(partial(answer_query, store, kind)),
+                    protected(partial(answer_query, store, kind), is_query=True),
                     methods=["POST"],
                 )
                 for kind in OPERATIONS
@@ -238,29 +246,24 @@ async def _enrol(broker: Broker, request: Request) -> Response:
 
 async def _serve_link(broker: Broker, websocket: WebSocket) -> None:
     """Serve the link of one provider."""
-    await websocket.accept()
-    challenge = Challenge.new()
-    await websocket.send_bytes(encode(challenge))
+    if broker.registry.n_joining >= MAX_JOINING:
+        await websocket.close(_TRY_AGAIN_LATER)
+        return
+    broker.registry.n_joining += 1
     try:
-        async with asyncio.timeout(_HELLO_S):
-            hello = await websocket.receive_bytes()
-        link = broker.registry.accept(hello, challenge.nonce, websocket.send_bytes)
-    except Refused as error:
-        await websocket.send_bytes(encode(make_refusal(error)))
-        await websocket.close(_POLICY_VIOLATION)
+        link = await _accept_link(broker, websocket)
+    finally:
+        broker.registry.n_joining -= 1
+    if link is None:
         return
-    except (WebSocketDisconnect, TimeoutError, KeyError):  # KeyError: a text message
-        return
+    websocket.state.allow_long()
     try:
         await websocket.send_bytes(encode(Welcome()))
         if not link.is_check:
             await broker.registry.add(link)
         while link.is_open and not link.is_check:
-            frame = await websocket.receive_bytes()
-            if len(frame) > MAX_LINK_FRAME_BYTES:
-                break
             try:
-                link.receive(frame)
+                link.receive(await websocket.receive_bytes())
             except Refused as error:
                 await link.reject(error)
         await websocket.close(_POLICY_VIOLATION)
@@ -268,6 +271,23 @@ async def _serve_link(broker: Broker, websocket: WebSocket) -> None:
         pass  # RuntimeError: Starlette's error of a connection that is closed
     finally:
         broker.registry.remove(link)
+
+
+async def _accept_link(broker: Broker, websocket: WebSocket) -> ProviderLink | None:
+    """Return the link of a provider that has signed a challenge."""
+    await websocket.accept()
+    challenge = Challenge.new()
+    await websocket.send_bytes(encode(challenge))
+    try:
+        async with asyncio.timeout(_HELLO_S):
+            hello = await websocket.receive_bytes()
+        return broker.registry.accept(hello, challenge.nonce, websocket.send_bytes)
+    except Refused as error:
+        await websocket.send_bytes(encode(make_refusal(error)))
+        await websocket.close(_POLICY_VIOLATION)
+    except (WebSocketDisconnect, TimeoutError, KeyError):  # KeyError: a text message
+        pass
+    return None
 
 
 async def _openapi(_: Broker, __: Request) -> Response:

@@ -162,6 +162,13 @@ class Broker:
         while self._n_running and time.monotonic() < deadline:
             await asyncio.sleep(0.02)
 
+    def check_load(self) -> None:
+        """Raise Overloaded if no further query may run."""
+        if self._is_draining:
+            raise Overloaded("the broker is being stopped; try again later")
+        if self._n_running >= self.config.queries.max_concurrent:
+            raise Overloaded(f"{self._n_running} queries run; try again later")
+
     def _check(self, provider: str, offered: Mapping[str, OfferedCollection]) -> None:
         for name, one in offered.items():
             if name not in self.collections:
@@ -326,10 +333,7 @@ class Broker:
         limits, started = self.config.queries, time.monotonic()
         if collection not in self.collections:
             raise DataError(f"there is no collection {collection!r}")
-        if self._is_draining:
-            raise Overloaded("the broker is being stopped; try again later")
-        if self._n_running >= limits.max_concurrent:
-            raise Overloaded(f"{self._n_running} queries run; try again later")
+        self.check_load()
         deadline = started + min(options.deadline_s or limits.deadline_s, limits.max_deadline_s)
         run = QueryRun(self.registry, self.collections[collection], options, deadline)
         self._n_running += 1

@@ -4,27 +4,32 @@ import asyncio
 import contextlib
 import itertools
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from fedneighbors.errors import FederationError, WireError
 from fedneighbors.federation._loop import ExchangeResult
 from fedneighbors.federation._messages import decode, encode
 from fedneighbors.federation._roles import Refused, make_refusal
+from fedneighbors.service._limits import MAX_HELLO_BYTES
 from fedneighbors.service._messages import (
     NOT_ENROLLED,
     OTHER_VERSION,
     ChangedOffers,
     Hello,
-    LinkReply,
+    LinkReplies,
     LinkRequest,
+    LinkRequests,
     OfferedCollection,
+    take_batch,
 )
 from fedneighbors.service._state import BrokerState
 
-_MAX_HELLO_BYTES = 1 << 16
 _MAX_PENDING = 1000  # requests of a link without a reply
 _MAX_CLOSED = 64  # names of ended queries in one request
+_CLOSE_S = 0.2  # time for a request that names ended queries
 _MAX_WAITING_TO_CLOSE = 4096  # more are not named; the provider closes idle queries by itself
+_numbers = itertools.count()  # of exchanges
 
 
 class QueryLost(FederationError):  # noqa: N818 - the name states the error
@@ -69,36 +74,39 @@ class ProviderLink:
         self.collections = {one.name: one for one in hello.collections}
         self.since, self.is_check = time.time(), hello.is_check
         self._send, self._check = send, check
-        self._numbers = itertools.count()
-        self._pending: dict[int, asyncio.Future[LinkReply]] = {}
+        self._pending: dict[int, PendingReplies] = {}
+        self._unsent: deque[bytes] = deque()
+        self._sender: asyncio.Task[None] | None = None
         self._ended: list[str] = []
         self.is_open = True
 
-    async def request(
-        self, collection: str, query: str, step: int, frame: bytes, *, remaining_s: float
-    ) -> "asyncio.Future[LinkReply]":
-        """Send a request; return the future reply, which may be cancelled.
+    def request(self, number: int, frame: bytes, replies: "PendingReplies") -> None:
+        """Send the frame of a request together with others; its reply is delivered later.
 
         Raises
         ------
         LinkLost
             If the link is closed.
         """
-        number = next(self._numbers)
-        closed, self._ended = self._ended[:_MAX_CLOSED], self._ended[_MAX_CLOSED:]
-        message = LinkRequest(
-            number, collection, query, step, int(1000 * remaining_s), tuple(closed), frame
-        )
-        future: asyncio.Future[LinkReply] = asyncio.get_running_loop().create_future()
-        self._pending[number] = future
-        future.add_done_callback(lambda _: self._pending.pop(number, None))
+        if not self.is_open:
+            raise LinkLost(f"the link to {self.name!r} is closed")
+        self._pending[number] = replies
+        self._unsent.append(frame)
+        if self._sender is None:
+            self._sender = asyncio.create_task(self._send_requests())
+
+    async def _send_requests(self) -> None:
+        """Send the requests of all queries that ran since the last message."""
         try:
-            await self._send(encode(message))
+            while (self._unsent or self._ended) and self.is_open:
+                closed, self._ended = self._ended[:_MAX_CLOSED], self._ended[_MAX_CLOSED:]
+                frames = take_batch(self._unsent) if self._unsent else ()
+                message = LinkRequests(tuple(closed), frames)
+                await self._send(encode(message))
         except Exception:
-            future.cancel()
             self.close()  # it may look open until the transport has timed out
-            raise LinkLost(f"the link to {self.name!r} is closed") from None
-        return future
+        finally:
+            self._sender = None
 
     @property
     def is_busy(self) -> bool:
@@ -106,7 +114,7 @@ class ProviderLink:
         return len(self._pending) >= _MAX_PENDING
 
     def receive(self, frame: bytes) -> None:
-        """Deliver a reply, or take changed collections.
+        """Deliver replies, or take changed collections.
 
         A reply that nobody awaits any more is ignored.
 
@@ -117,20 +125,33 @@ class ProviderLink:
         Refused
             If the collections do not suit the broker's.
         """
-        reply = decode(frame, (LinkReply, ChangedOffers))
-        if isinstance(reply, ChangedOffers):
-            offered = {one.name: one for one in reply.collections}
+        message = decode(frame, (LinkReplies, ChangedOffers))
+        if isinstance(message, ChangedOffers):
+            offered = {one.name: one for one in message.collections}
             self._check(self.name, offered)
             self.collections = offered
             return
-        future = self._pending.get(reply.number)
-        if future is not None and not future.done():
-            future.set_result(reply)
+        columns = (message.numbers, message.busy_us, message.bodies, message.epochs)
+        for number, busy_us, body, epoch in zip(*columns, strict=True):
+            pending = self._pending.pop(number, None)
+            if pending is not None:
+                pending.deliver(self.name, body, busy_us, epoch)
+
+    def forget(self, number: int) -> None:
+        """Ignore the reply to a request."""
+        self._pending.pop(number, None)
 
     def end_query(self, query: str) -> None:
-        """Name an ended query in a later request."""
+        """Name an ended query in a later request, or soon if there is none."""
         if len(self._ended) < _MAX_WAITING_TO_CLOSE:
             self._ended.append(query)
+        if len(self._ended) == 1:
+            asyncio.get_running_loop().call_later(_CLOSE_S, self._send_ended)
+
+    def _send_ended(self) -> None:
+        """Name the ended queries that no request has named."""
+        if self._ended and self.is_open and self._sender is None:
+            self._sender = asyncio.create_task(self._send_requests())
 
     async def reject(self, error: Refused) -> None:
         """Close the link, and send the reason to the provider."""
@@ -141,10 +162,55 @@ class ProviderLink:
     def close(self) -> None:
         """Close the link; pending requests fail."""
         self.is_open = False
-        for future in list(self._pending.values()):
-            if not future.done():
-                future.set_exception(LinkLost(f"the link to {self.name!r} was lost"))
-                future.exception()  # marks it as seen: the query may have ended
+        pending, self._pending = self._pending, {}
+        for replies in pending.values():
+            replies.fail(LinkLost(f"the link to {self.name!r} was lost"))
+
+
+class PendingReplies:
+    """Replies to the requests of one exchange.
+
+    Parameters
+    ----------
+    names : iterable of str
+        Providers that are asked.
+
+    Attributes
+    ----------
+    bodies : dict of str to bytes
+        Frame of each reply.
+    busy_s : dict of str to float
+        Seconds of work for each reply.
+    epochs : dict of str to bytes
+        Version of the objects of each provider; empty if unknown.
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.bodies: dict[str, bytes] = {}
+        self.busy_s: dict[str, float] = {}
+        self.epochs: dict[str, bytes] = {}
+        self._missing = set(names)
+        self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def deliver(self, name: str, body: bytes, busy_us: int, epoch: bytes) -> None:
+        """Add a provider's reply."""
+        self.bodies[name], self.busy_s[name] = body, busy_us / 1e6
+        self.epochs[name] = epoch
+        self._missing.discard(name)
+        if not self._missing and not self._done.done():
+            self._done.set_result(None)
+
+    def fail(self, error: Exception) -> None:
+        """Let :meth:`wait` raise an error."""
+        if not self._done.done():
+            self._done.set_exception(error)
+            self._done.exception()  # marks it as seen: the query may have ended
+
+    async def wait(self, seconds: float) -> None:
+        """Wait for all replies, or until the time is over."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._done
 
 
 class LinkRegistry:
@@ -158,6 +224,11 @@ class LinkRegistry:
         SHA-256 digest of the server's certificate; empty without TLS.
     check : callable
         Raises Refused if a provider's collections do not suit the broker's.
+
+    Attributes
+    ----------
+    n_joining : int
+        Number of connections whose provider is not known yet.
     """
 
     def __init__(
@@ -167,6 +238,7 @@ class LinkRegistry:
         check: Callable[[str, Mapping[str, OfferedCollection]], None],
     ) -> None:
         self.links: dict[str, ProviderLink] = {}
+        self.n_joining = 0
         self._state, self._fingerprint, self._check = state, fingerprint, check
         self._changed = asyncio.Event()
 
@@ -183,7 +255,7 @@ class LinkRegistry:
             If the provider is unknown, its signature is wrong, or its collections do not suit.
         """
         try:
-            if len(frame) > _MAX_HELLO_BYTES:  # nobody has signed it yet
+            if len(frame) > MAX_HELLO_BYTES:
                 raise WireError("the hello is too long")
             hello = decode(frame, (Hello,))
         except WireError:
@@ -278,51 +350,53 @@ class QueryExchange:
         QueryLost
             If a provider that took part was restarted, or its link is lost.
         """
-        futures: dict[str, asyncio.Future[LinkReply]] = {}
         missing: dict[str, str] = {}
+        links: dict[str, ProviderLink] = {}
         remaining_s = max(self._deadline - time.monotonic(), 0.0) * self._share
-        for name, frame in frames.items():
-            link = self._links.get(name)
-            used = self._used.get(name)
+        for name in frames:
+            link, used = self._links.get(name), self._used.get(name)
             if used is not None and (link is not used or not used.is_open):
                 raise QueryLost(f"the link to provider {name!r} was lost during the query")
             if link is None or not link.is_open:
                 missing[name] = "it is not connected"
-                continue
-            if self._collection not in link.collections:
+            elif self._collection not in link.collections:
                 missing[name] = "it does not offer the collection"
-                continue
-            if link.is_busy:
+            elif link.is_busy:
                 missing[name] = "it has too many requests"
-                continue
-            self._used[name] = link
-            step = self._steps.get(name, 0)
-            try:
-                futures[name] = await link.request(
-                    self._collection, self._query, step, frame, remaining_s=remaining_s
-                )
-            except LinkLost as error:
-                raise QueryLost(str(error)) from None
-        if futures:
-            await asyncio.wait(
-                futures.values(), timeout=remaining_s, return_when=asyncio.FIRST_EXCEPTION
-            )
-            lost = [f.exception() for f in futures.values() if f.done() and f.exception()]
-            if lost:  # the query is run again
-                for future in futures.values():
-                    future.cancel()
-                raise QueryLost(str(lost[0]))
-        answers, busy_s = {}, {}
-        for name, future in futures.items():
-            if not future.done():
-                future.cancel()
+            else:
+                links[name] = link
+        number, replies = next(_numbers), PendingReplies(links)
+        encoded: dict[tuple[int, int], bytes] = {}
+        try:
+            for name, link in links.items():
+                self._used[name] = link
+                key = self._steps.get(name, 0), id(frames[name])
+                if key not in encoded:
+                    encoded[key] = encode(
+                        LinkRequest(
+                            number=number,
+                            collection=self._collection,
+                            query=self._query,
+                            step=key[0],
+                            remaining_ms=int(1000 * remaining_s),
+                            body=frames[name],
+                        )
+                    )
+                link.request(number, encoded[key], replies)
+            if links:
+                await replies.wait(remaining_s)
+        except LinkLost as error:  # the query is run again
+            raise QueryLost(str(error)) from None
+        finally:
+            for link in links.values():
+                link.forget(number)
+        for name in links:
+            if name in replies.bodies:
+                self._steps[name] = self._steps.get(name, 0) + 1
+            else:
                 missing[name] = "no answer before the deadline"
-                continue
-            reply = future.result()
-            self._steps[name] = self._steps.get(name, 0) + 1
-            self.epochs[name] = reply.epoch.hex()
-            answers[name], busy_s[name] = reply.body, reply.busy_us / 1e6
-        return ExchangeResult(answers, missing, busy_s)
+        self.epochs |= {name: epoch.hex() for name, epoch in replies.epochs.items()}
+        return ExchangeResult(replies.bodies, missing, replies.busy_s)
 
     def end(self) -> None:
         """Let the providers close the query."""

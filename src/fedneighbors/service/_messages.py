@@ -3,14 +3,15 @@
 A link is a WebSocket that the provider opens. The broker sends a :class:`Challenge`, the provider
 a signed :class:`Hello`, and the broker a :class:`Welcome` or a
 :class:`~fedneighbors.federation._roles.Refusal`. Then the broker sends any number of
-:class:`LinkRequest`, and the provider a :class:`LinkReply` to each, and :class:`ChangedOffers`
-after a reload. A refusal ends the link.
+:class:`LinkRequests`, and the provider :class:`LinkReplies`, and :class:`ChangedOffers` after a
+reload. A refusal ends the link.
 
 The signature contains the digest of the server certificate that the provider received (channel
 binding, RFC 5929), so that a link over somebody else's server is rejected.
 """
 
 import secrets
+from collections import deque
 
 from fedneighbors.federation._messages import encode, message
 from fedneighbors.secure_sum._keys import Identity, digest
@@ -21,6 +22,7 @@ VERSION = 1
 MAX_LINK_FRAME_BYTES = 16 << 20
 """Maximum size of a message on a link."""
 
+_MAX_BATCH_BYTES = 1 << 20  # a longer frame is sent alone
 NONCE_BYTES = 32
 
 NOT_ENROLLED = (
@@ -139,7 +141,7 @@ class LinkRequest:
     Attributes
     ----------
     number : int
-        Number of the request on this link.
+        Number of the exchange, the same for all providers.
     collection : str
         Name of the collection.
     query : str
@@ -148,8 +150,6 @@ class LinkRequest:
         Number of requests of this query that the provider has answered.
     remaining_ms : int
         Milliseconds before the deadline.
-    closed : tuple of str
-        Names of queries that have ended.
     body : bytes
         Frame of the request.
     """
@@ -159,18 +159,55 @@ class LinkRequest:
     query: str
     step: int
     remaining_ms: int
-    closed: tuple[str, ...]
     body: bytes
 
 
 @message
-class LinkReply:
-    """Frame of the reply to a request, and the microseconds of work for it.
+class LinkRequests:
+    """Requests that are sent together.
 
-    ``epoch`` is the id of the version of the objects that the query sees; empty if unknown.
+    Attributes
+    ----------
+    closed : tuple of str
+        Names of queries that have ended.
+    frames : tuple of bytes
+        Frame of each :class:`LinkRequest`; all providers of a query get the same.
     """
 
-    number: int
-    busy_us: int
-    body: bytes
-    epoch: bytes = b""
+    closed: tuple[str, ...]
+    frames: tuple[bytes, ...]
+
+
+@message
+class LinkReplies:
+    """Replies that are sent together, to any requests.
+
+    Attributes
+    ----------
+    numbers : tuple of int
+        Number of each request.
+    busy_us : tuple of int
+        Microseconds of work for each reply.
+    bodies : tuple of bytes
+        Frame of each reply.
+    epochs : tuple of bytes
+        Id of the version of the objects that each query sees; empty if unknown.
+    """
+
+    numbers: tuple[int, ...]
+    busy_us: tuple[int, ...]
+    bodies: tuple[bytes, ...]
+    epochs: tuple[bytes, ...]
+
+    def __post_init__(self) -> None:
+        columns = (self.numbers, self.busy_us, self.bodies, self.epochs)
+        if len(set(map(len, columns))) > 1:
+            raise ValueError("numbers, times, bodies and epochs differ in number")
+
+
+def take_batch(waiting: deque[bytes]) -> tuple[bytes, ...]:
+    """Remove and return the next frames that fit into one message on a link."""
+    taken, n_bytes = [waiting.popleft()], 0
+    while waiting and (n_bytes := n_bytes + len(taken[-1])) + len(waiting[0]) <= _MAX_BATCH_BYTES:
+        taken.append(waiting.popleft())
+    return tuple(taken)

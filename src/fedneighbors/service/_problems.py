@@ -98,7 +98,7 @@ def problem_of(error: Exception, query_id: str | None = None) -> Problem:
         case Problem():
             return error
         case Overloaded():
-            return Problem(429, "overloaded", str(error), **later)
+            return Problem(503, "overloaded", str(error), **later)
         case QueryLost():
             return Problem(503, "provider-restarted", str(error), **later)
         case PartyMissing():

@@ -5,7 +5,7 @@ import contextlib
 import logging
 import ssl
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -34,8 +34,9 @@ from fedneighbors.service._messages import (
     Challenge,
     ChangedOffers,
     Hello,
-    LinkReply,
+    LinkReplies,
     LinkRequest,
+    LinkRequests,
     OfferedCollection,
     Welcome,
 )
@@ -53,6 +54,7 @@ MIN_WAIT_S, MAX_WAIT_S = 0.2, 5.0
 """Shortest and longest wait between attempts to connect."""
 
 HEARTBEAT_S = 5.0
+_MAX_BATCH_S, _MAX_BATCH_BYTES = 0.002, 1 << 20  # replies of more work are not sent together
 _PATH = "/v1/link"
 
 
@@ -444,13 +446,14 @@ class ProviderService:
                 self._connection = connection
                 on_connected()
                 async for frame in connection:
-                    request = decode(_binary(frame), (LinkRequest, Refusal))
-                    if isinstance(request, Refusal):
-                        raise ConnectionRejected(f"{broker} ends the link: {request.code}")
+                    received = decode(_binary(frame), (LinkRequests, Refusal))
+                    if isinstance(received, Refusal):
+                        raise ConnectionRejected(f"{broker} ends the link: {received.code}")
                     # requests wait for the thread of searches, not for the reader: their deadlines
                     # run, and heartbeats are answered
-                    deadline = time.monotonic() + request.remaining_ms / 1000
-                    task = asyncio.create_task(self._reply(connection, request, deadline))
+                    requests = [decode(one, (LinkRequest,)) for one in received.frames]
+                    work = self._reply(connection, requests, received.closed)
+                    task = asyncio.create_task(work)
                     self._tasks.add(task)
                     task.add_done_callback(self._tasks.discard)
         except (ConnectionClosed, InvalidHandshake, WireError) as error:
@@ -458,31 +461,47 @@ class ProviderService:
         finally:
             self._connection = None
 
-    async def _reply(self, connection: Any, request: LinkRequest, deadline: float) -> None:
-        """Answer a request in the thread of searches."""
-        loop = asyncio.get_running_loop()
-        with contextlib.suppress(ConnectionClosed):  # nobody awaits the reply any more
-            answer = await loop.run_in_executor(self._pool, self._answer, request, deadline)
-            await connection.send(answer)
+    async def _reply(
+        self, connection: Any, requests: list[LinkRequest], closed: tuple[str, ...]
+    ) -> None:
+        """Answer requests in the thread of searches."""
+        loop, since = asyncio.get_running_loop(), time.monotonic()
+        waiting = deque((since + request.remaining_ms / 1000, request) for request in requests)
+        with contextlib.suppress(ConnectionClosed):  # nobody awaits the replies any more
+            while waiting or closed:
+                replies = await loop.run_in_executor(self._pool, self._answer, waiting, closed)
+                closed = ()
+                if replies:
+                    await connection.send(replies)
 
-    def _answer(self, request: LinkRequest, deadline: float) -> bytes:
-        started = time.perf_counter()
+    def _answer(self, waiting: deque[tuple[float, LinkRequest]], closed: tuple[str, ...]) -> bytes:
+        """Answer requests for a short time, and return the frame of the replies.
+
+        Replies to fast requests are sent together, which is cheaper.
+        """
         for one in (*self._collections.values(), *self._retired):  # queries of any have ended
-            one.close(request.closed)
+            one.close(closed)
         for one in [one for one in self._retired if not one.is_used]:
             self._retired.remove(one)
             one.release()
-        found, epoch = self._collections.get(request.collection), b""
-        for one in self._retired:
-            if one.offer.name == request.collection and one.has(request.query):
-                found = one
-        if found is None:
-            body = encode(Refusal(UNKNOWN_COLLECTION, request.collection[:64]))
-        else:
-            body = found.answer(request, deadline)
-            epoch = found.party.epoch_of(request.query)
-        busy_us = int(1e6 * (time.perf_counter() - started))
-        return encode(LinkReply(request.number, busy_us, body, epoch))
+        answers: list[tuple[int, int, bytes, bytes]] = []
+        started = ended = time.perf_counter()
+        n_bytes = 0
+        while waiting and ended - started < _MAX_BATCH_S and n_bytes < _MAX_BATCH_BYTES:
+            (deadline, request), begun = waiting.popleft(), ended
+            found, epoch = self._collections.get(request.collection), b""
+            for one in self._retired:
+                if one.offer.name == request.collection and one.has(request.query):
+                    found = one
+            if found is None:
+                body = encode(Refusal(UNKNOWN_COLLECTION, request.collection[:64]))
+            else:
+                body = found.answer(request, deadline)
+                epoch = found.party.epoch_of(request.query)
+            ended = time.perf_counter()
+            n_bytes += len(body)
+            answers.append((request.number, int(1e6 * (ended - begun)), body, epoch))
+        return encode(LinkReplies(*zip(*answers, strict=True))) if answers else b""
 
 
 def _binary(frame: str | bytes) -> bytes:

@@ -15,7 +15,7 @@ from fedneighbors.secure_sum._keys import Identity
 from fedneighbors.service._app import make_app
 from fedneighbors.service._broker import Broker
 from fedneighbors.service._config import BrokerConfig, OfferSection
-from fedneighbors.service._messages import MAX_LINK_FRAME_BYTES
+from fedneighbors.service._limits import LimitedHttp, LimitedWebSocket, reduce_tls_buffers
 from fedneighbors.service._provider import OfferedObjects, ProviderService
 from fedneighbors.service._state import BrokerState, open_state, server_files
 
@@ -56,14 +56,15 @@ async def running_broker(config: BrokerConfig) -> AsyncIterator[tuple[Broker, st
             log_level="warning",
             ssl_certfile=key and certificate,
             ssl_keyfile=key,
-            ws="websockets-sansio",
-            ws_max_size=MAX_LINK_FRAME_BYTES,
+            http=LimitedHttp,
+            ws=LimitedWebSocket,
             ws_ping_interval=config.server.heartbeat_s,
             ws_ping_timeout=2 * config.server.heartbeat_s,
             ws_per_message_deflate=False,
             timeout_graceful_shutdown=1,
         )
     )
+    reduce_tls_buffers()
     server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign,assignment]
     with _listen(host, port) as listener:
         task = asyncio.create_task(server.serve([listener]))

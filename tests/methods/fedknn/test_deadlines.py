@@ -80,7 +80,7 @@ def test_a_private_request_ends_on_the_grid_or_at_the_deadline(kind, tick_s):
         make_provider(),
         Clock(tick_s),
     )
-    provider._epoch, provider.end, reply = getattr(expected, "epoch", b""), 3.0, None
+    provider.source._epoch, provider.end, reply = getattr(expected, "epoch", b""), 3.0, None
 
     with (
         mock.patch.object(_sessions, "STEP_CELLS", 64 * 6),

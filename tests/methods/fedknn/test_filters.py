@@ -326,10 +326,11 @@ def test_an_index_that_would_be_late_is_not_built(monkeypatch, n_skipping, index
     monkeypatch.setattr(_filters, "_N_SKIPPING", n_skipping)
     party, where = provider(6), filter_text({"age": {">=": 2}})
     reply = provider(6).answer(NearestRequest("q", filtered(where), 4, None))
-    party._index_s, party.end = index_s, time.monotonic() + 60
-    built = mock.Mock(wraps=party._metric.index)
+    source = party.source
+    source._index_s, party.end = index_s, time.monotonic() + 60
+    built = mock.Mock(wraps=source._metric.index)
 
-    with mock.patch.object(party._metric, "index", built):
+    with mock.patch.object(source._metric, "index", built):
         assert party.answer(NearestRequest("q", filtered(where), 4, None)).ids == reply.ids
         assert party.answer(RangeCountRequest("q", filtered(where), 9.0)).count == 4
 

@@ -10,6 +10,7 @@ from fedneighbors.errors import ProtocolError, WireError
 from fedneighbors.federation._inprocess import run
 from fedneighbors.methods.fedknn._batch import NearestBatchReply, nearest_batch
 from fedneighbors.methods.fedknn._eager import Pace, eager
+from fedneighbors.methods.fedknn._names import Names
 from fedneighbors.methods.fedknn._provider import Provider
 from fedneighbors.methods.fedknn._queries import check_ids, recheck_distances
 from fedneighbors.methods.fedknn._radius import hufu, hufu_plus
@@ -65,7 +66,7 @@ def select(reply, indices, **change):
         reply,
         distances=reply.distances[indices],
         ties=reply.ties[indices],
-        ids=tuple(np.array(reply.ids)[indices].tolist()),
+        ids=Names.pack(np.array([*reply.ids])[indices].tolist()),
         **change,
     )
 
@@ -82,7 +83,7 @@ def add_object(reply, _):
         reply,
         distances=np.concatenate([reply.distances, far]),
         ties=np.concatenate([reply.ties, reply.ties[-1:]]),
-        ids=(*reply.ids, "one more"),
+        ids=Names.pack([*reply.ids, "one more"]),
     )
 
 
@@ -94,7 +95,7 @@ OBJECTS = {
     "NaN": lambda r, _: alter(r, distances=r.distances * np.nan),
     "infinite": lambda r, _: alter(r, distances=r.distances + np.inf),
     "minus infinite": lambda r, _: alter(r, distances=r.distances - np.inf),
-    "a name missing": lambda r, _: alter(r, ids=r.ids[:-1]),
+    "a name missing": lambda r, _: alter(r, ids=Names.pack([*r.ids][:-1])),
     "a tie key missing": lambda r, _: alter(r, ties=r.ties[:-1]),
     "descending tie keys": lambda r, _: alter(r, distances=r.distances * 0, ties=-r.ties),
 }
@@ -157,14 +158,14 @@ def test_an_exhausted_provider_with_further_bounds_is_refused():
 
 
 def test_more_objects_than_bounds_are_refused():
-    part = Part(np.arange(3.0), np.arange(3), ("a", "b", "c"), exhausted=True)
+    part = Part(np.arange(3.0), np.arange(3), Names.pack("abc"), exhausted=True)
 
     with pytest.raises(ProtocolError, match="party 'p0': returned 3 objects, but sent 2 bounds"):
         check_distances_against_bounds({"p0": part}, {"p0": np.zeros(2)}, k=5)
 
 
 def test_a_distance_is_at_least_its_bound():
-    part = Part(np.arange(3.0), np.arange(3), ("a", "b", "c"), exhausted=True)
+    part = Part(np.arange(3.0), np.arange(3), Names.pack("abc"), exhausted=True)
     honest, above = np.array([0.0, 1.0, 2.0]), np.array([0.0, np.nextafter(1.0, 2), 2.0])
 
     check_distances_against_bounds({"p0": part}, {"p0": honest}, k=5)
@@ -235,7 +236,7 @@ def test_the_second_round_is_reached():
 
 SECOND_ROUND = {
     "nearer than the first reply": lambda r, _: alter(r, distances=r.distances / 10),
-    "an object of the first reply": lambda r, _: alter(r, ids=("0", *r.ids[1:])),
+    "an object of the first reply": lambda r, _: alter(r, ids=Names.pack(["0", *[*r.ids][1:]])),
     "beyond the cutoff": lambda r, _: alter(r, distances=r.distances + 50),
     "too few": lambda r, _: select(r, slice(0, 1), exhausted=False),
     "none, and more are left": lambda r, _: select(r, slice(0, 0), exhausted=False),
@@ -251,12 +252,14 @@ def test_a_second_reply_that_contradicts_the_first_is_refused(lie):
 @pytest.mark.parametrize("n_removed", [1, 2, 3])
 def test_an_answer_from_truncated_replies_is_not_certified(n_removed):
     objects = {
-        "p0": Part(np.arange(5.0), np.arange(5), tuple("abcde"), exhausted=False),
-        "p1": Part(np.arange(5.0) + 0.5, np.arange(5) + 9, tuple("fghij"), exhausted=False),
+        "p0": Part(np.arange(5.0), np.arange(5), Names.pack("abcde"), exhausted=False),
+        "p1": Part(np.arange(5.0) + 0.5, np.arange(5) + 9, Names.pack("fghij"), exhausted=False),
     }
     honest = objects["p0"]
     n = 3 - n_removed
-    truncated = Part(honest.distances[:n], honest.ties[:n], honest.ids[:n], exhausted=False)
+    truncated = Part(
+        honest.distances[:n], honest.ties[:n], Names.pack(honest.ids.first(n)), exhausted=False
+    )
     parts = objects | {"p0": truncated}
 
     assert is_certified(objects, merge(objects, 5), 5)

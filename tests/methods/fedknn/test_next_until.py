@@ -15,7 +15,8 @@ def open_query(values, ties):
     metric = metric_of("manhattan")
     rows = np.array(values, float).reshape(-1, 1)
     index = metric.index(rows, ranks=rank_objects(ties))
-    found = IndexedObjects(index, ties, list(map(str, range(len(values)))))
+    rows = np.arange(len(values))
+    found = IndexedObjects(index, ties, rows.astype(str).astype(object), rows)
     return MemoryQuery(index.open([0.0]), found, b"")
 
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from fedneighbors.errors import PartyRefused, ProtocolError, WireError
 from fedneighbors.federation._inprocess import run
 from fedneighbors.methods.fedknn._eager import eager
+from fedneighbors.methods.fedknn._names import Names
 from fedneighbors.methods.fedknn._radius import hufu, hufu_plus
 from fedneighbors.methods.fedknn.algorithm import Part, expected_counts, merge, remaining_counts
 from fedneighbors.methods.fedknn.protocol import (
@@ -73,7 +74,7 @@ def make_part(provider, n):
     return Part(
         np.array([d for d, _ in rows]),
         np.array([int(name[1:]) for _, name in rows]),
-        tuple(name for _, name in rows),
+        Names.pack(name for _, name in rows),
         exhausted=False,
     )
 
@@ -130,12 +131,12 @@ INVALID_REPLIES = {
 
 
 def select(reply, indices, **change):
-    ids = np.array(reply.ids)[indices].tolist()
+    ids = np.array([*reply.ids])[indices].tolist()
     return alter(
         reply,
         distances=reply.distances[indices],
         ties=reply.ties[indices],
-        ids=tuple(ids),
+        ids=Names.pack(ids),
         **change,
     )
 
@@ -146,7 +147,7 @@ def add_object(reply):
         reply,
         distances=np.concatenate([reply.distances, far]),
         ties=np.concatenate([reply.ties, reply.ties[-1:]]),
-        ids=(*reply.ids, "one more"),
+        ids=Names.pack([*reply.ids, "one more"]),
     )
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.methods.fedknn._eager import EagerRequest
 from fedneighbors.methods.fedknn._filters import FilterColumns, FilteredIndex, Where, filter_text
+from fedneighbors.methods.fedknn._names import Names
 from fedneighbors.methods.fedknn.algorithm import rank_objects, tie_keys
 from fedneighbors.methods.fedknn.metrics._interfaces import Index, Metric, Session
 from fedneighbors.methods.fedknn.private._padding import MAX_NAME_BYTES
@@ -293,8 +294,6 @@ class MemorySource:
         self._ranks, start = rank_objects(self.ties), time.monotonic()
         index = metric.index(objects, ranks=self._ranks)
         self._index_s = time.monotonic() - start
-        nearest: Any = getattr(index, "nearest", None)
-        self.nearest = nearest  # of many queries at once, if the metric can
         self._all = IndexedObjects(
             index,
             self.ties,
@@ -305,6 +304,11 @@ class MemorySource:
         self._filtered: dict[str, IndexedObjects] = {}
         self._objects = None if columns is None else objects
         self._columns, self._metric, self._end = columns, metric, math.inf
+
+    @property
+    def nearest(self) -> Any:
+        """Return the search of many queries at once; None if the metric has none."""
+        return getattr(self._all.index, "nearest", None)
 
     def names_fit(self) -> bool:
         """Return whether all names fit into replies of fixed size."""
@@ -391,7 +395,7 @@ def take_nearest(
     return NearestReply(
         distances=found.distances,
         ties=found.ties,
-        ids=found.ids,
+        ids=Names.pack(found.ids),
         exhausted=found.exhausted or (len(found.ids) < count and not is_late),
         exact=query.exact,
         n_verified=query.n_verified,

@@ -18,6 +18,7 @@ import numpy as np
 
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.errors import ProtocolError
+from fedneighbors.methods.fedknn._names import Names
 
 LAST_TIE = 2**63 - 1
 """Greater than every tie key, which has 62 bits."""
@@ -86,7 +87,7 @@ class Part:
         Distances; objects are in ascending order of (distance, tie key).
     ties : int64 array of shape (n,)
         Tie keys.
-    ids : tuple of str
+    ids : Names
         Names of the objects.
     exhausted : bool
         True if the provider has no further object up to the cutoff.
@@ -98,7 +99,7 @@ class Part:
 
     distances: Floats
     ties: Integers
-    ids: tuple[str, ...]
+    ids: Names
     exhausted: bool
     exact: bool = True
     cutoff: float = math.inf
@@ -181,27 +182,30 @@ def merge(parts: Mapping[str, Part], k: int) -> Merged:
 
     Examples
     --------
-    >>> first = Part(np.array([8.0]), np.array([1]), ("d1",), False)
-    >>> second = Part(np.array([6.0, 10.0]), np.array([2, 3]), ("d4", "d5"), False)
+    >>> first = Part(np.array([8.0]), np.array([1]), Names.pack(["d1"]), False)
+    >>> second = Part(np.array([6.0, 10.0]), np.array([2, 3]), Names.pack(["d4", "d5"]), False)
     >>> merge({"P1": first, "P2": second}, 2).ids
     ('d4', 'd1')
     """
     names = sorted(parts)
+    sizes = [len(parts[name]) for name in names]
     distances = np.concatenate([parts[name].distances for name in names])
     ties = np.concatenate([parts[name].ties for name in names])
-    provider = np.repeat(np.arange(len(names)), [len(parts[name]) for name in names])
-    position = np.concatenate([np.arange(len(parts[name])) for name in names])
-    order = np.lexsort((position, provider, ties, distances))[:k]
-    owners = tuple(names[i] for i in provider[order].tolist())
-    found = list(zip(owners, position[order].tolist(), strict=True))
-    n_returned = {name: len(parts[name]) for name in names}
+    order = np.lexsort((ties, distances))[:k]  # stable: then by provider and position
+    provider = np.repeat(np.arange(len(names)), sizes)[order]
+    n_chosen = np.bincount(provider, minlength=len(names)).tolist()
+    # a provider's objects are in order, so those in the result are its first
+    unread = [iter(parts[name].ids.first(n)) for name, n in zip(names, n_chosen, strict=True)]
     ranks_of_last = {
-        name: rank for rank, (name, i) in enumerate(found, start=1) if i + 1 == n_returned[name]
+        name: int(np.flatnonzero(provider == i)[-1]) + 1
+        for i, name in enumerate(names)
+        if n_chosen[i] == sizes[i] > 0
     }
+    owners = provider.tolist()
     return Merged(
         distances=distances[order],
-        owners=owners,
-        ids=tuple(parts[name].ids[i] for name, i in found),
+        owners=tuple([names[i] for i in owners]),
+        ids=tuple([next(unread[i]) for i in owners]),
         ranks_of_last=ranks_of_last,
         last_tie=int(ties[order[-1]]) if len(order) else LAST_TIE,
     )
@@ -373,6 +377,31 @@ def _round_shares(shares: Floats, total: int) -> Integers:
     order = np.argsort(counts - shares, kind="stable")
     counts[order[: max(total - int(counts.sum()), 0)]] += 1
     return counts
+
+
+def check_ascending(name: str, values: Floats) -> None:
+    """Raise unless values are an ascending vector of finite numbers."""
+    # NaN is in no order, and no number between two finite ones is infinite
+    if (
+        values.ndim != 1
+        or not (values[1:] >= values[:-1]).all()
+        or (len(values) and not (math.isfinite(values[0]) and math.isfinite(values[-1])))
+    ):
+        raise ValueError(f"{name} are not an ascending vector of finite numbers")
+
+
+def check_order(
+    distances: Floats, ties: Integers, ids: Names, *, unordered: str, repeated: str
+) -> None:
+    """Raise ValueError unless objects are unique and in ascending order."""
+    # compared directly, because differences may overflow
+    is_farther = distances[1:] > distances[:-1]
+    if not is_farther.all():
+        is_nearer = distances[1:] < distances[:-1]
+        if is_nearer.any() or not (is_farther | (ties[1:] > ties[:-1])).all():
+            raise ValueError(unordered)
+    if not ids.are_unique():
+        raise ValueError(repeated)
 
 
 def check_bounds(bounds: Mapping[str, Floats], k: int) -> None:

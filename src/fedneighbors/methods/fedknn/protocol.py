@@ -15,35 +15,25 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors._typing import Floats, Integers
+from fedneighbors._typing import Floats
 from fedneighbors.errors import PartyMissing, ProtocolError
 from fedneighbors.federation._loop import Ask, Coordinator, Replies, gather
 from fedneighbors.federation._messages import Message, message
+from fedneighbors.methods.fedknn._names import Names
 from fedneighbors.methods.fedknn.algorithm import (
     LAST_TIE,
     Merged,
     Part,
+    check_ascending,
     check_bounds,
     check_distances_against_bounds,
+    check_order,
     check_query,
     is_certified,
     merge,
     proportional_counts,
     remaining_counts,
 )
-
-
-def check_ascending(name: str, values: Floats) -> None:
-    """Raise unless values are an ascending vector of finite numbers."""
-    if values.ndim != 1 or not np.isfinite(values).all() or (values[1:] < values[:-1]).any():
-        raise ValueError(f"{name} are not an ascending vector of finite numbers")
-
-
-def check_objects(distances: Floats, ties: Integers, ids: tuple[str, ...]) -> None:
-    """Raise unless distances ascend and all fields have the same length."""
-    check_ascending("distances", distances)
-    if distances.shape != (len(ids),) or ties.shape != distances.shape:
-        raise ValueError("distances, ties and ids differ in number")
 
 
 @message
@@ -82,20 +72,23 @@ class NearestReply:
 
     distances: npt.NDArray[np.float64]
     ties: npt.NDArray[np.int64]
-    ids: tuple[str, ...]
+    ids: Names
     exhausted: bool
     exact: bool
     n_verified: int
     frontier: float = 0.0
 
     def __post_init__(self) -> None:
-        check_objects(self.distances, self.ties, self.ids)
-        # compared directly, because differences may overflow
-        tied = self.distances[1:] == self.distances[:-1]
-        if (tied & (self.ties[1:] <= self.ties[:-1])).any():
-            raise ValueError("objects are not in ascending order")
-        if len(set(self.ids)) < len(self.ids):
-            raise ValueError("an object is returned twice")
+        check_ascending("distances", self.distances)
+        if self.distances.shape != (len(self.ids),) or self.ties.shape != self.distances.shape:
+            raise ValueError("distances, ties and ids differ in number")
+        check_order(
+            self.distances,
+            self.ties,
+            self.ids,
+            unordered="objects are not in ascending order",
+            repeated="an object is returned twice",
+        )
 
     def check_n_objects(self, count: int) -> None:
         """Raise unless there are ``count`` objects, or fewer if exhausted."""
@@ -415,8 +408,19 @@ def join_parts(parts: Mapping[str, Part], more: Mapping[str, Part]) -> dict[str,
     """
     result = dict(parts)
     for provider, part in more.items():
-        result[provider] = parts[provider].append(part) if provider in parts else part
-        _check_order(provider, result[provider])
+        result[provider] = part
+        if provider in parts:
+            result[provider] = joined = parts[provider].append(part)
+            try:
+                check_order(
+                    joined.distances,
+                    joined.ties,
+                    joined.ids,
+                    unordered="its second objects do not follow its first",
+                    repeated="an object is repeated in the second round",
+                )
+            except ValueError as error:
+                raise ProtocolError(f"party {provider!r}: {error}") from None
     return result
 
 
@@ -444,11 +448,9 @@ def certify_answer(
     Raises
     ------
     ProtocolError
-        If a provider's objects contradict each other, or the result is not certified.
+        If the result is not certified.
     """
     present = active.select(parts)
-    for provider, part in present.items():
-        _check_order(provider, part)
     merged = merge(present, k)
     if not is_certified(present, merged, k):
         raise ProtocolError(
@@ -476,14 +478,6 @@ def make_answer(
         answered=tuple(sorted(parts)),
         missing=dict(active.missing),
     )
-
-
-def _check_order(provider: str, part: Part) -> None:
-    if len(set(part.ids)) < len(part.ids):
-        raise ProtocolError(f"party {provider!r}: an object is repeated in the second round")
-    before, after = part.distances[:-1], part.distances[1:]
-    if (after < before).any() or ((after == before) & (np.diff(part.ties) <= 0)).any():
-        raise ProtocolError(f"party {provider!r}: its second objects do not follow its first")
 
 
 def close_queries(names: Sequence[str] | Mapping[str, Sequence[str]]) -> Coordinator[None]:

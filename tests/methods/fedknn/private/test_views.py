@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedneighbors.methods.fedknn._names import Names
 from fedneighbors.methods.fedknn.private._noise import CountNoise, PaperNoise, min_shift
 from fedneighbors.methods.fedknn.private._oblivious import ReturnedObjects, count_bounds
 from fedneighbors.methods.fedknn.private._padding import pad_nearest
@@ -218,7 +219,7 @@ def returned_objects(objects, prefixes, k):
         reply = NearestReply(
             distances=np.array([item[0] for item in row], float),
             ties=np.array([item[1] for item in row], np.int64),
-            ids=tuple(str(item[1]) for item in row),
+            ids=Names.pack(str(item[1]) for item in row),
             exhausted=len(row) < prefixes[name],
             exact=True,
             n_verified=len(row),

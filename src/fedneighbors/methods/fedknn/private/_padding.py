@@ -8,8 +8,9 @@ import numpy.typing as npt
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.federation._messages import message
 from fedneighbors.federation._reply_grid import MAX_GRID_S
-from fedneighbors.methods.fedknn.algorithm import check_query
-from fedneighbors.methods.fedknn.protocol import NearestReply, check_ascending
+from fedneighbors.methods.fedknn._names import Names
+from fedneighbors.methods.fedknn.algorithm import check_ascending, check_query
+from fedneighbors.methods.fedknn.protocol import NearestReply
 
 MAX_NAME_BYTES = 64
 """Maximum length of an object's name in bytes of UTF-8; shorter names are padded."""
@@ -164,11 +165,11 @@ def unpad_nearest(reply: PaddedNearestReply, k: int) -> NearestReply:
     if ((lengths < 0) | (lengths > MAX_NAME_BYTES)).any():
         raise ValueError(f"expected names of at most {MAX_NAME_BYTES} bytes")
     _check_padding(reply, n)
-    ids = tuple(reply.names[i, :length].tobytes().decode() for i, length in enumerate(lengths))
+    is_name = np.arange(MAX_NAME_BYTES) < lengths[:, np.newaxis]
     return NearestReply(
         distances=reply.distances[:n],
         ties=reply.ties[:n],
-        ids=ids,
+        ids=Names(reply.names[:n][is_name].tobytes(), lengths.cumsum().astype(np.uint32)),
         exhausted=bool(reply.flags[0]),
         exact=bool(reply.flags[1]),
         n_verified=n_verified,
