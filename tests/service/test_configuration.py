@@ -1,10 +1,13 @@
 """Configuration files, enrolment and durable state."""
 
+import contextlib
 import stat
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from fedneighbors.cli._main import app
 from fedneighbors.errors import DataError, FederationError, PartyRefused
 from fedneighbors.secure_sum._keys import Identity
 from fedneighbors.service import _state
@@ -322,3 +325,20 @@ def test_each_private_collection_has_a_ledger_of_its_own(tmp_path):
     shared = two.replace("max_queries = 5", 'max_queries = 5, ledger = "one.sqlite"')
     with pytest.raises(DataError, match="two collections have the ledger"):
         budget(tmp_path, shared)
+
+
+def test_a_token_has_the_scopes_of_the_command(tmp_path):
+    config = write_broker(tmp_path, BROKER)
+
+    def make(*scopes):
+        options = [part for scope in scopes for part in ("--scope", scope)]
+        path = str(tmp_path / "broker.toml")
+        return CliRunner().invoke(app, ["broker", "token", "bob", "--config", path, *options])
+
+    assert "expected a scope such as" in make("count:cities").stderr
+    assert make("delete").exit_code == 1
+    tokens = [make().stdout.strip(), make("count:words", "search:words").stdout.strip()]
+    state, _ = open_state(config)
+    with contextlib.closing(state):
+        scopes = [state.user_of(token).scopes for token in tokens]
+    assert scopes == [("search",), ("count:words", "search:words")]

@@ -4,16 +4,15 @@ import asyncio
 import contextlib
 import email.utils
 import ssl
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 from websockets.asyncio.server import serve
 from websockets.datastructures import Headers
 from websockets.http11 import Response
 
+from fedneighbors.cli._main import app
 from fedneighbors.federation._messages import encode
 from fedneighbors.secure_sum._keys import Identity
 from fedneighbors.service import RemoteNeighbors, ServiceError
@@ -343,10 +342,9 @@ def test_a_users_token_is_checked(deployment, days):
 def test_the_command_prints_a_line_for_each_hop(path, is_healthy):
     if not is_healthy:
         (path.parent / "words.txt").unlink()
-    command = [str(Path(sys.executable).parent / "fedneighbors"), "doctor", str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = CliRunner().invoke(app, ["doctor", str(path)])
     lines = done.stdout.splitlines()
     assert [line.split()[0] for line in lines] == [*HOPS, "policy", "source"]
     assert [line.split()[1] for line in lines[:-1]] == ["ok"] * 10
     assert lines[-1].split()[1] == ("ok" if is_healthy else "failed")
-    assert done.returncode == (0 if is_healthy else 1)
+    assert done.exit_code == (0 if is_healthy else 1)

@@ -105,6 +105,7 @@ def test_two_organisations_are_searched_and_survive_restarts(commands, tmp_path)
         providers[name] = commands.start(tmp_path / name, "provider", "serve")
         commands.wait_for(providers[name], "connected to")
     token = commands.call(broker, "broker", "token", "alice")
+    assert "policy       ok" in commands.call(tmp_path / "north", "doctor")
     assert "north: enrolled" in commands.call(broker, "broker", "status")
 
     def search():

@@ -10,10 +10,14 @@ import numpy as np
 import pytest
 
 from fedneighbors import FederatedNeighbors
+from fedneighbors.federation._loop import Replies
+from fedneighbors.methods.fedknn.protocol import NearestReply, NearestRequest
+from fedneighbors.records import Round
 from fedneighbors.service import _stored
 from fedneighbors.service._app import EnrolmentBody
 from fedneighbors.service._openapi import ANSWERS, describe_api
 from fedneighbors.service._rest import OPERATIONS
+from fedneighbors.service._stored import StoredQuery
 from tests.service.deployment import deployed, offered
 
 KINDS = {"age": "number"}
@@ -267,6 +271,34 @@ def test_a_query_in_the_background_streams_its_certified_prefix(http, algorithm)
     assert read_events(http, location, **{"Last-Event-ID": str(len(events) - 2)}) == events[-1:]
     assert http.delete(location).status_code == 204
     assert http.get(location).status_code == 404
+
+
+def test_nothing_is_certified_once_a_provider_is_missing():
+    query = StoredQuery("q", "alice", None, b"")
+    requests = {name: NearestRequest("q", b"query", 1, None) for name in OWNERS}
+
+    def answer(index, distances, missing=()):
+        each = {
+            name: NearestReply(
+                np.array([distance]), np.array([index]), (f"{name}-{index}",), False, True, 1
+            )
+            for name, distance in zip(OWNERS, distances, strict=True)
+            if name not in missing
+        }
+        record = Round(
+            index, "NearestRequest", "gather", {}, {}, 0.0, dict.fromkeys(missing, "late")
+        )
+        query.on_round(record, requests, Replies(each, None, record.missing), k=9)
+        events = [event.decode() for event in query._events]
+        return [event for event in events if event.startswith("event: certified")]
+
+    assert "north-0" in answer(0, (1.0, 2.0))[0]
+    assert len(answer(1, (3.0, 4.0))) == 2
+    assert len(answer(2, (5.0, 6.0), missing=("south",))) == 2
+    assert len(answer(3, (7.0, 8.0))) == 2
+    query._parts = {}
+    assert len(answer(0, (1.0, 2.0), missing=("south",))) == 2
+    assert len(answer(0, (1.0, 2.0))) == 3  # the query is run again
 
 
 def test_a_failed_query_in_the_background_has_a_problem(http):

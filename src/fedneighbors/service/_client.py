@@ -237,7 +237,7 @@ class AsyncRemoteNeighbors(RemoteSearch):
 
     Parameters
     ----------
-    url, collection, token, algorithm, deadline_s, allow_partial, certificate
+    url, collection, token, algorithm, deadline_s, allow_partial, payload, certificate
         As for :class:`RemoteNeighbors`.
 
     Attributes

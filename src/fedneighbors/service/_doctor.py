@@ -21,7 +21,7 @@ from websockets.uri import parse_uri
 
 from fedneighbors.errors import FedneighborsError, WireError
 from fedneighbors.federation._messages import decode, encode
-from fedneighbors.federation._roles import Refusal
+from fedneighbors.federation._roles import Refusal, Refused
 from fedneighbors.secure_sum._keys import Identity
 from fedneighbors.service._config import ProviderConfig
 from fedneighbors.service._messages import (
@@ -387,7 +387,8 @@ def _examine_sources(config: ProviderConfig) -> Iterator[Hop]:
             read = OfferedObjects.read(
                 config.provider.name, name, section, config.folder, secret=b""
             )
-        except (FedneighborsError, OSError, ValueError) as error:
-            yield Hop("source", False, f"{name}: {error}; correct [collections.{name}]")
+        except (FedneighborsError, Refused, OSError, ValueError) as error:
+            text = error.code if isinstance(error, Refused) else str(error)
+            yield Hop("source", False, f"{name}: {text}; correct [collections.{name}]")
         else:
             yield Hop("source", True, f"{name}: {read.offer.n_objects} objects, indexed")

@@ -64,8 +64,9 @@ class StoredQuery:
     async def run(self, work: Work) -> StoredAnswer:
         """Run the query to its answer."""
         self.answer = await work(self)
-        self.since = time.monotonic()
+        self.since, self._parts = time.monotonic(), {}
         self._emit("done", self.answer.content)
+        self.n_bytes += len(self.answer.content)  # which is stored twice
         return self.answer
 
     def on_round(
@@ -73,7 +74,8 @@ class StoredQuery:
     ) -> None:
         """Add the events of an exchange.
 
-        At most k objects are certified; all if k is None.
+        At most k objects are certified; all if k is None. No further ones are once a provider is
+        missing, whose objects the answer leaves out.
         """
         if record.index == 0:
             self._parts, self._n_certified, self._names = {}, 0, set(requests)
@@ -91,7 +93,9 @@ class StoredQuery:
             if (part := _read_part(requests[name], reply)) is not None
         }
         self._parts = join_parts(self._parts, parts)
-        if self._parts.keys() != self._names:  # also if a provider is missing
+        if replies.missing:
+            self._names = set()
+        if not self._names or self._parts.keys() != self._names:
             return
         n = count_certified(self._parts)
         merged = merge(self._parts, n if k is None else min(n, k))
