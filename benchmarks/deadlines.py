@@ -42,7 +42,7 @@ REQUESTS = {
 
 
 def keep(query, fraction):
-    """Return a query with a filter that leaves a fraction of the objects."""
+    """Return a query whose filter leaves a fraction of objects."""
     return encode(FilteredQuery(query, filter_text({"place": {"<": fraction}})))
 
 
@@ -80,7 +80,7 @@ def measure_call(index, query, call, radius):
 
 
 def measure_excess(provider, request):
-    """Return the longest time after a deadline, in milliseconds, and the number of replies."""
+    """Return the longest time after a deadline in milliseconds, and replies."""
     largest, n_replies = 0.0, 0
     with mock.patch.object(time, "monotonic", time.process_time):
         for deadline_s in DEADLINES_S:

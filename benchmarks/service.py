@@ -194,7 +194,7 @@ async def search_in_loops(users, seconds):
 
 
 async def search_at_rate(users, rate, seconds):
-    """Start searches at a rate; return answers a second until the last, and all results."""
+    """Run searches at a rate; return answers a second, and results."""
     idle, tasks, results = list(users), [], []
 
     async def work(user):
@@ -221,8 +221,9 @@ async def search_at_rate(users, rate, seconds):
 
 async def send_hostile_frames(url, certificate, private, n_rounds):
     """Send frames that take much memory, as a provider and as strangers."""
-    many = encode(LinkReplies(tuple(range(300_000)), (0,) * 300_000, (b"",) * 300_000))
-    long = encode(LinkReplies((0,), (0,), (bytes(15 << 20),)))
+    n, empty = 300_000, (b"",)
+    many = encode(LinkReplies(tuple(range(n)), (0,) * n, empty * n, empty * n))
+    long = encode(LinkReplies((0,), (0,), (bytes(15 << 20),), (b"",)))
     context, link = pinned_context(certificate), url.replace("https", "wss") + "/v1/link"
     service = ProviderService("evil", Identity(private), {})
 

@@ -14,8 +14,6 @@ from fedneighbors.methods.fedknn.metrics import metric_of
 from fedneighbors.sources._candidates import CandidateSource
 from fedneighbors.sources._pushed import PushedSource
 
-__all__ = ["check_source"]
-
 _OWNER, _KEY = "owner", b"key"
 _READS = ((1, 0, 7, 20), (40,), (0, 3, 3, 100))
 _MAX_DELAY_S = 10.0  # of a change
@@ -109,7 +107,7 @@ def _check_change(
 def _open_both(
     source: CandidateSource, objects: Any, ids: Sequence[str], metric: str, columns: Any = None
 ) -> tuple[PushedSource, MemorySource]:
-    """Return a source and its objects in memory, both as the objects of a provider."""
+    """Return a source and its objects in memory."""
     table = None if columns is None else FilterColumns.of(columns, len(ids))
     filters = {} if table is None else table.kinds
     one = metric_of(metric)

@@ -33,7 +33,7 @@ _fields: WeakKeyDictionary[type[Any], tuple[MessageField, ...]] = WeakKeyDiction
 
 
 def fields_of(cls: type[Any]) -> tuple[MessageField, ...]:
-    """Return the fields of a class; raise TypeError for a type that a frame cannot carry."""
+    """Return the fields of a class; raise TypeError for unknown types."""
     found = _fields.get(cls)
     if found is None:
         hints = typing.get_type_hints(cls)

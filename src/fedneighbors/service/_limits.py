@@ -22,7 +22,7 @@ _TLS_BUFFER_BYTES = 1 << 15  # two records; asyncio's 256 KiB a connection are 2
 
 
 def reduce_tls_buffers() -> None:
-    """Set the size of the buffer of each TLS connection of this process."""
+    """Set the size of the buffers of this process's TLS connections."""
     SSLProtocol.max_size = _TLS_BUFFER_BYTES
 
 

@@ -81,7 +81,7 @@ class ProviderLink:
         self.is_open = True
 
     def request(self, number: int, frame: bytes, replies: "PendingReplies") -> None:
-        """Send the frame of a request together with others; its reply is delivered later.
+        """Send the frame of a request, together with others.
 
         Raises
         ------
@@ -142,7 +142,7 @@ class ProviderLink:
         self._pending.pop(number, None)
 
     def end_query(self, query: str) -> None:
-        """Name an ended query in a later request, or soon if there is none."""
+        """Name an ended query in the next message, which is soon."""
         if len(self._ended) < _MAX_WAITING_TO_CLOSE:
             self._ended.append(query)
         if len(self._ended) == 1:

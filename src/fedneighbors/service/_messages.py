@@ -206,7 +206,7 @@ class LinkReplies:
 
 
 def take_batch(waiting: deque[bytes]) -> tuple[bytes, ...]:
-    """Remove and return the next frames that fit into one message on a link."""
+    """Remove and return the next frames that fit into one message."""
     taken, n_bytes = [waiting.popleft()], 0
     while waiting and (n_bytes := n_bytes + len(taken[-1])) + len(waiting[0]) <= _MAX_BATCH_BYTES:
         taken.append(waiting.popleft())

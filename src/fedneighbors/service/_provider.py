@@ -475,7 +475,7 @@ class ProviderService:
                     await connection.send(replies)
 
     def _answer(self, waiting: deque[tuple[float, LinkRequest]], closed: tuple[str, ...]) -> bytes:
-        """Answer requests for a short time, and return the frame of the replies.
+        """Answer requests for a short time; return a frame of replies.
 
         Replies to fast requests are sent together, which is cheaper.
         """

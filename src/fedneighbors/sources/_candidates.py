@@ -111,7 +111,7 @@ class Candidates(ABC):
         return None
 
     def payload(self, ids: Sequence[str]) -> list[Mapping[str, Any]]:
-        """Return columns of objects that were read, as values of JSON; by default none.
+        """Return the payload columns of objects that were read.
 
         Raises
         ------

@@ -105,7 +105,7 @@ class PgvectorSource(PostgresSource):
         return np.clip(point, -largest, largest).astype(np.float32)
 
     def _margin(self, query: Any) -> float:
-        """Return the error from the rounding of a query, and of products in float32."""
+        """Return the error of rounded queries and products."""
         point, rounded = np.asarray(query, np.float64), self._round(query).astype(np.float64)
         n_columns = len(point)
         if self.metric == "cosine":  # the rounded query has length 1

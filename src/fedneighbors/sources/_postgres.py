@@ -269,7 +269,7 @@ class PostgresSource(CandidateSource):
 
     @abstractmethod
     def order(self, query: Any, values: Values) -> Any:
-        """Return the expression of a distance to a query, or of its lower bound."""
+        """Return the expression of a distance or its lower bound."""
 
     @abstractmethod
     def columns(self) -> Any:
@@ -297,7 +297,7 @@ class PostgresSource(CandidateSource):
         return sql.SQL("{} AND {}").format(present, filter_sql(where, self._kinds, values))
 
     def select(self, columns: Any, where: Where | None, values: Values, rest: Any = None) -> Any:
-        """Return the statement of a query over the rows that meet a filter."""
+        """Return a statement over the rows that meet a filter."""
         sql = optional_module("psycopg.sql", "sql")
         return sql.SQL("SELECT {} FROM {} WHERE {} {}").format(
             columns, self._table, self.condition(where, values), rest or sql.SQL("")
@@ -425,7 +425,7 @@ class PostgresCandidates(Candidates):
         return self._source.read_payload(self._snapshot, ids)
 
     def _keep_fresh(self, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-        """Return the rows that were not read before; a row begins with its name."""
+        """Return the rows with names that were not read before."""
         if any(row[0] is None for row in rows):
             raise SourceError("an object has no name: the column of names has a NULL")
         if len({row[0] for row in rows}) < len(rows):

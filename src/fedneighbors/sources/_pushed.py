@@ -35,7 +35,7 @@ _MIN_READ = 16  # objects of the first read
 
 
 def find_source(kind: str) -> Callable[[SourceSettings], CandidateSource]:
-    """Return the class of a source by the name of its entry point.
+    """Return a source's class by the name of its entry point.
 
     Raises
     ------
@@ -195,7 +195,7 @@ class PushedQuery:
         return self._distances[: min(max(k, 0), self._n_certain(math.inf))]
 
     def separate_bounds(self, k: int, *, deadline_s: float | None = None) -> Floats:
-        """Return the ``k`` lowest bounds; each depends on the query and one object only."""
+        """Return the ``k`` lowest bounds that depend on one object each."""
         return self.lowest_bounds(k, deadline_s=deadline_s)
 
     def count(self, radius: float, *, deadline_s: float | None = None) -> int:
@@ -232,7 +232,7 @@ class PushedQuery:
         return self._n_emitted + n
 
     def _read_until(self, n: int | None, cutoff: float, end: float) -> bool:
-        """Read until ``n`` objects, or all within a cutoff, are certain; return False if late."""
+        """Read until ``n`` objects are certain; return False if late."""
         while self._rest <= cutoff and self._rest < math.inf:
             n_certain = self._n_certain(cutoff)
             if n is not None and n_certain >= n:

@@ -80,7 +80,7 @@ class RDKitSource(PostgresSource):
         threshold: float,
         deadline_s: float | None,
     ) -> list[tuple[Any, ...]]:
-        """Return the rows of molecules with at least a similarity: name and bits."""
+        """Return the rows of molecules of at least a similarity."""
         sql, values = optional_module("psycopg.sql", "sql"), Values()
         columns = sql.SQL("{}, {}").format(self._id, self.columns())
         rest = None  # all

@@ -69,7 +69,7 @@ class SourceQuery(Protocol):
 
     @property
     def epoch(self) -> bytes | None:
-        """Return the id of the version of the objects; None if there is none."""
+        """Return the id of the objects' version, if there is one."""
         ...
 
     def next(self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None) -> Found:
@@ -87,7 +87,7 @@ class SourceQuery(Protocol):
         ...
 
     def separate_bounds(self, k: int, *, deadline_s: float | None = None) -> Floats:
-        """Return the ``k`` lowest bounds; each depends on the query and one object only.
+        """Return the ``k`` lowest bounds that depend on one object each.
 
         Raises
         ------
@@ -107,7 +107,7 @@ class SourceQuery(Protocol):
         ...
 
     def payload(self, ids: Sequence[str]) -> list[Mapping[str, Any]]:
-        """Return the payload columns of objects that were emitted; empty if there are none.
+        """Return the payload columns, if any, of emitted objects.
 
         Raises
         ------
@@ -215,7 +215,7 @@ class MemoryQuery:
         return lowest(self.session.bounds(deadline_s=deadline_s), k)
 
     def separate_bounds(self, k: int, *, deadline_s: float | None = None) -> Floats:
-        """Return the ``k`` lowest bounds; each depends on the query and one object only.
+        """Return the ``k`` lowest bounds that depend on one object each.
 
         A session that supports such bounds has a method ``separate_bounds``. For others the bound
         is 0, which holds for every distance.
@@ -307,7 +307,7 @@ class MemorySource:
 
     @property
     def nearest(self) -> Any:
-        """Return the search of many queries at once; None if the metric has none."""
+        """Return the search of many queries at once, if any."""
         return getattr(self._all.index, "nearest", None)
 
     def names_fit(self) -> bool:
@@ -344,7 +344,7 @@ class MemorySource:
         return found
 
     def _build_index(self, rows: Integers) -> Index | None:
-        """Return the index of the objects at ``rows``; None if it would be late.
+        """Return the index of some objects; None if it would be late.
 
         The time is that of the index of all objects, in proportion and with a margin.
         """

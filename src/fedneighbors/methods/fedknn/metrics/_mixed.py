@@ -247,7 +247,7 @@ class _RowSession(BoundedSession):
             super()._widen(k, cutoff)
 
     def _leaves_many(self, k: int, cutoff: float) -> bool:
-        """Return whether bounds within the k-th distance or the cutoff are too many."""
+        """Return whether too many bounds are within the k-th distance."""
         n, front = len(self._sample), self._pool.front(k)
         limit = float(front[-1]) if 0 < len(front) == k else math.inf
         nearest = self._sample[min((self._n_emitted + k) * n // self._n_objects, n - 1)] + MAX_LOSS
