@@ -233,10 +233,10 @@ def test_an_invalid_vector_among_others_is_named():
 
 
 @pytest.mark.parametrize(
-    ("settings", "parties", "algorithm"),
-    [({}, None, "baseline"), ({"deadline_s": 60.0}, None, "eager"), ({}, [0, 1] * 30, "eager")],
+    ("settings", "parties", "is_at_once"),
+    [({}, None, True), ({"deadline_s": 60.0}, None, False), ({}, [0, 1] * 30, False)],
 )
-def test_one_party_without_deadline_searches_at_once(settings, parties, algorithm):
+def test_one_party_without_deadline_searches_at_once(settings, parties, is_at_once):
     points = OBJECTS["euclidean"]
     search = FederatedNeighbors(**settings).fit(points, parties=parties)
 
@@ -245,4 +245,4 @@ def test_one_party_without_deadline_searches_at_once(settings, parties, algorith
     expected = np.linalg.norm(points - points[0], axis=1)
     assert positions[0].tolist() == np.argsort(expected)[:7].tolist()
     np.testing.assert_allclose(distances[0], np.sort(expected)[:7], rtol=1e-12)
-    assert search.query_records_[0].algorithm == algorithm
+    assert ("share one exchange" in search.query_records_[0].why) == is_at_once
