@@ -349,7 +349,7 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         return None
 
     def _nearest_batch(self, points: Floats, k: int) -> tuple[Floats, Integers] | None:
-        """Return all results from one exchange; None if the settings rule it out."""
+        """Return all results from one exchange; None if not possible."""
         if (
             not getattr(self._metric, "answers_batches", False)
             or self.privacy is not None
