@@ -84,7 +84,7 @@ def measure_excess(provider, request):
     largest, n_replies = 0.0, 0
     with mock.patch.object(time, "monotonic", time.process_time):
         for deadline_s in DEADLINES_S:
-            provider._filtered.clear()
+            provider.source._filtered.clear()
             provider._open.clear()
             provider.end = time.process_time() + deadline_s
             try:
@@ -101,7 +101,7 @@ def make_provider(metric, objects):
     places = np.random.default_rng(1).random(len(objects))
     columns = FilterColumns.of({"place": places}, len(objects))
     with mock.patch.object(time, "monotonic", time.process_time):
-        return Provider("p", objects, metric_of(metric), decode=decode_query, columns=columns)
+        return Provider.of("p", objects, metric_of(metric), decode=decode_query, columns=columns)
 
 
 def draw_strings(rng, n, letters, lengths):
@@ -160,7 +160,7 @@ def main():
         if only and not any(name.startswith(word) for word in only):
             continue
         provider = make_provider(metric, objects)
-        index, query = provider._all.index, objects[len(objects) // 3]
+        index, query = provider.source._all.index, objects[len(objects) // 3]
         gaps = {key: measure_call(index, query, call, radius) for key, call in CALLS.items()}
         largest = max(gap for gap, _ in gaps.values())
         details = ", ".join(f"{key} {gap:.1f} ({n} readings)" for key, (gap, n) in gaps.items())

@@ -230,3 +230,19 @@ def test_an_invalid_vector_among_others_is_named():
 
     with pytest.raises(ValueError, match="the query: expected finite numbers"):
         search.kneighbors(np.array([[0.0, 1.0, 2.0], [1.0, np.nan, 0.0]]), 2)
+
+
+@pytest.mark.parametrize(
+    ("settings", "parties", "is_at_once"),
+    [({}, None, True), ({"deadline_s": 60.0}, None, False), ({}, [0, 1] * 30, False)],
+)
+def test_one_party_without_deadline_searches_at_once(settings, parties, is_at_once):
+    points = OBJECTS["euclidean"]
+    search = FederatedNeighbors(**settings).fit(points, parties=parties)
+
+    distances, positions = search.kneighbors(points[:1], 7)
+
+    expected = np.linalg.norm(points - points[0], axis=1)
+    assert positions[0].tolist() == np.argsort(expected)[:7].tolist()
+    np.testing.assert_allclose(distances[0], np.sort(expected)[:7], rtol=1e-12)
+    assert ("share one exchange" in search.query_records_[0].why) == is_at_once

@@ -256,7 +256,7 @@ class FilteredIndex:
         return own
 
     def _open_own(self, query: Any) -> Session | None:
-        """Open a session of the remaining objects; build their index once."""
+        """Open a session of the remaining objects, whose index is built once."""
         self._own = self._own or self._build()
         return None if self._own is None else self._own.open(query)
 

@@ -198,7 +198,7 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         ----------
         X : sequence of objects
             Queries; a single string, set or graph is one query. The rows of an array of vectors
-            share one exchange with ``"baseline"``, and with ``"auto"`` if there are several.
+            share one exchange with ``"baseline"``, and with ``"auto"`` if several or of one party.
         n_neighbors : int
             Number of neighbors, 1 or more; fewer are returned if the federation holds fewer.
         return_distance : bool
@@ -340,7 +340,8 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
     ) -> tuple[list[Floats], list[Integers]] | None:
         """Return the results of vectors in one exchange, if possible."""
         is_table = isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind in "buif" and len(X)
-        if where is not None or not is_table or (len(X) == 1 and self.algorithm == "auto"):
+        is_eager = self.algorithm == "auto" and (len(self.providers_) > 1 or self.deadline_s)
+        if where is not None or not is_table or (len(X) == 1 and is_eager):
             return None
         with suppress(PartyRefused):  # the search of one query at a time says what is wrong
             batch = self._nearest_batch(np.ascontiguousarray(X, np.float64), k)
@@ -348,10 +349,7 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         return None
 
     def _nearest_batch(self, points: Floats, k: int) -> tuple[Floats, Integers] | None:
-        """Return distances and positions of all queries, found in one exchange.
-
-        None if the settings require a search of one query at a time.
-        """
+        """Return all results from one exchange; None if not possible."""
         if (
             not getattr(self._metric, "answers_batches", False)
             or self.privacy is not None

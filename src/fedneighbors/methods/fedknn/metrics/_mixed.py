@@ -36,7 +36,6 @@ from fedneighbors.kernels._gower import (
 from fedneighbors.methods.fedknn.metrics._points import (
     BoundedSession,
     DistanceBounds,
-    Measure,
     MinkowskiScale,
     ScanSession,
 )
@@ -198,8 +197,13 @@ class _RowIndex:
         if self._codes is None or self._coverage[~np.isnan(row)].sum() < _MIN_COMMON_CELLS:
             return ScanSession(self._ranks, measure, width=width)
         bound = partial(self._bound, row)
-        return _RowSession(
-            self._ranks, measure, partial(bound, self._codes), partial(bound, self._sample), width
+        sample = _Sample(partial(bound, self._sample), self.n_objects)
+        return BoundedSession(
+            self._ranks,
+            measure,
+            partial(bound, self._codes),
+            width=width,
+            leaves_many=sample.leaves_many,
         )
 
     def _bound(self, row: Floats, codes: Codes) -> DistanceBounds:
@@ -209,50 +213,32 @@ class _RowIndex:
         return DistanceBounds(bounds, scale, exponent=0)
 
 
-class _RowSession(BoundedSession):
-    """A query session that computes every distance if bounds exclude few rows.
-
-    The bounds of a sample of the rows show that.
+class _Sample:
+    """Bounds of a sample of the rows, which show whether bounds exclude most rows.
 
     Parameters
     ----------
-    ranks, measure, bound, width
-        As for :class:`BoundedSession`.
-    bound_sample : callable
+    bound : callable
         Function that returns the bounds of the sample, not yet computed.
+    n_objects : int
+        Number of all rows.
     """
 
-    def __init__(
-        self,
-        ranks: Integers,
-        measure: Measure,
-        bound: Callable[[], DistanceBounds],
-        bound_sample: Callable[[], DistanceBounds],
-        width: int,
-    ) -> None:
-        super().__init__(ranks, measure, bound, width=width)
-        self._bound_sample = bound_sample
+    def __init__(self, bound: Callable[[], DistanceBounds], n_objects: int) -> None:
+        self._bound, self._n_objects = bound, n_objects
 
     @cached_property
-    def _sample(self) -> Floats:
-        """Return the bounds of the sample, ascending."""
-        bounds = self._bound_sample()
+    def _bounds(self) -> Floats:
+        """Return the bounds, ascending."""
+        bounds = self._bound()
         bounds.extend(self._n_objects)
         return np.sort(bounds.list_all(self._n_objects))
 
-    def _widen(self, k: int, cutoff: float) -> None:
-        if self._n_scanned or self._leaves_many(k or self._n_objects, cutoff):
-            self._scan()
-        else:
-            super()._widen(k, cutoff)
-
-    def _leaves_many(self, k: int, cutoff: float) -> bool:
-        """Return whether too many bounds are within the k-th distance."""
-        n, front = len(self._sample), self._pool.front(k)
-        limit = float(front[-1]) if 0 < len(front) == k else math.inf
-        nearest = self._sample[min((self._n_emitted + k) * n // self._n_objects, n - 1)] + MAX_LOSS
-        n_left = self._sample.searchsorted(min(limit, nearest, cutoff), side="right")
-        return bool(n_left > _MAX_LEFT * n)
+    def leaves_many(self, k: int, limit: float) -> bool:
+        """Return whether many bounds are within the k-th distance and the limit."""
+        n = len(self._bounds)
+        nearest = self._bounds[min(k * n // self._n_objects, n - 1)] + MAX_LOSS
+        return bool(self._bounds.searchsorted(min(nearest, limit), side="right") > _MAX_LEFT * n)
 
 
 def _check_row(row: Any, n_columns: int, name: str) -> Floats:

@@ -396,6 +396,9 @@ class BoundedSession(ScanSession):
         Cells read to compute one distance.
     least : float
         No distance is below this number.
+    leaves_many : callable, optional
+        Function that returns whether it is faster to compute all distances, given the number of
+        nearest objects wanted and a limit of their distances.
     """
 
     def __init__(
@@ -406,9 +409,10 @@ class BoundedSession(ScanSession):
         *,
         width: int,
         least: float = 0.0,
+        leaves_many: Callable[[int, float], bool] | None = None,
     ) -> None:
         super().__init__(ranks, measure, width=width, least=least)
-        self._bound = bound
+        self._bound, self._leaves_many = bound, leaves_many
 
     @cached_property
     def _left(self) -> DistanceBounds:
@@ -426,12 +430,16 @@ class BoundedSession(ScanSession):
         return bounds.list_all(self._n_objects)
 
     def _widen(self, k: int, cutoff: float) -> None:
-        if not self._left.is_complete:
-            self._left.extend(self._n_per_step)
-            return
         front = self._pool.front(k)
         # Objects beyond the k-th known distance, or the cutoff, cannot be among the next k.
         limit = min(float(front[-1]) if 0 < len(front) == k else math.inf, cutoff)
+        wanted = self._n_emitted + k if k else self._n_objects
+        if self._leaves_many is not None and (self._n_scanned or self._leaves_many(wanted, limit)):
+            self._scan()
+            return
+        if not self._left.is_complete:
+            self._left.extend(self._n_per_step)
+            return
         # not all at once: in heavy tails the lowest bounds may be those of far objects
         n = max(k - len(front) + _N_EXTRA, _GROWTH * self.n_verified) if k else None
         near = self._left.take(limit, n)

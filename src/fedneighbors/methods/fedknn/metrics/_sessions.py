@@ -347,7 +347,7 @@ class BrowsingSession(ABC):
             self._pool_known(self._next_frontier)
 
     def _pool_known(self, frontier: float) -> None:
-        """Move the objects of known distance to the pool at once."""
+        """Move the objects of known distance from the queue to the pool."""
         (positions, distances), n = self._queue, self._n_known
         self._queue, self._n_known = (positions[n:], distances[n:]), 0
         self._add_verified(positions[:n], distances[:n], frontier)
