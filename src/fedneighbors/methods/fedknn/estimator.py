@@ -358,10 +358,8 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         ):
             return None
         self._settings(self._metric)
-        objects_of = {
-            it.name: (self._rows_of[it.name], cast(MemorySource, it.source).ties)
-            for it in self.providers_
-        }
+        sources = {it.name: cast(MemorySource, it.source) for it in self.providers_}
+        objects_of = {name: (self._rows_of[name], it.ties) for name, it in sources.items()}
         with self._connect() as federation:
             distances, positions, self.query_records_ = search_blocks(
                 federation.run, points, k, objects_of=objects_of, allow_partial=self.allow_partial
