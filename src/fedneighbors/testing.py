@@ -16,7 +16,7 @@ from fedneighbors.sources._pushed import PushedSource
 
 _OWNER, _KEY = "owner", b"key"
 _READS = ((1, 0, 7, 20), (40,), (0, 3, 3, 100))
-_MAX_DELAY_S = 10.0  # of a change
+_MAX_DELAY_S = 10.0  # until a change is seen
 
 
 def check_source(

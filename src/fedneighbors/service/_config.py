@@ -214,7 +214,7 @@ def _name_section(source: Any) -> str:
 
 
 class PolicySection(ConfigSection):
-    """What a provider gives away besides names and distances.
+    """Limits of what a provider gives away.
 
     ``payload`` names the columns that are returned with found objects. A filter must leave at least
     ``min_filtered`` objects.

@@ -24,6 +24,12 @@ from fedneighbors.federation._messages import decode, encode
 from fedneighbors.federation._roles import Refusal, Refused
 from fedneighbors.secure_sum._keys import Identity
 from fedneighbors.service._config import ProviderConfig
+from fedneighbors.service._dialling import (
+    ConnectionRejected,
+    check_version,
+    open_link,
+    read_link_fingerprint,
+)
 from fedneighbors.service._messages import (
     NOT_ENROLLED,
     OTHER_VERSION,
@@ -32,13 +38,7 @@ from fedneighbors.service._messages import (
     OfferedCollection,
     Welcome,
 )
-from fedneighbors.service._provider import (
-    ConnectionRejected,
-    OfferedObjects,
-    check_version,
-    open_link,
-    read_link_fingerprint,
-)
+from fedneighbors.service._provider import OfferedObjects
 from fedneighbors.service._tls import pinned_context, read_fingerprint
 
 MAX_SKEW_S = 60.0

@@ -9,13 +9,11 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Literal, Self
-from urllib.parse import urlsplit
+from typing import Any, Self
 
-from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
-from fedneighbors.errors import FederationError, FedneighborsError, WireError
+from fedneighbors.errors import FedneighborsError, WireError
 from fedneighbors.federation._messages import decode, encode
 from fedneighbors.federation._roles import Refusal, serve_safely
 from fedneighbors.methods.fedknn._provider import MAX_OPEN_QUERIES, Provider
@@ -25,12 +23,16 @@ from fedneighbors.methods.fedknn.metrics._sessions import LATE
 from fedneighbors.methods.fedknn.protocol import BoundRequest, FinishRequest, NearestRequest
 from fedneighbors.secure_sum._keys import Identity
 from fedneighbors.service._config import OfferSection, ProviderConfig, PushedSection
+from fedneighbors.service._dialling import (
+    ConnectionRejected,
+    check_version,
+    open_link,
+    read_link_fingerprint,
+)
 from fedneighbors.service._loading import compute_epoch, read_source
 from fedneighbors.service._messages import (
-    MAX_LINK_FRAME_BYTES,
     UNKNOWN_COLLECTION,
     UNKNOWN_QUERY,
-    VERSION,
     Challenge,
     ChangedOffers,
     Hello,
@@ -40,7 +42,6 @@ from fedneighbors.service._messages import (
     OfferedCollection,
     Welcome,
 )
-from fedneighbors.service._tls import peer_fingerprint, pinned_context
 from fedneighbors.sources._candidates import SourceSettings
 from fedneighbors.sources._pushed import PushedSource, find_source
 from fedneighbors.sources._sql import SqlQuery
@@ -53,16 +54,10 @@ IDLE_S = 60.0
 MIN_WAIT_S, MAX_WAIT_S = 0.2, 5.0
 """Shortest and longest wait between attempts to connect."""
 
-HEARTBEAT_S = 5.0
 _MAX_BATCH_S, _MAX_BATCH_BYTES = 0.002, 1 << 20  # replies of more work are not sent together
-_PATH = "/v1/link"
 
 
 Load = Callable[[Callable[[SqlQuery], None]], dict[str, "OfferedObjects"]]
-
-
-class ConnectionRejected(FederationError):  # noqa: N818 - the name states the error
-    """The broker refuses the link."""
 
 
 class OfferedObjects:
@@ -195,7 +190,7 @@ class OfferedObjects:
         if step != request.step:
             return encode(Refusal(UNKNOWN_QUERY, ""))
         if step == 0:
-            self._drop_old()
+            self.drop_old()
         self.party.end = deadline
         frame = serve_safely(self.party, request.body)
         self._steps[request.query] = step + 1, time.monotonic()
@@ -209,10 +204,10 @@ class OfferedObjects:
     @property
     def is_used(self) -> bool:
         """Return whether queries are open, after closing idle ones."""
-        self._drop_old()
+        self.drop_old()
         return bool(self._steps)
 
-    def _drop_old(self) -> None:
+    def drop_old(self) -> None:
         """Close idle queries, and the oldest of too many."""
         oldest = time.monotonic() - IDLE_S
         idle: list[str] = []
@@ -238,49 +233,6 @@ def _search_once(party: Provider, item: Any) -> None:
         FinishRequest((name,)),
     ):
         party.answer(request)
-
-
-def open_link(
-    broker: str, certificate: str, *, proxy: str | Literal[True] | None = True
-) -> connect:
-    """Return the connection of a link to be opened.
-
-    Parameters
-    ----------
-    broker : str
-        Address, such as ``"https://broker.example"``.
-    certificate : str
-        The broker's certificate (PEM); empty for one that this machine trusts, or without TLS.
-    proxy : str, True or None
-        Address of a proxy; True for the one that the environment names.
-    """
-    address = urlsplit(broker)
-    is_secure = address.scheme == "https"
-    return connect(
-        f"{'wss' if is_secure else 'ws'}://{address.netloc}{_PATH}",
-        ssl=pinned_context(certificate) if is_secure and certificate else None,
-        proxy=proxy,
-        max_size=MAX_LINK_FRAME_BYTES,
-        compression=None,
-        ping_interval=HEARTBEAT_S,
-        ping_timeout=2 * HEARTBEAT_S,
-    )
-
-
-def read_link_fingerprint(connection: Any) -> bytes:
-    """Return the digest of the server's certificate; empty without TLS."""
-    tls = connection.transport.get_extra_info("ssl_object")
-    return peer_fingerprint(tls) if tls else b""
-
-
-def check_version(challenge: Challenge) -> None:
-    """Raise ConnectionRejected for a broker of another version."""
-    if challenge.version != VERSION:
-        older = "the broker" if challenge.version < VERSION else "fedneighbors here"
-        raise ConnectionRejected(
-            f"the broker speaks version {challenge.version} of the protocol of links, this program "
-            f"version {VERSION}; upgrade {older}"
-        )
 
 
 class ProviderService:
@@ -408,10 +360,14 @@ class ProviderService:
             wait_s = MIN_WAIT_S
             on_connected()
 
+        idle = asyncio.create_task(self._close_idle())
+        idle.add_done_callback(self._tasks.discard)
+        self._tasks.add(idle)
         while True:
             try:
                 await self._serve(broker, certificate, connected)
             except asyncio.CancelledError:
+                idle.cancel()
                 if self._query is not None:
                     self._query.cancel()
                 raise
@@ -424,6 +380,17 @@ class ProviderService:
                 log.warning("cannot reach %s: %s; trying again in %.1f s", broker, error, wait_s)
             await asyncio.sleep(wait_s)
             wait_s = min(2 * wait_s, MAX_WAIT_S)
+
+    async def _close_idle(self) -> None:
+        """Close idle queries now and then, so that no database keeps their snapshots."""
+
+        def close() -> None:
+            for one in (*self._collections.values(), *self._retired):
+                one.drop_old()
+
+        while True:
+            await asyncio.sleep(IDLE_S / 4)
+            await asyncio.get_running_loop().run_in_executor(self._pool, close)
 
     async def _serve(self, broker: str, certificate: str, on_connected: Callable[[], None]) -> None:
         """Open a link and answer requests until it is closed."""

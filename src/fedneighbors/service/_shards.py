@@ -24,7 +24,7 @@ _MIN_S = 0.25  # shorter deadlines would leave no time for the network
 _LATE = ("deadline-passed", "provider-missing")
 _REQUIRED = {"url", "collection", "token_file"}
 _N_FIRST = 16  # objects of the first read
-_UNKNOWN_LENGTH = 1 << 30  # of names: no reply of fixed size fits
+_UNKNOWN_LENGTH = 1 << 30  # no reply of fixed size fits
 
 
 class BrokerSource(CandidateSource):

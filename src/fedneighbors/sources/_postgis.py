@@ -14,7 +14,7 @@ from fedneighbors.sources._candidates import CandidateCount, SourceSettings
 from fedneighbors.sources._postgres import PostgresCandidates, PostgresSource, Snapshot, Values
 
 _TYPES = {"haversine": "geography", "euclidean": "geometry"}
-_POSTGIS_RADIUS_M = (2 * 6378137.0 + 6356752.314245179506) / 3  # of WGS 84, as for <-> on a sphere
+_POSTGIS_RADIUS_M = (2 * 6378137.0 + 6356752.314245179506) / 3  # the sphere of <->
 _SCALE = 6371008.8 / _POSTGIS_RADIUS_M  # the metric's radius over that of PostGIS
 _RELATIVE, _ABSOLUTE = 1e-9, 1e-3  # margins; 2e-13 and 4e-7 m were the largest seen
 _WRONG_ORDER = "index returned tuples in wrong order"

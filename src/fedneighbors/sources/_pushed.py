@@ -12,7 +12,7 @@ import numpy as np
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.errors import DataError, SourceError
 from fedneighbors.methods.fedknn._filters import FilterColumns, Where
-from fedneighbors.methods.fedknn._sources import Found
+from fedneighbors.methods.fedknn._sources import FoundObjects
 from fedneighbors.methods.fedknn.algorithm import tie_keys
 from fedneighbors.methods.fedknn.metrics._interfaces import Metric
 from fedneighbors.methods.fedknn.metrics._sessions import (
@@ -170,7 +170,9 @@ class PushedQuery:
         """Return whether order and distances are exact."""
         return self._candidates.exact
 
-    def next(self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None) -> Found:
+    def next(
+        self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None
+    ) -> FoundObjects:
         """Emit the next ``k`` objects with distances up to ``cutoff``."""
         check_request(k, cutoff)
         start = self._n_emitted
@@ -179,7 +181,7 @@ class PushedQuery:
         self._n_emitted = stop
         following = self._distances[stop : stop + 1].tolist()
         frontier = min([self._rest, *following])
-        return Found(
+        return FoundObjects(
             distances=self._distances[start:stop],
             ties=self._ties[start:stop],
             ids=tuple(self._ids[start:stop]),

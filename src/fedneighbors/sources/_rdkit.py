@@ -17,7 +17,7 @@ from fedneighbors.sources._candidates import CandidateBatch, SourceSettings
 from fedneighbors.sources._postgres import PostgresCandidates, PostgresSource, Snapshot, Values
 
 _THRESHOLDS = (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.0)
-_MARGIN = 1e-9  # of a similarity
+_MARGIN = 1e-9  # rounding of similarities
 
 
 class RDKitSource(PostgresSource):

@@ -29,7 +29,7 @@ from fedneighbors.methods.fedknn._payloads import PayloadReply, PayloadRequest
 from fedneighbors.methods.fedknn._queries import FilteredQuery
 from fedneighbors.methods.fedknn._sources import (
     MemorySource,
-    Source,
+    ObjectSource,
     SourceQuery,
     take_eagerly,
     take_nearest,
@@ -78,7 +78,7 @@ class Provider:
     ----------
     name : str
         Name in the federation.
-    source : Source
+    source : ObjectSource
         The objects.
     decode : callable
         Function from the bytes of a query to an object.
@@ -106,7 +106,7 @@ class Provider:
     def __init__(
         self,
         name: str,
-        source: Source,
+        source: ObjectSource,
         *,
         decode: Callable[[bytes], Any],
         min_filtered: int = 0,

@@ -22,16 +22,13 @@ from fedneighbors.methods.fedknn.metrics._interfaces import Index, Metric, Sessi
 from fedneighbors.methods.fedknn.private._padding import MAX_NAME_BYTES
 from fedneighbors.methods.fedknn.protocol import NearestReply
 
-MAX_FILTERS = 64
-"""Maximum number of filters with an index."""
+MAX_FILTERS = 64  # with an index
 
-
-_BUILD_MARGIN = 2
-"""Ratio of the time reserved for an index of a filter to the expected time."""
+_BUILD_MARGIN = 2  # ratio of the time reserved for an index of a filter to the expected time
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class FoundObjects:
     """The next objects of a query, in ascending order of (distance, tie key).
 
     Parameters
@@ -72,7 +69,9 @@ class SourceQuery(Protocol):
         """Return the id of the objects' version, if there is one."""
         ...
 
-    def next(self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None) -> Found:
+    def next(
+        self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None
+    ) -> FoundObjects:
         """Emit the next ``k`` objects with distances up to ``cutoff``."""
         ...
 
@@ -121,7 +120,7 @@ class SourceQuery(Protocol):
         ...
 
 
-class Source(Protocol):
+class ObjectSource(Protocol):
     """The objects of a provider."""
 
     n_cells: int
@@ -196,12 +195,14 @@ class MemoryQuery:
         """Return the number of distances computed so far."""
         return self.session.n_verified
 
-    def next(self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None) -> Found:
+    def next(
+        self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None
+    ) -> FoundObjects:
         """Emit the next ``k`` objects with distances up to ``cutoff``."""
         batch = self.session.next(k, cutoff=cutoff, deadline_s=deadline_s)
         if self._found.payload:
             self._emitted.append(batch.positions)
-        return Found(
+        return FoundObjects(
             distances=batch.distances,
             ties=self._ties[batch.positions],
             ids=tuple(self._ids[batch.positions].tolist()),
@@ -336,7 +337,7 @@ class MemorySource:
             index = FilteredIndex(self._all.index, rows, partial(self._build_index, rows))
             whole = self._all
             found = IndexedObjects(index, whole.ties[rows], whole.ids[rows], rows, whole.payload)
-        self._end = end  # of the query that may build its index
+        self._end = end  # the deadline of an index
         self._filtered[text] = found  # the latest is the last
         sizes = [one.index.n_objects for one in self._filtered.values()]
         while len(sizes) > 1 and (len(sizes) > MAX_FILTERS or sum(sizes) > len(self.ids)):
@@ -392,6 +393,7 @@ def take_nearest(
     else:
         found = next_until(query, count, cutoff=cutoff, tie=tie, end=end)
     is_late = len(found.ids) < count and end < math.inf and query.exact
+    is_known = is_late and math.isfinite(found.frontier)
     return NearestReply(
         distances=found.distances,
         ties=found.ties,
@@ -399,13 +401,11 @@ def take_nearest(
         exhausted=found.exhausted or (len(found.ids) < count and not is_late),
         exact=query.exact,
         n_verified=query.n_verified,
-        frontier=found.frontier
-        if is_late and math.isfinite(found.frontier)
-        else min(found.frontier, 0.0),
+        frontier=found.frontier if is_known else min(found.frontier, 0.0),
     )
 
 
-def next_certified(query: SourceQuery, k: int, *, cutoff: float, end: float) -> Found:
+def next_certified(query: SourceQuery, k: int, *, cutoff: float, end: float) -> FoundObjects:
     """Emit the next ``k`` objects; at ``end``, those that are certified.
 
     The certificate of an approximate query is empty, so it is not interrupted.
@@ -453,7 +453,7 @@ def take_eagerly(
 
 def next_until(
     query: SourceQuery, k: int, *, cutoff: float, tie: int, end: float = math.inf
-) -> Found:
+) -> FoundObjects:
     """Emit the next ``k`` objects up to a limit, few beyond it.
 
     The limit is a distance and a tie key. Objects at the cutoff distance are emitted in growing
@@ -474,7 +474,7 @@ def next_until(
 
     Returns
     -------
-    Found
+    FoundObjects
         ``exhausted`` is true if no further object is up to the limit.
     """
     below = float(np.nextafter(cutoff, -math.inf))
@@ -489,7 +489,7 @@ def next_until(
         is_late = is_timed and len(parts[-1].ids) < n_wanted
         n_left -= len(parts[-1].ids)
         batch_size *= 2
-    return Found(
+    return FoundObjects(
         distances=np.concatenate([part.distances for part in parts]),
         ties=np.concatenate([part.ties for part in parts]),
         ids=tuple(name for part in parts for name in part.ids),
