@@ -62,8 +62,8 @@ def places(postgres):
         f"CREATE TABLE places (id text, g geography(Point, 4326), p geometry(Point), {COLUMNS})",
         "CREATE TABLE versions (version int)",
         "INSERT INTO versions VALUES (1)",
-        "CREATE ROLE reader LOGIN PASSWORD 'secret'",
-        "GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader",
+        "CREATE ROLE places_reader LOGIN PASSWORD 'secret'",
+        "GRANT SELECT ON ALL TABLES IN SCHEMA public TO places_reader",
     )
     with postgres.connect(name) as connection:
         texts = [f"POINT({x!r} {y!r})" for x, y in points.tolist()]
@@ -166,7 +166,7 @@ def test_wrong_settings_are_refused(places, changes, error, message):
 def test_a_role_that_only_reads_is_enough(places, monkeypatch):
     server, name, points, *_ = places
     monkeypatch.setenv("PGPASSWORD", "secret")
-    source = place_source(places, database=server.url(name, user="reader"))
+    source = place_source(places, database=server.url(name, user="places_reader"))
     try:
         assert source.size(None) == len(points)
         with pytest.raises(SourceError, match="read-only transaction"):
