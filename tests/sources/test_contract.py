@@ -9,6 +9,9 @@ from hypothesis import strategies as st
 
 from fedneighbors.errors import SourceError
 from fedneighbors.methods.fedknn.metrics import metric_of
+from fedneighbors.service import _provider
+from fedneighbors.service._config import OfferSection
+from fedneighbors.service._provider import OfferedObjects
 from fedneighbors.sources import CandidateBatch, CandidateCount, Candidates, CandidateSource
 from fedneighbors.testing import check_source
 
@@ -218,6 +221,20 @@ def test_an_open_query_that_sees_a_change_is_found():
 
     with pytest.raises(SourceError, match="open during the change"):
         check(source, change=change)
+
+
+def test_other_settings_of_a_source_begin_a_new_epoch(monkeypatch, tmp_path):
+    source = ListSource(rows_of(5, 0), np.random.default_rng(0))
+    monkeypatch.setattr(_provider, "find_source", lambda kind: lambda settings: source)
+
+    def epoch(**options):
+        content = {"metric": "manhattan", "source": {"kind": "list", **options}}
+        section = OfferSection.model_validate(content)
+        read = OfferedObjects.read("a", "rows", section, tmp_path, secret=b"secret")
+        return read.party.source.epoch("1")
+
+    assert epoch(table="one") == epoch(table="one")
+    assert epoch(table="one") != epoch(table="two")
 
 
 def test_metrics_have_samples_that_check_queries():

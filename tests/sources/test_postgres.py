@@ -300,6 +300,14 @@ def test_an_approximate_index_says_so(vector_table):
         source.close()
 
 
+def test_half_precision_is_refused_as_it_rounds_queries(pgvector):
+    name = pgvector.new_database("CREATE TABLE items AS SELECT 1 AS id, '[1, 2]'::halfvec AS v")
+    table = (pgvector.url(name),)
+    with pytest.raises(DataError, match="has type halfvec, expected vector"):
+        vector_source(table, "euclidean")
+    vector_source(table, "euclidean", exact=False).close()
+
+
 MOLECULES = ["CCO", "CCN", "CCC", "c1ccccc1", "c1ccccc1O", "Cc1ccccc1", "CC(=O)O", "CC(=O)N"]
 
 

@@ -162,7 +162,8 @@ class OfferedObjects:
             metric_of(section.metric),
             owner=provider,
             key=section.tie_key.encode(),
-            secret=secret + name.encode(),
+            # an equal version under other settings may be one of other objects
+            secret=secret + repr([name, source.kind, sorted(options.items())]).encode(),
             filters=kinds,
         )
         party = Provider(

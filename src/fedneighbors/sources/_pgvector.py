@@ -50,6 +50,10 @@ class PgvectorSource(PostgresSource):
         kind, least, most = self.run_once(columns, values)
         if kind is None:
             raise DataError(f"the column {name} has no vectors, so that their length is unknown")
+        if self.exact and kind != "vector":  # the operators of halfvec round the query
+            raise DataError(
+                f"the column {name} has type {kind}, expected vector; load it, or set exact = false"
+            )
         if least != most:
             raise DataError(f"the column {name} has vectors of {least} and {most} components")
         self.sample = np.ones((1, least))
