@@ -383,7 +383,7 @@ class ProviderService:
             wait_s = min(2 * wait_s, MAX_WAIT_S)
 
     async def _close_idle(self) -> None:
-        """Close idle queries now and then, so that no database keeps their snapshots."""
+        """Close idle queries now and then; databases keep their snapshots."""
 
         def close() -> None:
             for one in (*self._collections.values(), *self._retired):
