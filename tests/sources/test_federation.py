@@ -189,6 +189,21 @@ def test_a_private_search_returns_no_payload(sources, tmp_path):
             deployment.client("places", payload=True).kneighbors([[0.0, 0.0]], 1)
 
 
+def test_the_version_of_a_database_depends_on_the_settings(sources):
+    folder, sections = sources
+    north = sections["north"]
+
+    def epoch(**changes):
+        party = offers((folder, {"north": {**north, **changes}}), "north")["places"].party
+        query = party.source.open(np.zeros(2), None)
+        query.close()
+        return query.epoch
+
+    assert epoch() == epoch()
+    assert epoch(version="SELECT 2") != epoch()
+    assert epoch(table="public.places") != epoch()
+
+
 def test_the_failure_of_a_database_is_reported(postgres, sources, tmp_path):
     folder, sections = sources
     database = postgres.new_database(

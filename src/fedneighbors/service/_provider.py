@@ -163,7 +163,7 @@ class OfferedObjects:
             owner=provider,
             key=section.tie_key.encode(),
             # an equal version under other settings may be one of other objects
-            secret=secret + repr([name, source.kind, sorted(options.items())]).encode(),
+            secret=secret + repr([name, source.kind, sorted(options.items()), kinds]).encode(),
             filters=kinds,
         )
         party = Provider(
