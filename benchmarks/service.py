@@ -27,7 +27,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import WebSocketException
 
 from fedneighbors import FederatedNeighbors
-from fedneighbors.federation._messages import encode
+from fedneighbors.federation._messages import decode, encode
 from fedneighbors.methods.fedknn._provider import Provider
 from fedneighbors.methods.fedknn._queries import decode_query, encode_query
 from fedneighbors.methods.fedknn.metrics import metric_of
@@ -35,7 +35,14 @@ from fedneighbors.methods.fedknn.protocol import FinishRequest
 from fedneighbors.secure_sum._keys import Identity
 from fedneighbors.service._config import BrokerConfig
 from fedneighbors.service._links import PendingReplies, _numbers
-from fedneighbors.service._messages import LinkReplies, LinkRequest, LinkRequests, OfferedCollection
+from fedneighbors.service._messages import (
+    Challenge,
+    Hello,
+    LinkReplies,
+    LinkRequest,
+    LinkRequests,
+    OfferedCollection,
+)
 from fedneighbors.service._provider import OfferedObjects, ProviderService
 from fedneighbors.service._server import add_local_provider, running_broker
 from fedneighbors.service._tls import peer_fingerprint, pinned_context
@@ -225,14 +232,18 @@ async def send_hostile_frames(url, certificate, private, n_rounds):
     many = encode(LinkReplies(tuple(range(n)), (0,) * n, empty * n, empty * n))
     long = encode(LinkReplies((0,), (0,), (bytes(15 << 20),), (b"",)))
     context, link = pinned_context(certificate), url.replace("https", "wss") + "/v1/link"
-    service = ProviderService("evil", Identity(private), {})
 
     async def attack(frame, is_enrolled):
         with contextlib.suppress(OSError, WebSocketException):
             async with connect(link, ssl=context, compression=None, max_size=None) as socket:
                 if is_enrolled:
                     fingerprint = peer_fingerprint(socket.transport.get_extra_info("ssl_object"))
-                    await socket.send(await service._say_hello(socket, fingerprint))
+                    challenge = decode(await socket.recv(), (Challenge,))
+                    identity = Identity(private)
+                    hello = Hello.signed(
+                        "evil", (), identity, challenge=challenge, fingerprint=fingerprint
+                    )
+                    await socket.send(encode(hello))
                     await socket.recv()
                 for _ in range(3):
                     await socket.send(frame)

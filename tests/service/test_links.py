@@ -278,9 +278,23 @@ def test_queries_that_are_idle_or_too_many_are_closed(monkeypatch):
         one.answer(request(f"q{number}", 0), later)
     assert len(one.party._open) == 3
     assert b"unknown query" in one.answer(request("q0", 1), later)
-    monkeypatch.setattr(_provider, "IDLE_S", 0.0)
+    monkeypatch.setattr(_provider, "IDLE_S", -2000.0)  # the deadlines were long ago
     one.answer(request("last", 0), later)
     assert list(one.party._open) == ["last"]
+
+
+def test_queries_of_a_lost_link_are_closed(tmp_path):
+    one, closed = points("north")["points"], threading.Event()
+    one.answer(request("q", 0), time.monotonic() + 1000)
+    close_all = one.close_all
+    one.close_all = lambda: (close_all(), closed.set())
+    with deployed(tmp_path, COLLECTION) as deployment:
+        deployment.start("north", {"points": one})
+        deployment.wait("north")
+        assert one.has("q")
+        deployment.stop("north")
+        assert closed.wait(20)
+    assert not one.party._open
 
 
 def test_a_request_after_its_deadline_is_not_searched():

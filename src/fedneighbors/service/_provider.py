@@ -49,7 +49,7 @@ from fedneighbors.sources._sql import SqlQuery
 log = logging.getLogger(__name__)
 
 IDLE_S = 60.0
-"""Seconds after which a query without requests is closed."""
+"""Seconds after its last request and its deadline, after which a query is closed."""
 
 MIN_WAIT_S, MAX_WAIT_S = 0.2, 5.0
 """Shortest and longest wait between attempts to connect."""
@@ -83,7 +83,8 @@ class OfferedObjects:
         release: Callable[[], None] = lambda: None,
     ) -> None:
         self.party, self.offer, self.epoch, self.release = party, offer, epoch, release
-        self._steps: OrderedDict[str, tuple[int, float]] = OrderedDict()  # and time of the last
+        # number of requests, and the later of the time and the deadline of the last
+        self._steps: OrderedDict[str, tuple[int, float]] = OrderedDict()
 
     @classmethod
     def read(
@@ -194,7 +195,7 @@ class OfferedObjects:
             self.drop_old()
         self.party.end = deadline
         frame = serve_safely(self.party, request.body)
-        self._steps[request.query] = step + 1, time.monotonic()
+        self._steps[request.query] = step + 1, max(time.monotonic(), deadline)
         self._steps.move_to_end(request.query)
         return frame
 
@@ -209,20 +210,21 @@ class OfferedObjects:
         return bool(self._steps)
 
     def drop_old(self) -> None:
-        """Close idle queries, and the oldest of too many."""
+        """Close queries long after their deadline, and the oldest of too many."""
         oldest = time.monotonic() - IDLE_S
-        idle: list[str] = []
-        for query, (_, used) in self._steps.items():
-            if used >= oldest and len(self._steps) - len(idle) < MAX_OPEN_QUERIES:
-                break
-            idle.append(query)
-        self.close(tuple(idle))
+        idle = [query for query, (_, until) in self._steps.items() if until < oldest]
+        surplus = max(len(self._steps) - len(idle) - MAX_OPEN_QUERIES + 1, 0)
+        self.close((*idle, *list(self._steps)[:surplus]))
 
     def close(self, queries: tuple[str, ...]) -> None:
         """Close the queries that are open."""
         known = tuple(query for query in queries if self._steps.pop(query, None))
         if known:
             self.party.answer(FinishRequest(known))
+
+    def close_all(self) -> None:
+        """Close all queries."""
+        self.close(tuple(self._steps))
 
 
 def _search_once(party: Provider, item: Any) -> None:
@@ -362,25 +364,29 @@ class ProviderService:
             on_connected()
 
         idle = asyncio.create_task(self._close_idle())
-        idle.add_done_callback(self._tasks.discard)
-        self._tasks.add(idle)
-        while True:
-            try:
-                await self._serve(broker, certificate, connected)
-            except asyncio.CancelledError:
-                idle.cancel()
-                if self._query is not None:
-                    self._query.cancel()
-                raise
-            except ssl.SSLCertVerificationError:
-                raise ConnectionRejected(
-                    f"{broker} has another certificate than at the enrolment: a proxy may inspect "
-                    "TLS, or the certificate was renewed; enrol again"
-                ) from None
-            except OSError as error:
-                log.warning("cannot reach %s: %s; trying again in %.1f s", broker, error, wait_s)
-            await asyncio.sleep(wait_s)
-            wait_s = min(2 * wait_s, MAX_WAIT_S)
+        try:
+            while True:
+                try:
+                    await self._serve(broker, certificate, connected)
+                except ssl.SSLCertVerificationError:
+                    raise ConnectionRejected(
+                        f"{broker} has another certificate than at the enrolment: a proxy may "
+                        "inspect TLS, or the certificate was renewed; enrol again"
+                    ) from None
+                except OSError as error:
+                    log.warning(
+                        "cannot reach %s: %s; trying again in %.1f s", broker, error, wait_s
+                    )
+                await asyncio.sleep(wait_s)
+                wait_s = min(2 * wait_s, MAX_WAIT_S)
+        finally:
+            idle.cancel()
+            if self._query is not None:
+                self._query.cancel()
+
+    def _close_all(self) -> None:
+        for one in (*self._collections.values(), *self._retired):
+            one.close_all()
 
     async def _close_idle(self) -> None:
         """Close idle queries now and then; databases keep their snapshots."""
@@ -428,6 +434,7 @@ class ProviderService:
             raise ConnectionError(f"the link was closed: {error}") from error
         finally:
             self._connection = None
+            self._pool.submit(self._close_all)  # the broker runs lost queries again
 
     async def _reply(
         self, connection: Any, requests: list[LinkRequest], closed: tuple[str, ...]
