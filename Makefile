@@ -50,7 +50,7 @@ lint: $(VENV)/.test ## Format, lint, types, import contracts
 .PHONY: test
 test: lint $(VENV)/.servers ## Everything that must pass: lint, unit tests, doctests, end-to-end tests
 	$(BIN)/fedneighbors warmup
-	OMP_NUM_THREADS=1 $(BIN)/pytest -q --numprocesses 3 --dist loadgroup --no-loadscope-reorder -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q --numprocesses 3 --dist loadscope --no-loadscope-reorder -m "not slow"
 
 .PHONY: test-slow
 test-slow: $(VENV)/.test ## The long campaigns, and every test of random cases with three times the cases

@@ -16,14 +16,25 @@ settings.load_profile("fedneighbors")
 ONE_BY_ONE = ("tests/docs/test_pages.py", "tests/e2e/test_examples.py")
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Give each file to one worker, pages and examples one by one; start with the longest tests."""
+    """Start with the longest tests."""
     items.sort(key=lambda item: not item.nodeid.startswith("tests/e2e/"))
-    for item in items:
-        path = item.nodeid.split("::")[0]
-        if path not in ONE_BY_ONE:
-            item.add_marker(pytest.mark.xdist_group(path))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Give each file to one worker, but pages and examples one by one.
+
+    pytest-xdist 3.8 does not see its own groups with pytest 9.2.
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class FileScheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            path = nodeid.split("::")[0]
+            return nodeid if path in ONE_BY_ONE else path
+
+    return FileScheduling(config, log)
 
 
 @pytest.fixture(scope="session")
