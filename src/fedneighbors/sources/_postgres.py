@@ -60,13 +60,14 @@ def filter_sql(where: Where, kinds: Mapping[str, str], values: Values) -> Any:
         column = sql.SQL("{}::" + _TYPES[kinds[name]]).format(sql.Identifier(name))
         if kinds[name] == "number":  # NaN is a missing cell
             column = sql.SQL("nullif({}, 'NaN')").format(column)
-            operand = float(operand) if isinstance(operand, int) else operand
-        if symbol == "in":
-            return join("or", [compare(name, "==", value) for value in operand])
-        if operand is None:
-            return sql.SQL("({} IS NULL)").format(column)
-        operator = sql.SQL("=" if symbol == "==" else symbol)
-        return sql.SQL("coalesce({} {} {}, false)").format(column, operator, values.bind(operand))
+        if symbol not in ("==", "in"):
+            text = sql.SQL(f"coalesce({{}} {symbol} {{}}, false)")
+            return text.format(column, values.bind(float(operand)))
+        operands = list(operand) if symbol == "in" else [operand]
+        known = [float(one) if type(one) is int else one for one in operands if _may_be_cell(one)]
+        text = sql.SQL("(coalesce({0} = ANY({1}), false) OR {2} AND {0} IS NULL)")
+        has_none = sql.SQL("true" if None in operands else "false")
+        return text.format(column, values.bind(known), has_none)
 
     def join(word: str, parts: Sequence[Any]) -> Any:
         start = sql.SQL("true" if word == "and" else "false")
@@ -83,6 +84,13 @@ def filter_sql(where: Where, kinds: Mapping[str, str], values: Values) -> Any:
         else:
             parts.append(compare(name, "==", condition))
     return join("and", parts)
+
+
+def _may_be_cell(operand: Any) -> bool:
+    """Return whether a cell may equal an operand; none has NUL or a half of a surrogate pair."""
+    if not isinstance(operand, str):
+        return operand is not None
+    return "\0" not in operand and operand.encode(errors="replace").decode() == operand
 
 
 class Snapshot:
@@ -197,7 +205,8 @@ class Snapshot:
         chosen = {**(settings or {}), "statement_timeout": str(max(1, int(1000 * limit_s)))}
         assign = "SELECT " + ", ".join(["set_config(%s, %s, true)"] * len(chosen))
         try:
-            with self._connection.transaction():  # a savepoint
+            # a savepoint; going back to it ends the settings
+            with self._connection.transaction(force_rollback=True):
                 self._connection.execute(assign, [it for pair in chosen.items() for it in pair])
                 found: list[tuple[Any, ...]] = self._connection.execute(
                     statement, values or None, binary=True
