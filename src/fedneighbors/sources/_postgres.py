@@ -28,6 +28,7 @@ MAX_SNAPSHOTS = 8
 TIMEOUT_S = 30.0
 """Default of the option ``timeout_s``: maximum time of a statement."""
 
+_MAX_TIMEOUT_S = 2_000_000  # milliseconds fit into 32 bits
 _COMMON = {"database", "password_file", "table", "id", "version", "timeout_s"}
 _TYPES = {"number": "double precision", "text": "text", "boolean": "boolean"}
 
@@ -254,9 +255,15 @@ class PostgresSource(CandidateSource):
         known = {*_COMMON, self.column_option, *self._more_options()}
         for name in sorted(set(options) - known):
             raise DataError(f"unknown option {name!r}; expected {', '.join(sorted(known))}")
-        for name in ("database", "table", "id", self.column_option):
-            if not isinstance(options.get(name), str):
-                raise DataError(f"expected a text for the option {name!r}, got {options.get(name)}")
+        texts = {"version": "", "password_file": "", **options}
+        for name in ("database", "table", "id", self.column_option, "version", "password_file"):
+            if not isinstance(texts.get(name), str):
+                raise DataError(f"expected a text for the option {name!r}, got {texts.get(name)}")
+        seconds = options.get("timeout_s", TIMEOUT_S)
+        if not isinstance(seconds, int | float) or not 0 < seconds <= _MAX_TIMEOUT_S:
+            raise DataError(
+                f"expected 0 to {_MAX_TIMEOUT_S} seconds for the option 'timeout_s', got {seconds}"
+            )
         if has_password(options["database"]):
             raise DataError("the database has a password; put it into a file, name password_file")
         self.options, self.metric, self._folder = options, settings.metric, settings.folder
