@@ -16,6 +16,7 @@ from fedneighbors.sources._pushed import PushedSource
 
 _OWNER, _KEY = "owner", b"key"
 _READS = ((1, 0, 7, 20), (40,), (0, 3, 3, 100))
+_DEADLINE_S = 0.001  # long enough for a first statement
 _MAX_DELAY_S = 10.0  # until a change is seen
 
 
@@ -131,7 +132,7 @@ def _compare(
     radii = [0.0, math.inf]
     for n in reads:
         if n == reads[-1]:  # a query goes on after a deadline
-            late = found.next(n, deadline_s=0.0)
+            late = found.next(n, deadline_s=_DEADLINE_S)
             one = expected.next(len(late.ids))
             _expect_equal(f"{name}: the objects before a deadline", late.ids, one.ids)
             n -= len(late.ids)

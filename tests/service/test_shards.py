@@ -9,8 +9,10 @@ from fedneighbors.errors import DataError, SourceError
 from fedneighbors.methods.fedknn._filters import FilterColumns
 from fedneighbors.methods.fedknn._sources import MemorySource
 from fedneighbors.methods.fedknn.metrics import metric_of
+from fedneighbors.service import _shards
 from fedneighbors.service._config import OfferSection
 from fedneighbors.service._provider import OfferedObjects
+from fedneighbors.sources import SourceSettings
 from tests.service.deployment import deployed, offered
 
 SHARDS = ("s0", "s1", "s2", "s3")
@@ -127,6 +129,33 @@ def test_a_wrong_query_is_the_users_fault(deployment):
 def test_wrong_settings_are_refused(deployment, changes, error, message):
     with pytest.raises(error, match=message):
         offer(deployment, "east", **changes)
+
+
+def test_every_request_to_the_broker_is_complete_and_has_its_own_deadline(monkeypatch, tmp_path):
+    class Client:
+        deadline_s, results_ = 30.0, [{"count": 3, "epochs": {}}]
+
+        def __init__(self, url, *, allow_partial, **options):
+            assert allow_partial is False  # counts without a shard would be too low
+
+        def describe(self):
+            return {"metric": "euclidean", "filters": KINDS}
+
+        def count(self, queries, radius, where):
+            assert self.deadline_s == 1.0
+
+        def count_filtered(self, where):
+            assert self.deadline_s == 30.0
+            return 2
+
+    monkeypatch.setattr(_shards, "RemoteNeighbors", Client)
+    (tmp_path / "token").write_text("t")
+    options = {"url": "https://inner", "collection": "part", "token_file": "token"}
+    source = _shards.BrokerSource(
+        SourceSettings("euclidean", options, filters=KINDS, folder=tmp_path)
+    )
+    source.ask([0.0, 0.0], 1.0, radius=1.0, where=None)
+    assert source.size({"age": 1}) == 2
 
 
 def test_a_missing_shard_is_reported(deployment, rows):

@@ -1,6 +1,7 @@
 """Any source that keeps the contract is exact; the checks find those that break it."""
 
 import math
+import time
 
 import numpy as np
 import pytest
@@ -8,11 +9,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedneighbors.errors import SourceError
+from fedneighbors.federation._roles import Refused
+from fedneighbors.methods.fedknn._provider import Provider
+from fedneighbors.methods.fedknn._queries import decode_query, encode_query
 from fedneighbors.methods.fedknn.metrics import metric_of
+from fedneighbors.methods.fedknn.metrics._sessions import LATE
+from fedneighbors.methods.fedknn.private._padding import PaddedNearestRequest
 from fedneighbors.service import _provider
 from fedneighbors.service._config import OfferSection
 from fedneighbors.service._provider import OfferedObjects
-from fedneighbors.sources import CandidateBatch, CandidateCount, Candidates, CandidateSource
+from fedneighbors.sources import (
+    CandidateBatch,
+    CandidateCount,
+    Candidates,
+    CandidateSource,
+    PushedSource,
+)
 from fedneighbors.testing import check_source
 
 
@@ -162,6 +174,41 @@ class NoBound(ListCandidates):
         return math.nan
 
 
+class Forgetful(ListCandidates):
+    def read(self, n, *, deadline_s):
+        if deadline_s is not None:
+            self.first += n
+            raise TimeoutError
+        return super().read(n, deadline_s=deadline_s)
+
+
+class Falling(ListCandidates):
+    exact = False
+
+    def bound(self, distance):
+        return -float(self.first)
+
+
+class Late(ListCandidates):
+    def read(self, n, *, deadline_s):
+        if self.first:
+            raise TimeoutError
+        return super().read(n, deadline_s=deadline_s)
+
+
+class Failing(ListCandidates):
+    def read(self, n, *, deadline_s):
+        raise SourceError("the column of names has a NULL")
+
+
+def source_of(kind, **options):
+    class Changed(ListSource):
+        def open(self, query, where):
+            return kind(self, np.asarray(query, float), self.select(where))
+
+    return Changed(rows_of(60, 3, high=6), np.random.default_rng(0), **options)
+
+
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
@@ -171,15 +218,46 @@ class NoBound(ListCandidates):
         (Altered, "objects|their distances"),
         (WrongCount, "the count within"),
         (NoBound, "a bound of at least"),
+        (Forgetful, "objects"),
     ],
 )
 def test_candidates_that_break_the_contract_are_found(kind, message):
-    class Broken(ListSource):
-        def open(self, query, where):
-            return kind(self, np.asarray(query, float), self.select(where))
-
     with pytest.raises(SourceError, match=message):
-        check(Broken(rows_of(60, 3, high=6), np.random.default_rng(0)))
+        check(source_of(kind))
+
+
+def test_bounds_of_approximate_candidates_may_fall():
+    query = PushedSource(source_of(Falling), metric_of("manhattan"), owner="a").open([1, 2], None)
+    assert [len(query.next(n).ids) for n in (5, 20, 60)] == [5, 20, 35]
+
+
+def private_request(count, k):
+    return PaddedNearestRequest("q", encode_query([1.0, 2.0]), np.array([count]), k, 0.0)
+
+
+def test_a_private_reply_that_would_be_short_is_late():
+    source = PushedSource(source_of(Late), metric_of("manhattan"), owner="a")
+    party = Provider("a", source, decode=decode_query)
+    party.end = time.monotonic() + 60
+    assert len(party.answer(private_request(3, 50)).distances) == 50
+    with pytest.raises(Refused, match=LATE):
+        party.answer(private_request(47, 50))
+
+
+def test_private_searches_without_versions_are_refused_before_the_table_is_scanned():
+    source = source_of(ListCandidates)
+    source.rows.version, source.longest_name = None, lambda: pytest.fail("scanned")
+    pushed = PushedSource(source, metric_of("manhattan"), owner="a")
+    party = Provider("a", pushed, decode=decode_query)
+    with pytest.raises(Refused, match="needs a version"):
+        party.answer(private_request(3, 50))
+
+
+def test_a_source_that_cannot_be_read_says_why(monkeypatch, tmp_path):
+    monkeypatch.setattr(_provider, "find_source", lambda kind: lambda _: source_of(Failing))
+    section = OfferSection.model_validate({"metric": "manhattan", "source": {"kind": "list"}})
+    with pytest.raises(SourceError, match="has a NULL"):
+        OfferedObjects.read("a", "rows", section, tmp_path, secret=b"secret")
 
 
 @pytest.mark.parametrize("attribute", ["size", "longest_name", "select"])
@@ -239,8 +317,6 @@ def test_other_settings_of_a_source_begin_a_new_epoch(monkeypatch, tmp_path):
 
 def test_metrics_have_samples_that_check_queries():
     source = ListSource(rows_of(5, 0), np.random.default_rng(0))
-    from fedneighbors.sources import PushedSource
-
     pushed = PushedSource(source, metric_of("manhattan"), owner="a")
     with pytest.raises(ValueError, match="expected 2 numbers, got 3"):
         pushed.open([1.0, 2.0, 3.0], None)

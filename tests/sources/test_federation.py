@@ -8,7 +8,7 @@ import pytest
 
 from fedneighbors import FederatedNeighbors
 from fedneighbors.federation._roles import Refused
-from fedneighbors.methods.fedknn._payloads import PayloadRequest
+from fedneighbors.methods.fedknn._payloads import PayloadReply, PayloadRequest
 from fedneighbors.methods.fedknn._queries import encode_query
 from fedneighbors.methods.fedknn.protocol import FinishRequest, NearestRequest
 from fedneighbors.service._config import OfferSection
@@ -153,6 +153,14 @@ def test_payloads_are_those_that_each_policy_allows(sources, rows, tmp_path):
         client.payload = False
         client.kneighbors(points[:1], 3)
         assert "payload" not in client.results_[0]["neighbors"][0]
+
+
+@pytest.mark.parametrize(
+    "row", ["1", "[]", "{", '{"a": NaN}', '{"a": 1e999}', '{"a":' + "[" * 30000 + "]" * 30000 + "}"]
+)
+def test_rows_of_payloads_are_json_objects(row):
+    with pytest.raises(ValueError, match=r"JSON|Expecting"):
+        PayloadReply((row,))
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)

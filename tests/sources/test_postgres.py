@@ -22,6 +22,8 @@ FILTERS = [
     {"or": []},
     {"age": None},
     {"weight": {"<": 2}},
+    {"site": {"in": ["a", "\0", "\ud800", None]}, "weight": {"in": []}},
+    {"site": {"in": ["a", "\0", "\ud800", None]}, "weight": {"in": [3, 1.5]}},
 ]
 KINDS = {"age": "number", "site": "text", "alive": "boolean", "weight": "number"}
 
@@ -102,6 +104,37 @@ def test_places_in_postgis_are_found_exactly(places, metric):
         source.close()
 
 
+def test_places_near_the_antipode_are_found_exactly(postgres):
+    rng, query = np.random.default_rng(9), np.array([-10.1, 33.3])
+    points = np.array([169.9, -33.3]) + rng.normal(size=(200, 2)) * 10.0 ** -rng.integers(
+        1, 14, (200, 1)
+    )
+    name = postgres.new_database("CREATE TABLE far (id int, g geography(Point, 4326))")
+    with postgres.connect(name) as connection, connection.cursor() as cursor:
+        rows = [(i, *point) for i, point in enumerate(points.tolist())]
+        cursor.executemany("INSERT INTO far VALUES (%s, ST_MakePoint(%s, %s)::geography)", rows)
+        connection.execute("CREATE INDEX ON far USING gist (g)")
+    source = place_source((postgres, name), table="far")
+    try:
+        ids = [str(i) for i in range(200)]
+        check_source(source, points, ids, metric="haversine", queries=[query] * 3)
+        pushed = PushedSource(source, metric_of("haversine"), owner="a")
+        distances = np.array([metric_of("haversine").distance(query, one) for one in points])
+        for radius in distances.tolist():
+            assert pushed.open(query, None).count(radius) == (distances <= radius).sum()
+    finally:
+        source.close()
+
+
+def test_lists_of_a_filter_may_be_long(places):
+    source = place_source(places)
+    try:
+        count = source.size({"age": {"in": list(range(70_000))}})
+        assert count == source.size({"not": {"age": None}})
+    finally:
+        source.close()
+
+
 def test_no_operand_of_a_filter_is_part_of_a_statement(places):
     source = place_source(places)
     where = {"site": "a'; DROP TABLE places; --"}
@@ -155,7 +188,11 @@ def test_queries_share_few_connections(places):
         ({"id": "nobody"}, SourceError, 'column "nobody" does not exist'),
         ({"location": "p"}, DataError, "needs a column of type geography, got geometry"),
         ({"version": "SELECT 1 WHERE false"}, SourceError, "expected one row"),
+        ({"version": 1}, DataError, "expected a text for the option 'version', got 1"),
+        ({"timeout_s": "30"}, DataError, "for the option 'timeout_s', got 30"),
+        ({"timeout_s": 1e10}, DataError, "for the option 'timeout_s', got 10000000000"),
         ({"database": "postgresql:///none?host=/nowhere"}, SourceError, "cannot connect"),
+        ({"database": "host=db password = hunter2"}, DataError, "has a password"),
     ],
 )
 def test_wrong_settings_are_refused(places, changes, error, message):
@@ -181,7 +218,9 @@ def test_statements_end_at_the_deadline_and_the_query_goes_on(places):
     try:
         with pytest.raises(TimeoutError):
             snapshot.run("SELECT pg_sleep(60)", {}, 0.05)
-        assert snapshot.run("SELECT 1", {}) == [(1,)]
+        assert snapshot.run("SELECT 1", {}, 0.5, {"enable_indexscan": "off"}) == [(1,)]
+        ended = "SELECT current_setting('enable_indexscan'), current_setting('statement_timeout')"
+        assert snapshot._connection.execute(ended).fetchone() == ("on", "0")
     finally:
         source.close()
 
@@ -282,6 +321,20 @@ def test_vectors_in_pgvector_are_found_exactly(vector_table, metric):
             source, points, ids, metric=metric, queries=queries, columns=columns,
             filters=FILTERS[:2],
         )  # fmt: skip
+    finally:
+        source.close()
+
+
+def test_products_that_overflow_float32_are_found_exactly(pgvector):
+    rows = np.vstack([np.ones((60, 3)) + np.arange(60)[:, np.newaxis], [[-4e13, 3e13, 3e13]]])
+    name = pgvector.new_database("CREATE TABLE items (id int, v vector(3))")
+    with pgvector.connect(name) as connection, connection.cursor() as cursor:
+        texts = [(i, str(row)) for i, row in enumerate(rows.astype(np.float32).tolist())]
+        cursor.executemany("INSERT INTO items VALUES (%s, %s)", texts)
+    source = vector_source((pgvector.url(name),), "inner_product")
+    points, ids = rows.astype(np.float32).astype(float), [str(i) for i in range(61)]
+    try:
+        check_source(source, points, ids, metric="inner_product", queries=[np.full(3, 1e25)] * 3)
     finally:
         source.close()
 

@@ -171,7 +171,9 @@ class OfferedObjects:
             provider, pushed, decode=decode_query, min_filtered=section.policy.min_filtered
         )
         if candidates.sample is not None:
-            _search_once(party, candidates.sample[0])
+            query = pushed.open(candidates.sample[0], None)  # its errors tell what is wrong
+            query.next(1)
+            query.close()
         n_objects = pushed.size(None)
         offer = OfferedCollection(name, section.metric, section.tie_key, n_objects, kinds)
         return cls(party, offer, release=candidates.close)

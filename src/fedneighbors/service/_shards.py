@@ -61,6 +61,7 @@ class BrokerSource(CandidateSource):
             token=read_password(settings.folder / options["token_file"]),
             certificate=None if certificate is None else settings.folder / certificate,
             payload=bool(settings.payload),
+            allow_partial=False,
         )
         self.payload, self._timeout_s = settings.payload, self.client.deadline_s
         with explain_errors():
@@ -88,6 +89,7 @@ class BrokerSource(CandidateSource):
 
     def size(self, where: Where | None) -> int:
         """Count the objects that meet a filter."""
+        self.client.deadline_s = self._timeout_s
         with explain_errors():
             if where is None:
                 return int(self.client.describe()["n_objects"])

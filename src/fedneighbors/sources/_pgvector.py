@@ -17,6 +17,7 @@ _OPERATORS = {"euclidean": "<->", "manhattan": "<+>", "cosine": "<=>", "inner_pr
 _UNIT = 2.0**-24  # unit roundoff of float32
 _OVERFLOW = {"euclidean": 2.0**63, "manhattan": 2.0**127}  # least distance of an infinite result
 _MAX_NORM = 1e15  # squares of components stay far from the limits of float32
+_MAX_PRODUCT = 1e37  # of two lengths: sums of products, too
 _MAX_EF_SEARCH = 1000  # pgvector's limit
 
 
@@ -71,12 +72,15 @@ class PgvectorSource(PostgresSource):
             return sql.SQL("({} + 0)").format(distance)
         # products out of the range of float32 come first, so that they are always read
         norm, least, margin = sql.SQL("vector_norm({})").format(self.column), "1e-15", sql.SQL("")
+        most = _MAX_NORM
         if self.metric == "inner_product":
             error = self._margin(query)
+            length = float(np.linalg.norm(self._round(query).astype(np.float64)))
+            most = min(most, _MAX_PRODUCT / max(length, 1.0))
             least, margin = "-1", sql.SQL("- {} * {}").format(values.bind(error), norm)
         return sql.SQL(
             "CASE WHEN {0} BETWEEN {1} AND {2} THEN {3} {4} ELSE '-Infinity' END"
-        ).format(norm, sql.SQL(least), sql.SQL(repr(_MAX_NORM)), distance, margin)
+        ).format(norm, sql.SQL(least), sql.SQL(repr(most)), distance, margin)
 
     def columns(self) -> Any:
         """Return the components."""

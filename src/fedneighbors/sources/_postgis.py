@@ -17,6 +17,8 @@ _TYPES = {"haversine": "geography", "euclidean": "geometry"}
 _POSTGIS_RADIUS_M = (2 * 6378137.0 + 6356752.314245179506) / 3  # the sphere of <->
 _SCALE = 6371008.8 / _POSTGIS_RADIUS_M  # the metric's radius over that of PostGIS
 _RELATIVE, _ABSOLUTE = 1e-9, 1e-3  # margins; 2e-13 and 4e-7 m were the largest seen
+_FAR_M = 2e7  # 15 km before the antipode, where distances of the metric have errors up to 0.8 m
+_NO_LIMIT_M = 2.1e7  # more than half the equator
 _WRONG_ORDER = "index returned tuples in wrong order"
 _PLANAR = 1e-12  # relative margin of planar distances
 
@@ -85,7 +87,7 @@ class PostGISSource(PostgresSource):
     def bound(self, distance: float, query: Any) -> float:  # noqa: ARG002 - of other sources
         """Return a lower bound of distances, given one of the database."""
         if self._is_sphere:
-            return distance * _SCALE * (1 - _RELATIVE) - _ABSOLUTE
+            return min(distance * _SCALE * (1 - _RELATIVE) - _ABSOLUTE, _FAR_M)
         return distance * (1 - _PLANAR)
 
     def read(
@@ -131,6 +133,8 @@ class PostGISSource(PostgresSource):
             radius /= _SCALE
             inner = radius * (1 - _RELATIVE) - _ABSOLUTE
             outer = radius * (1 + _RELATIVE) + _ABSOLUTE
+            if radius > _FAR_M:
+                inner, outer = min(inner, _FAR_M), _NO_LIMIT_M
         else:
             inner, outer = radius * (1 - _PLANAR), radius * (1 + _PLANAR)
         sphere = sql.SQL(", false" if self._is_sphere else "")

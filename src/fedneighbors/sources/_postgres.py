@@ -28,6 +28,7 @@ MAX_SNAPSHOTS = 8
 TIMEOUT_S = 30.0
 """Default of the option ``timeout_s``: maximum time of a statement."""
 
+_MAX_TIMEOUT_S = 2_000_000  # milliseconds fit into 32 bits
 _COMMON = {"database", "password_file", "table", "id", "version", "timeout_s"}
 _TYPES = {"number": "double precision", "text": "text", "boolean": "boolean"}
 
@@ -60,13 +61,14 @@ def filter_sql(where: Where, kinds: Mapping[str, str], values: Values) -> Any:
         column = sql.SQL("{}::" + _TYPES[kinds[name]]).format(sql.Identifier(name))
         if kinds[name] == "number":  # NaN is a missing cell
             column = sql.SQL("nullif({}, 'NaN')").format(column)
-            operand = float(operand) if isinstance(operand, int) else operand
-        if symbol == "in":
-            return join("or", [compare(name, "==", value) for value in operand])
-        if operand is None:
-            return sql.SQL("({} IS NULL)").format(column)
-        operator = sql.SQL("=" if symbol == "==" else symbol)
-        return sql.SQL("coalesce({} {} {}, false)").format(column, operator, values.bind(operand))
+        if symbol not in ("==", "in"):
+            text = sql.SQL(f"coalesce({{}} {symbol} {{}}, false)")
+            return text.format(column, values.bind(float(operand)))
+        operands = list(operand) if symbol == "in" else [operand]
+        known = [float(one) if type(one) is int else one for one in operands if _may_be_cell(one)]
+        text = sql.SQL("(coalesce({0} = ANY({1}), false) OR {2} AND {0} IS NULL)")
+        has_none = sql.SQL("true" if None in operands else "false")
+        return text.format(column, values.bind(known), has_none)
 
     def join(word: str, parts: Sequence[Any]) -> Any:
         start = sql.SQL("true" if word == "and" else "false")
@@ -83,6 +85,13 @@ def filter_sql(where: Where, kinds: Mapping[str, str], values: Values) -> Any:
         else:
             parts.append(compare(name, "==", condition))
     return join("and", parts)
+
+
+def _may_be_cell(operand: Any) -> bool:
+    """Return whether a cell may equal an operand; none has NUL or a half of a surrogate pair."""
+    if not isinstance(operand, str):
+        return operand is not None
+    return "\0" not in operand and operand.encode(errors="replace").decode() == operand
 
 
 class Snapshot:
@@ -197,7 +206,8 @@ class Snapshot:
         chosen = {**(settings or {}), "statement_timeout": str(max(1, int(1000 * limit_s)))}
         assign = "SELECT " + ", ".join(["set_config(%s, %s, true)"] * len(chosen))
         try:
-            with self._connection.transaction():  # a savepoint
+            # a savepoint; going back to it ends the settings
+            with self._connection.transaction(force_rollback=True):
                 self._connection.execute(assign, [it for pair in chosen.items() for it in pair])
                 found: list[tuple[Any, ...]] = self._connection.execute(
                     statement, values or None, binary=True
@@ -245,9 +255,15 @@ class PostgresSource(CandidateSource):
         known = {*_COMMON, self.column_option, *self._more_options()}
         for name in sorted(set(options) - known):
             raise DataError(f"unknown option {name!r}; expected {', '.join(sorted(known))}")
-        for name in ("database", "table", "id", self.column_option):
-            if not isinstance(options.get(name), str):
-                raise DataError(f"expected a text for the option {name!r}, got {options.get(name)}")
+        texts = {"version": "", "password_file": "", **options}
+        for name in ("database", "table", "id", self.column_option, "version", "password_file"):
+            if not isinstance(texts.get(name), str):
+                raise DataError(f"expected a text for the option {name!r}, got {texts.get(name)}")
+        seconds = options.get("timeout_s", TIMEOUT_S)
+        if not isinstance(seconds, int | float) or not 0 < seconds <= _MAX_TIMEOUT_S:
+            raise DataError(
+                f"expected 0 to {_MAX_TIMEOUT_S} seconds for the option 'timeout_s', got {seconds}"
+            )
         if has_password(options["database"]):
             raise DataError("the database has a password; put it into a file, name password_file")
         self.options, self.metric, self._folder = options, settings.metric, settings.folder

@@ -253,7 +253,7 @@ class PushedQuery:
     def _add(self, batch: CandidateBatch) -> None:
         """Add objects that were read, in order."""
         ids = list(batch.ids)
-        if math.isnan(batch.rest) or batch.rest < self._rest:
+        if math.isnan(batch.rest) or (self.exact and batch.rest < self._rest):
             raise SourceError(f"expected a bound of at least {self._rest}, got {batch.rest}")
         known = batch.distances
         n_objects = len(batch.objects if known is None else known)

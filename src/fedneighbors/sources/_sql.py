@@ -1,5 +1,6 @@
 """Columns of a query to PostgreSQL, DuckDB or SQLite, read without changing the database."""
 
+import re
 import sqlite3
 import threading
 import time
@@ -28,6 +29,8 @@ def has_password(database: str) -> bool:
     """Return whether the address of a database has a password in it."""
     try:
         address = urlsplit(database)
+        if not address.scheme:  # libpq's "host=h password=p"
+            return re.search(r"password\s*=", database, re.IGNORECASE) is not None
         names = {name.lower() for name in parse_qs(address.query, keep_blank_values=True)}
         return address.password is not None or any("password" in name for name in names)
     except ValueError:  # no address at all; nothing of it is shown

@@ -20,9 +20,18 @@ class PayloadReply:
     rows: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        for row in self.rows:
-            if len(row) > MAX_PAYLOAD_BYTES or not isinstance(json.loads(row), dict):
-                raise ValueError(f"expected JSON objects of at most {MAX_PAYLOAD_BYTES} bytes")
+        if not all(map(_is_object, self.rows)):
+            raise ValueError(f"expected JSON objects of at most {MAX_PAYLOAD_BYTES} bytes")
+
+
+def _is_object(row: str) -> bool:
+    """Return whether a text is a JSON object that a broker can send."""
+    try:
+        content = json.loads(row) if len(row) <= MAX_PAYLOAD_BYTES else None
+        json.dumps(content, allow_nan=False)
+    except RecursionError:  # nested too deeply
+        return False
+    return isinstance(content, dict)
 
 
 @message

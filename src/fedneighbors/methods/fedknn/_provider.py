@@ -221,8 +221,6 @@ class Provider:
         A reply that is not ready for the last step before the deadline is refused, so that a
         refusal reveals no more than a step.
         """
-        if not self.source.names_fit():
-            raise Refused("a name is too long for replies of fixed size")
         with delay_to_grid(request.grid_s, self.end) as end:
             check_time(end)
             query = self._get_query(request)
@@ -230,12 +228,17 @@ class Provider:
                 raise Refused("a private search needs an exact index")
             if query.epoch is None:  # the same query could not be recognized
                 raise Refused("a private search needs a version of the objects")
+            if not self.source.names_fit():
+                raise Refused("a name is too long for replies of fixed size")
             if isinstance(request, PaddedBoundRequest):
                 left_s = None if end == math.inf else end - time.monotonic()
                 bounds = query.separate_bounds(request.k, deadline_s=left_s)
                 reply: Message = pad_bounds(bounds, request.k, query.epoch)
             else:
-                found = take_nearest(query, int(request.count[0]), end=end)
+                count = int(request.count[0])
+                found = take_nearest(query, count, end=end)
+                if len(found.ids) < count and not found.exhausted:
+                    raise TimeoutError(LATE)
                 reply = pad_nearest(found, request.k)
             check_time(end)
             return reply

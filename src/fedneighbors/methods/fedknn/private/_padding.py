@@ -16,7 +16,7 @@ MAX_NAME_BYTES = 64
 """Maximum length of an object's name in bytes of UTF-8; shorter names are padded."""
 
 EPOCH_BYTES = 16
-"""Length of the random bytes that identify a provider's objects."""
+"""Length of the id of a version of a provider's objects."""
 
 MIN_GRID_S = 1e-6
 
@@ -25,7 +25,7 @@ MIN_GRID_S = 1e-6
 class PaddedBoundReply:
     """The k lowest bounds of a provider, padded with infinity, and its epoch.
 
-    The epoch consists of random bytes; a provider draws new ones when its objects change.
+    The epoch looks random, and is another one when the objects of the provider change.
     """
 
     bounds: Floats
