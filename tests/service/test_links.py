@@ -21,7 +21,7 @@ from fedneighbors.methods.fedknn._provider import Provider
 from fedneighbors.methods.fedknn._queries import decode_query
 from fedneighbors.methods.fedknn.metrics._function import FunctionMetric
 from fedneighbors.secure_sum._keys import Identity
-from fedneighbors.service import ServiceError, _app, _limits, _provider
+from fedneighbors.service import ServiceError, _app, _limits, _provider, _rest
 from fedneighbors.service._limits import MAX_HELLO_BYTES
 from fedneighbors.service._links import QueryExchange, QueryLost
 from fedneighbors.service._messages import (
@@ -397,6 +397,30 @@ def test_connections_without_a_request_are_closed(tmp_path, monkeypatch):
             return await reader.read()
 
         assert running.run(wait()) == b""
+
+
+def test_connections_that_stop_within_a_request_are_closed(tmp_path, monkeypatch):
+    monkeypatch.setattr(_limits, "FIRST_REQUEST_S", 0.2)
+    monkeypatch.setattr(_rest, "BODY_S", 0.2)
+    with deployed(tmp_path, COLLECTION) as running:
+        context = pinned_context(running.certificate.read_text())
+
+        async def send(*requests):
+            reader, writer = await asyncio.open_connection(
+                "127.0.0.1", int(running.url.rpartition(":")[2]), ssl=context
+            )
+            for request in requests[:-1]:
+                writer.write(request)
+                await reader.readuntil(b"}")
+            writer.write(requests[-1])
+            async with asyncio.timeout(20):
+                return await reader.read()
+
+        host = b" HTTP/1.1\r\nHost: a\r\n"
+        assert running.run(send(b"GET /healthz" + host + b"\r\n", b"GET /healthz" + host)) == b""
+        late = running.run(send(b"POST /v1/enrolments" + host + b"Content-Length: 9\r\n\r\n"))
+        assert late.startswith(b"HTTP/1.1 408")
+        assert b'"code":"slow-body"' in late
 
 
 def test_connections_above_the_limit_are_closed(tmp_path, monkeypatch):

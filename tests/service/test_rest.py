@@ -6,6 +6,7 @@ import json
 import httpx
 import numpy as np
 import pytest
+from starlette.requests import Request
 
 from fedneighbors.errors import (
     BudgetExceeded,
@@ -21,8 +22,8 @@ from fedneighbors.methods.fedknn.metrics._sessions import LATE
 from fedneighbors.service import RemoteNeighbors
 from fedneighbors.service._broker import Overloaded
 from fedneighbors.service._links import QueryLost
-from fedneighbors.service._problems import problem_of
-from fedneighbors.service._rest import MAX_BODY_BYTES
+from fedneighbors.service._problems import Problem, problem_of
+from fedneighbors.service._rest import MAX_BODY_BYTES, read_content
 from tests.service.deployment import deployed, offered
 
 KINDS = {"age": "number"}
@@ -126,6 +127,15 @@ def test_a_body_that_is_no_json_object_is_refused(http, content):
 def test_a_large_body_is_refused(http):
     response = search(http, "words", {"query": "a" * MAX_BODY_BYTES})
     assert (response.status_code, response.json()["code"]) == (413, "too-large")
+
+
+def test_a_body_that_ends_early_is_no_failure_of_the_broker():
+    async def receive():
+        return {"type": "http.disconnect"}
+
+    with pytest.raises(Problem) as info:
+        asyncio.run(read_content(Request({"type": "http"}, receive)))
+    assert (info.value.status, info.value.content["code"]) == (400, "incomplete-body")
 
 
 @pytest.mark.parametrize("header", ["", "Bearer", "Bearer fn_wrong", "Basic abc"])

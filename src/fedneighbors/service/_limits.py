@@ -16,8 +16,9 @@ MAX_HELLO_BYTES = 1 << 16
 """Maximum size of a provider's first message, which nobody has signed yet."""
 
 FIRST_REQUEST_S = 10.0
-"""Seconds after which a connection without a request is closed."""
+"""Seconds after which a connection that waits for a request is closed."""
 
+_NOTHING = object()  # is no request
 _TLS_BUFFER_BYTES = 1 << 15  # two records; asyncio's 256 KiB a connection are 250 MiB for 1,000
 
 
@@ -35,12 +36,22 @@ class LimitedHttp(AutoHTTPProtocol):  # type: ignore[misc,valid-type]
         if len(self.connections) > MAX_CONNECTIONS:
             transport.abort()
         else:
-            asyncio.get_running_loop().call_later(FIRST_REQUEST_S, self._close_unused)
+            asyncio.get_running_loop().call_later(FIRST_REQUEST_S, self._close_unused, None)
 
-    def _close_unused(self) -> None:
-        # it is no longer among the connections if it was closed, or is a WebSocket now
-        if self.cycle is None and self in self.connections:
+    def _close_unused(self, answered: Any) -> None:
+        """Close the connection if no request came since the last call; check again later.
+
+        Uvicorn waits without limit for the rest of a request.
+        """
+        if self not in self.connections:  # it was closed, or is a WebSocket now
+            return
+        if self.cycle is answered:
             self.transport.abort()
+            return
+        is_idle = self.cycle is not None and self.cycle.response_complete
+        asyncio.get_running_loop().call_later(
+            FIRST_REQUEST_S, self._close_unused, self.cycle if is_idle else _NOTHING
+        )
 
 
 class LimitedWebSocket(WebSocketsSansIOProtocol):

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 
 from fedneighbors.datasets._objects import METRIC_KINDS, object_from_json
@@ -38,6 +38,9 @@ from fedneighbors.service._stored import QueryStore, StoredAnswer, StoredQuery, 
 MAX_BODY_BYTES = 256 << 10
 MAX_LINES_BYTES = 16 << 20
 """Maximum size of the body of many queries."""
+
+BODY_S = 60.0
+"""Seconds for a request's body."""
 
 MAX_KEY_LENGTH = 255
 _MAX_AT_ONCE = 8  # queries of one request that run at the same time
@@ -351,13 +354,20 @@ async def read_content(request: Request, limit: int = MAX_BODY_BYTES) -> bytes:
     Raises
     ------
     Problem
-        If it is too large.
+        If it is too large, too slow, or incomplete.
     """
     content = bytearray()
-    async for chunk in request.stream():
-        content += chunk
-        if len(content) > limit:
-            raise _too_large(limit)
+    try:
+        async with asyncio.timeout(BODY_S):
+            async for chunk in request.stream():
+                content += chunk
+                if len(content) > limit:
+                    raise _too_large(limit)
+    except TimeoutError:
+        detail = f"expected the whole body within {BODY_S:g} s"
+        raise Problem(408, "slow-body", detail, retryable=True) from None
+    except ClientDisconnect:
+        raise Problem(400, "incomplete-body", "the connection was closed") from None
     return bytes(content)
 
 
