@@ -327,6 +327,25 @@ def test_a_running_query_can_be_deleted(http, held, deployment):
     assert deployment.broker._n_running == before
 
 
+def test_a_plan_that_is_deleted_sends_no_further_requests(http, held, deployment):
+    link, sent = deployment.broker.registry.links["south"], []
+    request = link.request
+
+    def note(number, *arguments):
+        sent.append(number)
+        request(number, *arguments)
+
+    link.request = note
+    response = post(http, "points", "explain", {"query": [4, 4]}, Prefer="respond-async")
+    while not sent:
+        time.sleep(0.005)
+    assert http.delete(response.headers["location"]).status_code == 204
+    held.set()
+    time.sleep(0.2)  # a plan has four exchanges or more
+    link.request = request
+    assert len(sent) == 1
+
+
 def test_only_its_user_sees_a_query(deployment, http):
     body = {"query": [4, 4], "k": 7}
     location = post(http, "points", "search", body, Prefer="respond-async").headers["location"]
