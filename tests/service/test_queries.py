@@ -11,8 +11,11 @@ import numpy as np
 import pytest
 
 from fedneighbors import FederatedNeighbors
+from fedneighbors.errors import WireError
 from fedneighbors.federation._loop import Replies
+from fedneighbors.federation._messages import decode, encode
 from fedneighbors.methods.fedknn._names import Names
+from fedneighbors.methods.fedknn._payloads import PayloadReply
 from fedneighbors.methods.fedknn.protocol import NearestReply, NearestRequest
 from fedneighbors.records import Round
 from fedneighbors.service import _stored
@@ -344,6 +347,25 @@ def test_a_plan_that_is_deleted_sends_no_further_requests(http, held, deployment
     time.sleep(1)  # a plan has four exchanges or more
     link.request = request
     assert len(sent) == 1
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        '{"a": NaN}',
+        '{"a": 1e400}',
+        r'{"a": "\ud800"}',
+        '{"a":' + "[" * 60_000,
+        "[]",
+        "",
+        "1" * 5000,
+    ],
+)
+def test_a_payload_that_no_answer_can_have_is_the_providers_error(row):
+    fields = object.__new__(PayloadReply)
+    object.__setattr__(fields, "rows", (row,))
+    with pytest.raises(WireError, match="PayloadReply"):
+        decode(encode(fields), (PayloadReply,))
 
 
 def test_only_its_user_sees_a_query(deployment, http):

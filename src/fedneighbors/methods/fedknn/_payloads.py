@@ -21,8 +21,11 @@ class PayloadReply:
 
     def __post_init__(self) -> None:
         for row in self.rows:
-            if len(row) > MAX_PAYLOAD_BYTES or not isinstance(json.loads(row), dict):
+            found = json.loads(row) if len(row) <= MAX_PAYLOAD_BYTES else None
+            if not isinstance(found, dict):
                 raise ValueError(f"expected JSON objects of at most {MAX_PAYLOAD_BYTES} bytes")
+            # answers have no NaN, infinity or lone surrogate, which json reads
+            json.dumps(found, ensure_ascii=False, allow_nan=False).encode()
 
 
 @message
