@@ -187,6 +187,12 @@ def test_an_unknown_path_is_a_problem(http, path):
     assert (response.status_code, response.json()["code"]) == (404, "not-found")
 
 
+def test_another_method_is_a_problem_that_names_the_allowed_one(http):
+    response = http.get("/v1/collections/points/search")
+    assert (response.status_code, response.json()["code"]) == (405, "method-not-allowed")
+    assert response.headers["allow"] == "POST"
+
+
 @pytest.mark.parametrize(
     ("error", "status", "code", "retryable"),
     [

@@ -266,7 +266,7 @@ async def answer_query(
     except asyncio.CancelledError:
         if not query.task.cancelled():
             raise
-        raise Problem(409, "cancelled", "the query was deleted", query_id=query_id) from None
+        raise Problem(409, "cancelled", "the query was deleted", query_id=query.query_id) from None
     return make_response(answer.content, answer.status)
 
 
@@ -410,6 +410,6 @@ async def stream_events(store: QueryStore, _: Broker, request: Request, user: Ap
     """Answer with the events of a stored query, as server-sent events."""
     query = store.find(request.path_params["id"], user.name)
     last = request.headers.get("last-event-id", "")
-    first = int(last) + 1 if last.isdecimal() else 0
+    first = int(last) + 1 if last.isdecimal() and len(last) < 20 else 0
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}  # proxies must not wait
     return StreamingResponse(query.events(first), media_type="text/event-stream", headers=headers)
