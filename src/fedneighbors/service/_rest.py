@@ -2,11 +2,12 @@
 
 import asyncio
 import hashlib
+import io
 import json
 import math
 import secrets
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -227,7 +228,7 @@ async def answer_query(
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() == _LINES:
         if "idempotency-key" in request.headers:
             raise Problem(422, "invalid-header", "Idempotency-Key is for one query in a request")
-        lines = (await read_content(request, MAX_LINES_BYTES)).splitlines()
+        lines = io.BytesIO(await read_content(request, MAX_LINES_BYTES))  # split one by one
         at_once = max(1, min(_MAX_AT_ONCE, broker.config.queries.max_concurrent // 4))
         return StreamingResponse(_answer_lines(perform, lines, at_once), media_type=_LINES)
     content, key = await read_content(request), request.headers.get("idempotency-key")
@@ -317,7 +318,7 @@ async def _perform(
 
 
 async def _answer_lines(
-    perform: Callable[[bytes, str], Awaitable[dict[str, Any]]], lines: list[bytes], at_once: int
+    perform: Callable[[bytes, str], Awaitable[dict[str, Any]]], lines: Iterable[bytes], at_once: int
 ) -> AsyncIterator[bytes]:
     """Yield the answers to many queries, or their problems, in order."""
 
@@ -330,7 +331,7 @@ async def _answer_lines(
             problem = error if isinstance(error, Problem) else report_internal(error)
             return encode_json(problem.content) + b"\n"
 
-    waiting = iter([line for line in lines if line.strip()])
+    waiting = (line for line in lines if line.strip())
     running: deque[asyncio.Task[bytes]] = deque()
     try:
         while True:
