@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
+import sqlite3
 import ssl
 import threading
 import time
@@ -23,8 +24,9 @@ from fedneighbors.methods.fedknn.metrics._function import FunctionMetric
 from fedneighbors.secure_sum._keys import Identity
 from fedneighbors.service import ServiceError, _app, _limits, _provider, _rest
 from fedneighbors.service._limits import MAX_HELLO_BYTES
-from fedneighbors.service._links import QueryExchange, QueryLost
+from fedneighbors.service._links import ProviderLink, QueryExchange, QueryLost
 from fedneighbors.service._messages import (
+    Hello,
     LinkReplies,
     LinkRequest,
     OfferedCollection,
@@ -114,6 +116,35 @@ def test_the_link_of_a_revoked_provider_ends(deployment):
     with pytest.raises(ServiceError, match="it is not connected") as info:
         deployment.client("points").kneighbors([[0.0, 1.0]], 1)
     assert (info.value.code, info.value.retryable) == ("provider-missing", True)
+
+
+def test_a_revoked_provider_is_found_after_a_failure_of_the_state(deployment, monkeypatch):
+    state, providers = deployment.broker.state, deployment.broker.state.providers
+    errors = [sqlite3.OperationalError("database is locked")]
+
+    def fail_once():
+        if errors:
+            raise errors.pop()
+        return providers()
+
+    monkeypatch.setattr(state, "providers", fail_once)
+    task = deployment.tasks["north"]
+    while errors:
+        time.sleep(0.01)
+    state.revoke("north")
+    assert "revoked" in reason(task)
+
+
+def test_a_link_whose_provider_does_not_read_is_replaced(deployment):
+    async def never(_):
+        await asyncio.Event().wait()
+
+    registry, hello = deployment.broker.registry, Hello("west", (), b"")
+    old, new = (ProviderLink(hello, never, registry._check) for _ in range(2))
+    for link in (old, new):
+        deployment.run(asyncio.wait_for(registry.add(link), 20))
+    assert registry.links["west"] is new
+    assert not old.is_open
 
 
 class Relay:
