@@ -454,6 +454,28 @@ def test_connections_that_stop_within_a_request_are_closed(tmp_path, monkeypatch
         assert b'"code":"slow-body"' in late
 
 
+@pytest.mark.parametrize("start", ["GET /healthz", "POST /v1/enrolments"])
+def test_connections_with_long_headers_are_closed(tmp_path, monkeypatch, start):
+    monkeypatch.setattr(_limits, "FIRST_REQUEST_S", 60.0)
+    with deployed(tmp_path, COLLECTION) as running:
+        context = pinned_context(running.certificate.read_text())
+        body = "Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n0\r\n" if "POST" in start else ""
+
+        async def send():
+            reader, writer = await asyncio.open_connection(
+                "127.0.0.1", int(running.url.rpartition(":")[2]), ssl=context
+            )
+            writer.write(f"{start} HTTP/1.1\r\nHost: a\r\n{body}a: ".encode())
+            with contextlib.suppress(ConnectionError):
+                async with asyncio.timeout(20):
+                    while not reader.at_eof():
+                        writer.write(bytes(1 << 14).replace(b"\0", b"a"))
+                        await writer.drain()
+                        await asyncio.sleep(0.01)
+
+        running.run(send())
+
+
 def test_connections_above_the_limit_are_closed(tmp_path, monkeypatch):
     monkeypatch.setattr(_limits, "MAX_CONNECTIONS", 0)
     with deployed(tmp_path, COLLECTION) as running, pytest.raises(FederationError):

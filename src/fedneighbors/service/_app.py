@@ -95,9 +95,7 @@ def make_app(broker: Broker) -> Starlette:
     async def refuse(_: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         code = "not-found" if error.status_code == 404 else "method-not-allowed"
-        response = Problem(
-            error.status_code, code, f"{error.detail}; see /openapi.json"
-        ).response()
+        response = Problem(error.status_code, code, f"{error.detail}; see /openapi.json").response()
         response.headers.update(error.headers or {})
         return response
 
