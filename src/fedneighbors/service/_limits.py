@@ -45,7 +45,7 @@ class LimitedHttp(AutoHTTPProtocol):  # type: ignore[misc,valid-type]
             asyncio.get_running_loop().call_later(FIRST_REQUEST_S, self._close_unused, None)
 
     def data_received(self, data: bytes) -> None:
-        """Read a part of a request, or close the connection if its headers are too long."""
+        """Read a part of a request; close the connection after long headers."""
         self._n_unread += len(data)
         super().data_received(data)
         if _HAS_NO_LIMIT and self._n_unread > MAX_HEADER_BYTES:
@@ -62,7 +62,7 @@ class LimitedHttp(AutoHTTPProtocol):  # type: ignore[misc,valid-type]
         super().on_body(body)
 
     def _close_unused(self, answered: Any) -> None:
-        """Close the connection if no request came since the last call; check again later.
+        """Close the connection if no request came since the last call.
 
         Uvicorn waits without limit for the rest of a request.
         """

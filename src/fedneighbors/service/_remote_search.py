@@ -54,7 +54,7 @@ class ServiceError(FederationError):
 
     @classmethod
     def of(cls, problem: Mapping[str, Any], status: int) -> "ServiceError":
-        """Return the error of a problem, as in RFC 9457, or of another server's JSON."""
+        """Return the error of a problem, or of another server's JSON."""
         stated = problem.get("status")
         return cls(
             stated if isinstance(stated, int) else status,
