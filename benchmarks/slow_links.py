@@ -35,7 +35,7 @@ FILTER_KINDS = {"group": "number"}
 
 
 def draw(number, n):
-    """Return vectors of a provider, and the cells of the column for filters."""
+    """Return vectors of a provider, and cells for filters."""
     rng = np.random.default_rng(number)
     centers = np.random.default_rng(0).normal(size=(1000, N_COLUMNS)).astype(np.float32)
     rows = centers[rng.integers(0, 1000, n)]
@@ -70,7 +70,7 @@ async def pass_slowly(reader, writer):
 
 
 async def start_relay(port):
-    """Start a relay to the broker; return its port."""
+    """Run a relay to the broker; return its port."""
 
     async def relay(reader, writer):
         there = await asyncio.open_connection("127.0.0.1", port)

@@ -16,7 +16,7 @@ from fedneighbors.service import (
     RemoteNeighborsClassifier,
     ServiceError,
 )
-from fedneighbors.service._remote_search import _BATCH, ApiRequest
+from fedneighbors.service._remote_search import _BATCH, ApiRequest, RemoteResults
 from tests.service.deployment import deployed, offered
 
 OWNERS = ["north", "south"]
@@ -155,6 +155,9 @@ def test_an_unreachable_broker_or_another_server_is_an_error():
         ApiRequest("GET", "/").read(answer)
     with pytest.raises(ServiceError, match="an error without a description"):
         ApiRequest("GET", "/").read(httpx.Response(502, text="bad gateway"))
+    with pytest.raises(ServiceError) as info:
+        ApiRequest("GET", "/").read(httpx.Response(502, json={"status": "Bad Gateway"}))
+    assert info.value.status == 502
 
 
 def test_the_name_of_a_collection_is_no_path(deployment):
@@ -178,6 +181,19 @@ def test_results_are_tables(call):
     _, empty = call("kneighbors", QUERIES[:1], 4, collection="empty")
     assert empty.to_arrow().num_rows == len(empty.to_pandas()) == 0
     assert str(empty.to_arrow().schema.field("id").type) == "string"
+
+
+def test_a_payload_replaces_no_column_of_a_table():
+    payload = {"id": 7, "distance": 0.0, "age": 4}
+    one = {"provider": "north", "id": "a", "distance": 2.0, "payload": payload}
+    columns = RemoteResults([{"neighbors": [one]}]).to_columns()
+    assert (columns["provider"], columns["id"], columns["distance"].tolist()) == (
+        ["north"],
+        ["a"],
+        [2.0],
+    )
+    found = {name: columns[name] for name in ("payload_id", "payload_distance", "age")}
+    assert found == {"payload_id": [7], "payload_distance": [0.0], "age": [4]}
 
 
 def test_queries_of_one_asynchronous_client_run_side_by_side(deployment, pooled):

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
+import sqlite3
 import ssl
 import threading
 import time
@@ -21,10 +22,11 @@ from fedneighbors.methods.fedknn._provider import Provider
 from fedneighbors.methods.fedknn._queries import decode_query
 from fedneighbors.methods.fedknn.metrics._function import FunctionMetric
 from fedneighbors.secure_sum._keys import Identity
-from fedneighbors.service import ServiceError, _app, _limits, _provider
+from fedneighbors.service import ServiceError, _app, _limits, _provider, _rest
 from fedneighbors.service._limits import MAX_HELLO_BYTES
-from fedneighbors.service._links import QueryExchange, QueryLost
+from fedneighbors.service._links import ProviderLink, QueryExchange, QueryLost
 from fedneighbors.service._messages import (
+    Hello,
     LinkReplies,
     LinkRequest,
     OfferedCollection,
@@ -114,6 +116,35 @@ def test_the_link_of_a_revoked_provider_ends(deployment):
     with pytest.raises(ServiceError, match="it is not connected") as info:
         deployment.client("points").kneighbors([[0.0, 1.0]], 1)
     assert (info.value.code, info.value.retryable) == ("provider-missing", True)
+
+
+def test_a_revoked_provider_is_found_after_a_failure_of_the_state(deployment, monkeypatch):
+    state, providers = deployment.broker.state, deployment.broker.state.providers
+    errors = [sqlite3.OperationalError("database is locked")]
+
+    def fail_once():
+        if errors:
+            raise errors.pop()
+        return providers()
+
+    monkeypatch.setattr(state, "providers", fail_once)
+    task = deployment.tasks["north"]
+    while errors:
+        time.sleep(0.01)
+    state.revoke("north")
+    assert "revoked" in reason(task)
+
+
+def test_a_link_whose_provider_does_not_read_is_replaced(deployment):
+    async def never(_):
+        await asyncio.Event().wait()
+
+    registry, hello = deployment.broker.registry, Hello("west", (), b"")
+    old, new = (ProviderLink(hello, never, registry._check) for _ in range(2))
+    for link in (old, new):
+        deployment.run(asyncio.wait_for(registry.add(link), 20))
+    assert registry.links["west"] is new
+    assert not old.is_open
 
 
 class Relay:
@@ -397,6 +428,52 @@ def test_connections_without_a_request_are_closed(tmp_path, monkeypatch):
             return await reader.read()
 
         assert running.run(wait()) == b""
+
+
+def test_connections_that_stop_within_a_request_are_closed(tmp_path, monkeypatch):
+    monkeypatch.setattr(_limits, "FIRST_REQUEST_S", 0.2)
+    monkeypatch.setattr(_rest, "BODY_S", 0.2)
+    with deployed(tmp_path, COLLECTION) as running:
+        context = pinned_context(running.certificate.read_text())
+
+        async def send(*requests):
+            reader, writer = await asyncio.open_connection(
+                "127.0.0.1", int(running.url.rpartition(":")[2]), ssl=context
+            )
+            for request in requests[:-1]:
+                writer.write(request)
+                await reader.readuntil(b"}")
+            writer.write(requests[-1])
+            async with asyncio.timeout(20):
+                return await reader.read()
+
+        host = b" HTTP/1.1\r\nHost: a\r\n"
+        assert running.run(send(b"GET /healthz" + host + b"\r\n", b"GET /healthz" + host)) == b""
+        late = running.run(send(b"POST /v1/enrolments" + host + b"Content-Length: 9\r\n\r\n"))
+        assert late.startswith(b"HTTP/1.1 408")
+        assert b'"code":"slow-body"' in late
+
+
+@pytest.mark.parametrize("start", ["GET /healthz", "POST /v1/enrolments"])
+def test_connections_with_long_headers_are_closed(tmp_path, monkeypatch, start):
+    monkeypatch.setattr(_limits, "FIRST_REQUEST_S", 60.0)
+    with deployed(tmp_path, COLLECTION) as running:
+        context = pinned_context(running.certificate.read_text())
+        body = "Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n0\r\n" if "POST" in start else ""
+
+        async def send():
+            reader, writer = await asyncio.open_connection(
+                "127.0.0.1", int(running.url.rpartition(":")[2]), ssl=context
+            )
+            writer.write(f"{start} HTTP/1.1\r\nHost: a\r\n{body}a: ".encode())
+            with contextlib.suppress(ConnectionError):
+                async with asyncio.timeout(20):
+                    while not reader.at_eof():
+                        writer.write(bytes(1 << 14).replace(b"\0", b"a"))
+                        await writer.drain()
+                        await asyncio.sleep(0.01)
+
+        running.run(send())
 
 
 def test_connections_above_the_limit_are_closed(tmp_path, monkeypatch):

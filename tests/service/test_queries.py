@@ -1,5 +1,6 @@
 """Counts, radius searches, plans, background queries, retries, many queries, budgets, scopes."""
 
+import asyncio
 import json
 import ssl
 import threading
@@ -10,8 +11,11 @@ import numpy as np
 import pytest
 
 from fedneighbors import FederatedNeighbors
+from fedneighbors.errors import WireError
 from fedneighbors.federation._loop import Replies
+from fedneighbors.federation._messages import decode, encode
 from fedneighbors.methods.fedknn._names import Names
+from fedneighbors.methods.fedknn._payloads import PayloadReply
 from fedneighbors.methods.fedknn.protocol import NearestReply, NearestRequest
 from fedneighbors.records import Round
 from fedneighbors.service import _stored
@@ -78,19 +82,17 @@ def held(deployment):
     """Let the searches of north wait until the event is set."""
     is_released = threading.Event()
     link = deployment.broker.registry.links["north"]
-    request = link.request
+    send = link._send
 
-    async def wait(*arguments, **options):
-        import asyncio
-
+    async def wait(frame):
         while not is_released.is_set():
             await asyncio.sleep(0.005)
-        return await request(*arguments, **options)
+        await send(frame)
 
-    link.request = wait
+    link._send = wait
     yield is_released
     is_released.set()
-    link.request = request
+    link._send = send
 
 
 def post(http, collection, kind, body, **headers):
@@ -270,6 +272,7 @@ def test_a_query_in_the_background_streams_its_certified_prefix(http, algorithm)
     state = http.get(location).json()
     assert state == {"query_id": answer["query_id"], "status": "done", "answer": answer}
     assert read_events(http, location, **{"Last-Event-ID": str(len(events) - 2)}) == events[-1:]
+    assert read_events(http, location, **{"Last-Event-ID": "9" * 5000}) == events
     assert http.delete(location).status_code == 204
     assert http.get(location).status_code == 404
 
@@ -328,6 +331,44 @@ def test_a_running_query_can_be_deleted(http, held, deployment):
     assert deployment.broker._n_running == before
 
 
+def test_a_plan_that_is_deleted_sends_no_further_requests(http, held, deployment):
+    link, sent = deployment.broker.registry.links["south"], []
+    request = link.request
+
+    def note(number, *arguments):
+        sent.append(number)
+        request(number, *arguments)
+
+    link.request = note
+    response = post(http, "points", "explain", {"query": [4, 4]}, Prefer="respond-async")
+    while not sent:
+        time.sleep(0.005)
+    assert http.delete(response.headers["location"]).status_code == 204
+    held.set()
+    time.sleep(1)  # a plan has four exchanges or more
+    link.request = request
+    assert len(sent) == 1
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        '{"a": NaN}',
+        '{"a": 1e400}',
+        r'{"a": "\ud800"}',
+        '{"a":' + "[" * 60_000,
+        "[]",
+        "",
+        "1" * 5000,
+    ],
+)
+def test_a_payload_that_no_answer_can_have_is_the_providers_error(row):
+    fields = object.__new__(PayloadReply)
+    object.__setattr__(fields, "rows", (row,))
+    with pytest.raises(WireError, match="PayloadReply"):
+        decode(encode(fields), (PayloadReply,))
+
+
 def test_only_its_user_sees_a_query(deployment, http):
     body = {"query": [4, 4], "k": 7}
     location = post(http, "points", "search", body, Prefer="respond-async").headers["location"]
@@ -378,7 +419,7 @@ def test_a_retry_during_the_first_request_waits_for_it(deployment, http, held):
     for thread in threads:
         thread.join(20)
     assert len({answer["query_id"] for answer in found}) == 1
-    assert len(found) == 3
+    assert [len(answer["neighbors"]) for answer in found] == [4, 4, 4]
 
 
 def test_a_failure_that_may_pass_is_not_stored(deployment, http):
@@ -455,7 +496,7 @@ def test_lists_have_pages(http):
     assert [one["name"] for one in http.get("/v1/providers").json()["providers"]] == OWNERS
     first = http.get("/v1/budget", params={"limit": 1}).json()
     assert (first["budgets"][0]["provider"], first["next"]) == ("north", "private/north")
-    for limit in ("0", "1001", "many", "-1"):
+    for limit in ("0", "1001", "many", "-1", "9" * 5000):
         response = http.get("/v1/providers", params={"limit": limit})
         assert (response.status_code, response.json()["code"]) == (422, "invalid-parameter")
 

@@ -6,6 +6,7 @@ import json
 import httpx
 import numpy as np
 import pytest
+from starlette.requests import Request
 
 from fedneighbors.errors import (
     BudgetExceeded,
@@ -21,8 +22,8 @@ from fedneighbors.methods.fedknn.metrics._sessions import LATE
 from fedneighbors.service import RemoteNeighbors
 from fedneighbors.service._broker import Overloaded
 from fedneighbors.service._links import QueryLost
-from fedneighbors.service._problems import problem_of
-from fedneighbors.service._rest import MAX_BODY_BYTES
+from fedneighbors.service._problems import Problem, problem_of
+from fedneighbors.service._rest import MAX_BODY_BYTES, read_content
 from tests.service.deployment import deployed, offered
 
 KINDS = {"age": "number"}
@@ -128,6 +129,15 @@ def test_a_large_body_is_refused(http):
     assert (response.status_code, response.json()["code"]) == (413, "too-large")
 
 
+def test_a_body_that_ends_early_is_no_failure_of_the_broker():
+    async def receive():
+        return {"type": "http.disconnect"}
+
+    with pytest.raises(Problem) as info:
+        asyncio.run(read_content(Request({"type": "http"}, receive)))
+    assert (info.value.status, info.value.content["code"]) == (400, "incomplete-body")
+
+
 @pytest.mark.parametrize("header", ["", "Bearer", "Bearer fn_wrong", "Basic abc"])
 def test_a_request_without_a_valid_token_is_refused(http, header):
     for response in (
@@ -175,6 +185,12 @@ def test_health_readiness_and_the_description_need_no_token(http):
 def test_an_unknown_path_is_a_problem(http, path):
     response = http.get(path)
     assert (response.status_code, response.json()["code"]) == (404, "not-found")
+
+
+def test_another_method_is_a_problem_that_names_the_allowed_one(http):
+    response = http.get("/v1/collections/points/search")
+    assert (response.status_code, response.json()["code"]) == (405, "method-not-allowed")
+    assert response.headers["allow"] == "POST"
 
 
 @pytest.mark.parametrize(
@@ -231,7 +247,8 @@ def test_running_queries_end_before_the_broker_stops(tmp_path):
         thread.start()
         started.wait(10)
         drained = asyncio.run_coroutine_threadsafe(running.broker.drain(10), running.loop)
-        assert not drained.done()
+        with pytest.raises(TimeoutError):
+            drained.result(0.1)
         is_released.set()
         drained.result(20)
         thread.join(10)

@@ -420,5 +420,5 @@ def _read_fields(reader: Reader, cls: type[Any]) -> dict[str, Any]:
 def _build(cls: type[Any], values: dict[str, Any]) -> Message:
     try:
         return cls(**values)
-    except (TypeError, ValueError, ArithmeticError, LookupError) as error:
+    except (TypeError, ValueError, ArithmeticError, LookupError, RecursionError) as error:
         raise WireError(f"{cls.__name__}: {error}") from None

@@ -94,9 +94,10 @@ def make_app(broker: Broker) -> Starlette:
 
     async def refuse(_: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        return Problem(
-            error.status_code, "not-found", f"{error.detail}; see /openapi.json"
-        ).response()
+        code = "not-found" if error.status_code == 404 else "method-not-allowed"
+        response = Problem(error.status_code, code, f"{error.detail}; see /openapi.json").response()
+        response.headers.update(error.headers or {})
+        return response
 
     return Starlette(
         routes=[
@@ -147,7 +148,7 @@ async def _readiness(broker: Broker, _: Request) -> Response:
 def _paginate(request: Request, name: str, items: Mapping[str, Any]) -> Response:
     """Answer with a page of a list; ``next`` is its last key."""
     cursor, limit = request.query_params.get("cursor", ""), request.query_params.get("limit", "")
-    size = int(limit) if limit.isdecimal() else 0
+    size = int(limit) if limit.isdecimal() and len(limit) <= 4 else 0
     if limit and not 1 <= size <= MAX_PAGE:
         raise Problem(422, "invalid-parameter", f"expected limit from 1 to {MAX_PAGE}")
     left = [key for key in sorted(items) if key > cursor]

@@ -311,8 +311,13 @@ class Broker:
                 )
                 return outcomes[-1]
 
-            # in a thread, because the planner waits for each outcome
-            plan = await asyncio.to_thread(run.planner.explain, run.settings, run_here, query, k)
+            try:  # in a thread, because the planner waits for each outcome
+                plan = await asyncio.to_thread(
+                    run.planner.explain, run.settings, run_here, query, k
+                )
+            except asyncio.CancelledError:
+                run.stop()  # the thread would go on
+                raise
             answers = tuple(outcome.result for outcome in outcomes)
             rounds = tuple(record for outcome in outcomes for record in outcome.rounds)
             return Outcome(Explanation(plan, answers), rounds), plan.why

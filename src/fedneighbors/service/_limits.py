@@ -15,9 +15,14 @@ MAX_CONNECTIONS = 2000
 MAX_HELLO_BYTES = 1 << 16
 """Maximum size of a provider's first message, which nobody has signed yet."""
 
-FIRST_REQUEST_S = 10.0
-"""Seconds after which a connection without a request is closed."""
+MAX_HEADER_BYTES = 1 << 16
+"""Maximum size of the headers of a request."""
 
+FIRST_REQUEST_S = 10.0
+"""Seconds after which a connection that waits for a request is closed."""
+
+_HAS_NO_LIMIT = hasattr(AutoHTTPProtocol, "on_header")  # httptools; h11 limits headers itself
+_NOTHING = object()  # is no request
 _TLS_BUFFER_BYTES = 1 << 15  # two records; asyncio's 256 KiB a connection are 250 MiB for 1,000
 
 
@@ -29,18 +34,47 @@ def reduce_tls_buffers() -> None:
 class LimitedHttp(AutoHTTPProtocol):  # type: ignore[misc,valid-type]
     """HTTP connection that is closed if there are too many, or if no request comes."""
 
+    _n_unread = 0  # bytes since the last headers or part of a body
+
     def connection_made(self, transport: Any) -> None:
         """Accept a connection, or close it."""
         super().connection_made(transport)
         if len(self.connections) > MAX_CONNECTIONS:
             transport.abort()
         else:
-            asyncio.get_running_loop().call_later(FIRST_REQUEST_S, self._close_unused)
+            asyncio.get_running_loop().call_later(FIRST_REQUEST_S, self._close_unused, None)
 
-    def _close_unused(self) -> None:
-        # it is no longer among the connections if it was closed, or is a WebSocket now
-        if self.cycle is None and self in self.connections:
+    def data_received(self, data: bytes) -> None:
+        """Read a part of a request; close the connection after long headers."""
+        self._n_unread += len(data)
+        super().data_received(data)
+        if _HAS_NO_LIMIT and self._n_unread > MAX_HEADER_BYTES:
             self.transport.abort()
+
+    def on_headers_complete(self) -> None:
+        """Begin to answer a request."""
+        self._n_unread = 0
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Take a part of a request's body."""
+        self._n_unread = 0
+        super().on_body(body)
+
+    def _close_unused(self, answered: Any) -> None:
+        """Close the connection if no request came since the last call.
+
+        Uvicorn waits without limit for the rest of a request.
+        """
+        if self not in self.connections:  # it was closed, or is a WebSocket now
+            return
+        if self.cycle is answered:
+            self.transport.abort()
+            return
+        is_idle = self.cycle is not None and self.cycle.response_complete
+        asyncio.get_running_loop().call_later(
+            FIRST_REQUEST_S, self._close_unused, self.cycle if is_idle else _NOTHING
+        )
 
 
 class LimitedWebSocket(WebSocketsSansIOProtocol):

@@ -27,7 +27,7 @@ from fedneighbors.service._state import BrokerState
 
 _MAX_PENDING = 1000  # requests of a link without a reply
 _MAX_CLOSED = 64  # names of ended queries in one request
-_CLOSE_S = 0.2  # time for a request that names ended queries
+_CLOSE_S = 0.2  # time for a request that names ended queries, and for a refusal
 _MAX_WAITING_TO_CLOSE = 4096  # more are not named; the provider closes idle queries by itself
 _numbers = itertools.count()  # of exchanges
 
@@ -157,7 +157,8 @@ class ProviderLink:
         """Close the link, and send the reason to the provider."""
         self.close()
         with contextlib.suppress(Exception):  # the link may be lost already
-            await self._send(encode(make_refusal(error)))
+            async with asyncio.timeout(_CLOSE_S):  # or its provider may not read
+                await self._send(encode(make_refusal(error)))
 
     def close(self) -> None:
         """Close the link; pending requests fail."""

@@ -1,5 +1,6 @@
 """The run of one query over the links: its options, coordinators, charges and result."""
 
+import asyncio
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -138,6 +139,8 @@ class QueryRun:
         self._settings = collection.choose_settings(options.algorithm, options.allow_partial)
         self._charges = None if collection.ledger is None else _NotedCharges(collection.ledger)
         self._deadline, self._n_runs = deadline, 0
+        self._task: asyncio.Task[Any] | None = None
+        self._is_stopped = False
         self._epochs: dict[str, str] = {}
         self._payloads: list[Mapping[str, Any]] | None = None
 
@@ -157,7 +160,16 @@ class QueryRun:
         return cast("Ledger | None", self._charges)
 
     async def __call__(self, coordinator_of: Callable[[str], Coordinator[R]]) -> Outcome[R]:
-        """Run a coordinator under a new name."""
+        """Run a coordinator under a new name.
+
+        Raises
+        ------
+        CancelledError
+            If the query was stopped.
+        """
+        if self._is_stopped:
+            raise asyncio.CancelledError
+        self._task = asyncio.current_task()
         name = f"{self._options.query_id}{self._n_runs:02x}"
         self._n_runs += 1
         exchange = QueryExchange(
@@ -174,6 +186,12 @@ class QueryRun:
         finally:
             self._epochs |= exchange.epochs
             exchange.end()
+
+    def stop(self) -> None:
+        """Stop the coordinator that runs, and begin no other."""
+        self._is_stopped = True
+        if self._task is not None:
+            self._task.cancel()
 
     def make_result(self, outcome: Outcome[R], why: str, seconds: float) -> SearchResult[R]:
         """Return the result of the query."""

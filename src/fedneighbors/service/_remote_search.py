@@ -54,9 +54,10 @@ class ServiceError(FederationError):
 
     @classmethod
     def of(cls, problem: Mapping[str, Any], status: int) -> "ServiceError":
-        """Return the error of a problem, as in RFC 9457."""
+        """Return the error of a problem, or of another server's JSON."""
+        stated = problem.get("status")
         return cls(
-            int(problem.get("status", status)),
+            stated if isinstance(stated, int) else status,
             str(problem.get("code", "unknown")),
             str(problem.get("detail", "an error without a description")),
             retryable=bool(problem.get("retryable")),
@@ -79,19 +80,22 @@ class RemoteResults(list[dict[str, Any]]):
         """Return one row for each found object, by column.
 
         The columns are ``query``, the position of the query, ``provider``, ``id``, ``distance``,
-        and those of payloads.
+        and those of payloads. One of a payload with such a name is called ``payload_id``, for
+        instance.
         """
         found = [
             (query, one) for query, answer in enumerate(self) for one in answer.get("neighbors", ())
         ]
         payload = dict.fromkeys(name for _, one in found for name in one.get("payload", {}))
-        return {
+        columns = {
             "query": np.array([query for query, _ in found], np.int64),
             "provider": [one["provider"] for _, one in found],
             "id": [one["id"] for _, one in found],
             "distance": np.array([one["distance"] for _, one in found], np.float64),
-            **{name: [one["payload"].get(name) for _, one in found] for name in payload},
         }
+        names = {f"payload_{name}" if name in columns else name: name for name in payload}
+        cells = {new: [one["payload"].get(old) for _, one in found] for new, old in names.items()}
+        return {**columns, **cells}
 
     def to_pandas(self) -> Any:
         """Return :meth:`to_columns` as a pandas DataFrame.

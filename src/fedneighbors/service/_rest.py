@@ -2,17 +2,18 @@
 
 import asyncio
 import hashlib
+import io
 import json
 import math
 import secrets
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 
 from fedneighbors.datasets._objects import METRIC_KINDS, object_from_json
@@ -38,6 +39,9 @@ from fedneighbors.service._stored import QueryStore, StoredAnswer, StoredQuery, 
 MAX_BODY_BYTES = 256 << 10
 MAX_LINES_BYTES = 16 << 20
 """Maximum size of the body of many queries."""
+
+BODY_S = 60.0
+"""Seconds for a request's body."""
 
 MAX_KEY_LENGTH = 255
 _MAX_AT_ONCE = 8  # queries of one request that run at the same time
@@ -224,7 +228,7 @@ async def answer_query(
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() == _LINES:
         if "idempotency-key" in request.headers:
             raise Problem(422, "invalid-header", "Idempotency-Key is for one query in a request")
-        lines = (await read_content(request, MAX_LINES_BYTES)).splitlines()
+        lines = io.BytesIO(await read_content(request, MAX_LINES_BYTES))  # split one by one
         at_once = max(1, min(_MAX_AT_ONCE, broker.config.queries.max_concurrent // 4))
         return StreamingResponse(_answer_lines(perform, lines, at_once), media_type=_LINES)
     content, key = await read_content(request), request.headers.get("idempotency-key")
@@ -263,7 +267,7 @@ async def answer_query(
     except asyncio.CancelledError:
         if not query.task.cancelled():
             raise
-        raise Problem(409, "cancelled", "the query was deleted", query_id=query_id) from None
+        raise Problem(409, "cancelled", "the query was deleted", query_id=query.query_id) from None
     return make_response(answer.content, answer.status)
 
 
@@ -314,7 +318,7 @@ async def _perform(
 
 
 async def _answer_lines(
-    perform: Callable[[bytes, str], Awaitable[dict[str, Any]]], lines: list[bytes], at_once: int
+    perform: Callable[[bytes, str], Awaitable[dict[str, Any]]], lines: Iterable[bytes], at_once: int
 ) -> AsyncIterator[bytes]:
     """Yield the answers to many queries, or their problems, in order."""
 
@@ -327,7 +331,7 @@ async def _answer_lines(
             problem = error if isinstance(error, Problem) else report_internal(error)
             return encode_json(problem.content) + b"\n"
 
-    waiting = iter([line for line in lines if line.strip()])
+    waiting = (line for line in lines if line.strip())
     running: deque[asyncio.Task[bytes]] = deque()
     try:
         while True:
@@ -351,13 +355,20 @@ async def read_content(request: Request, limit: int = MAX_BODY_BYTES) -> bytes:
     Raises
     ------
     Problem
-        If it is too large.
+        If it is too large, too slow, or incomplete.
     """
     content = bytearray()
-    async for chunk in request.stream():
-        content += chunk
-        if len(content) > limit:
-            raise _too_large(limit)
+    try:
+        async with asyncio.timeout(BODY_S):
+            async for chunk in request.stream():
+                content += chunk
+                if len(content) > limit:
+                    raise _too_large(limit)
+    except TimeoutError:
+        detail = f"expected the whole body within {BODY_S:g} s"
+        raise Problem(408, "slow-body", detail, retryable=True) from None
+    except ClientDisconnect:
+        raise Problem(400, "incomplete-body", "the connection was closed") from None
     return bytes(content)
 
 
@@ -400,6 +411,6 @@ async def stream_events(store: QueryStore, _: Broker, request: Request, user: Ap
     """Answer with the events of a stored query, as server-sent events."""
     query = store.find(request.path_params["id"], user.name)
     last = request.headers.get("last-event-id", "")
-    first = int(last) + 1 if last.isdecimal() else 0
+    first = int(last) + 1 if last.isdecimal() and len(last) < 20 else 0
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}  # proxies must not wait
     return StreamingResponse(query.events(first), media_type="text/event-stream", headers=headers)

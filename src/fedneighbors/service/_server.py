@@ -3,7 +3,9 @@
 import asyncio
 import contextlib
 import csv
+import logging
 import socket
+import sqlite3
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,6 +21,7 @@ from fedneighbors.service._limits import LimitedHttp, LimitedWebSocket, reduce_t
 from fedneighbors.service._provider import OfferedObjects, ProviderService
 from fedneighbors.service._state import BrokerState, open_state, server_files
 
+log = logging.getLogger(__name__)
 _CLOSE_S = 0.1  # time to send the last answers
 
 
@@ -103,7 +106,10 @@ async def _reject_revoked(broker: Broker, seconds: float) -> None:
     """Close links of revoked providers at intervals."""
     while True:
         await asyncio.sleep(seconds)
-        await broker.registry.reject_revoked()
+        try:
+            await broker.registry.reject_revoked()
+        except sqlite3.Error as error:  # the file may be locked for a moment
+            log.error("revoked providers were not looked up: %s", error)
 
 
 def _listen(host: str, port: int) -> socket.socket:

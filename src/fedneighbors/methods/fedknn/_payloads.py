@@ -25,11 +25,12 @@ class PayloadReply:
 
 
 def _is_object(row: str) -> bool:
-    """Return whether a text is a JSON object that a broker can send."""
+    """Return whether a text is a JSON object for answers."""
     try:
         content = json.loads(row) if len(row) <= MAX_PAYLOAD_BYTES else None
-        json.dumps(content, allow_nan=False)
-    except RecursionError:  # nested too deeply
+        # answers have no NaN, infinity or lone surrogate, which json reads
+        json.dumps(content, ensure_ascii=False, allow_nan=False).encode()
+    except (RecursionError, ValueError):
         return False
     return isinstance(content, dict)
 
