@@ -188,6 +188,18 @@ def test_filters_that_leave_few_objects_are_refused(sources, rows, tmp_path):
                 ask(points[:1], 1, where={"age": {">=": 85}})
 
 
+def test_a_private_search_has_no_filter_where_a_policy_counts_rows(sources, tmp_path):
+    private = {**COLLECTION, "algorithm": "dann*", "privacy": PRIVACY, "providers": ["south"]}
+    with deployed(tmp_path, {"places": private}) as deployment:
+        deployment.start("south", offers(sources, "south", min_filtered=1))
+        deployment.wait("south")
+        for least in (0, 1000):  # all objects, and none: the same answer
+            with pytest.raises(Exception, match="allows no filter of a private search"):
+                deployment.client("places").kneighbors(
+                    [[0.0, 0.0]], 1, where={"age": {">=": least}}
+                )
+
+
 def test_a_private_search_returns_no_payload(sources, tmp_path):
     private = {**COLLECTION, "algorithm": "dann*", "privacy": PRIVACY, "providers": ["south"]}
     with deployed(tmp_path, {"places": private}) as deployment:

@@ -135,7 +135,12 @@ class BrokerCandidates(Candidates):
         if first is not None:  # all are read again
             self._payloads = {}
         k = len(self._payloads) + n
-        answer = self._source.ask(self._query, deadline_s, k=k, where=self._where)
+        try:
+            answer = self._source.ask(self._query, deadline_s, k=k, where=self._where)
+        except ValueError as error:  # the query is valid, k is above the broker's limit
+            if self._epochs is None:
+                raise
+            raise SourceError(f"the broker of the shards refuses {k} objects: {error}") from None
         self.exact = self.exact and answer["exact"]
         self._check_epochs(answer["epochs"])
         found = {f"{one['provider']}/{one['id']}": one for one in answer["neighbors"]}

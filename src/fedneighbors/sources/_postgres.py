@@ -88,7 +88,7 @@ def filter_sql(where: Where, kinds: Mapping[str, str], values: Values) -> Any:
 
 
 def _may_be_cell(operand: Any) -> bool:
-    """Return whether a cell may equal an operand: no NUL, no lone surrogate."""
+    """Return whether a cell may equal an operand."""
     if not isinstance(operand, str):
         return operand is not None
     return "\0" not in operand and operand.encode(errors="replace").decode() == operand

@@ -63,6 +63,8 @@ MAX_OPEN_BYTES = 256 << 20
 
 SOURCE_FAILED = "the source of the objects failed"
 
+PRIVATE_FILTER = "the provider's policy allows no filter of a private search"
+
 FEW_FILTERED = "the filter leaves fewer objects than the provider's policy allows"
 
 INVALID_QUERY = "the query is not an object of this metric, or its filter does not suit the columns"
@@ -166,7 +168,7 @@ class Provider:
         try:
             return self._answer(request)
         except SourceError as error:  # its text may contain values
-            log.error("%s: %s", self.name, error)
+            log.error("%s: %r", self.name, str(error))
             if (name := getattr(request, "name", None)) in self._open:
                 self._open.pop(name)[1].close()
             raise Refused(SOURCE_FAILED) from None
@@ -221,6 +223,10 @@ class Provider:
         A reply that is not ready for the last step before the deadline is refused, so that a
         refusal reveals no more than a step.
         """
+        if self._min_filtered:  # the number that a filter leaves depends on the rows
+            with refuse_invalid():
+                if self._decode_query(request.query)[1] is not None:
+                    raise Refused(PRIVATE_FILTER)
         with delay_to_grid(request.grid_s, self.end) as end:
             check_time(end)
             query = self._get_query(request)
