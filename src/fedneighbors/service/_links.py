@@ -98,11 +98,13 @@ class ProviderLink:
     async def _send_requests(self) -> None:
         """Send the requests of all queries that ran since the last message."""
         try:
-            while (self._unsent or self._ended) and self.is_open:
+            while self.is_open:
                 closed, self._ended = self._ended[:_MAX_CLOSED], self._ended[_MAX_CLOSED:]
                 frames = take_batch(self._unsent) if self._unsent else ()
                 message = LinkRequests(tuple(closed), frames)
                 await self._send(encode(message))
+                if not self._unsent:  # ended queries can wait
+                    break
         except Exception:
             self.close()  # it may look open until the transport has timed out
         finally:
@@ -150,8 +152,11 @@ class ProviderLink:
 
     def _send_ended(self) -> None:
         """Name the ended queries that no request has named."""
-        if self._ended and self.is_open and self._sender is None:
-            self._sender = asyncio.create_task(self._send_requests())
+        if self._ended and self.is_open:
+            if self._sender is None:
+                self._sender = asyncio.create_task(self._send_requests())
+            else:
+                asyncio.get_running_loop().call_later(_CLOSE_S, self._send_ended)
 
     async def reject(self, error: Refused) -> None:
         """Close the link, and send the reason to the provider."""
