@@ -131,17 +131,10 @@ async def _health(_: Broker, __: Request) -> Response:
 
 
 async def _readiness(broker: Broker, _: Request) -> Response:
-    """Answer whether every collection has all its providers."""
+    """Answer whether every collection has all its providers; name none, as anybody may ask."""
     links = broker.registry.links
-    missing = {
-        name: [p for p in collection.providers if p not in links]
-        for name, collection in broker.collections.items()
-    }
-    missing = {name: providers for name, providers in missing.items() if providers}
-    if missing:
-        raise Problem(
-            503, "provider-missing", "providers are not connected", retryable=True, missing=missing
-        )
+    if any(name not in links for one in broker.collections.values() for name in one.providers):
+        raise Problem(503, "provider-missing", "providers are not connected", retryable=True)
     return JSONResponse({"status": "ready"})
 
 
@@ -206,6 +199,10 @@ async def _list_providers(broker: Broker, request: Request, user: ApiUser) -> Re
             ),
         }
         for one in broker.state.providers()
+        if any(
+            one.name in found.providers and user.may("count", name)
+            for name, found in broker.collections.items()
+        )
     }
     return _paginate(request, "providers", providers)
 

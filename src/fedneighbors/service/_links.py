@@ -401,7 +401,7 @@ class QueryExchange:
                 self._steps[name] = self._steps.get(name, 0) + 1
             else:
                 missing[name] = "no answer before the deadline"
-        self.epochs |= {name: epoch.hex() for name, epoch in replies.epochs.items()}
+        self.epochs |= {name: epoch.hex() for name, epoch in replies.epochs.items() if epoch}
         return ExchangeResult(replies.bodies, missing, replies.busy_s)
 
     def end(self) -> None:

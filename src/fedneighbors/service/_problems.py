@@ -24,7 +24,7 @@ from fedneighbors.service._links import QueryLost
 log = logging.getLogger(__name__)
 PROBLEM_TYPE = "application/problem+json"
 
-RETRYABLE = (429, 503, 504)
+RETRYABLE = (503, 504)
 """Status codes of failures that may pass."""
 
 QUERY_ERRORS = (FedneighborsError, ValueError, TypeError, ArithmeticError, RecursionError)

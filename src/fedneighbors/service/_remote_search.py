@@ -205,7 +205,7 @@ class RemoteSearch:
             "deadline_s": self.deadline_s,
             "allow_partial": self.allow_partial,
             **({} if kind == "count" or "radius" in fields else {"algorithm": self.algorithm}),
-            **({"payload": True} if self.payload and kind == "search" else {}),
+            **({"payload": True} if self.payload and "k" in fields and kind == "search" else {}),
             **fields,
         }
         given = {name: value for name, value in options.items() if value is not None}

@@ -180,7 +180,7 @@ class QueryStore:
                 )
             return earlier
         if len(self._queries) >= MAX_STORED:
-            raise Problem(429, "overloaded", "too many queries are stored", retryable=True)
+            raise Problem(503, "overloaded", "too many queries are stored", retryable=True)
         query = StoredQuery(query_id, user, key, digest)
         self._queries[query_id] = query
         if key is not None:
