@@ -183,7 +183,7 @@ class _RecordedSession:
     def bounds(self, *, deadline_s: float | None = None) -> Floats:  # noqa: ARG002 - as for `next`
         return self._recorder.bounds.copy()
 
-    def separate_bounds(self) -> Floats:
+    def separate_bounds(self, *, deadline_s: float | None = None) -> Floats:  # noqa: ARG002
         return self.bounds()  # only graphs are recorded, whose bounds are separate
 
     def next(
