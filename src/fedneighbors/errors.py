@@ -6,6 +6,7 @@ error derives from :class:`FedneighborsError`::
     FedneighborsError
     ├── DataError                 a file or table is unusable (also a ValueError)
     │   └── MissingDataError      a data set or its folder does not exist
+    ├── SourceError               a provider's database failed, or broke the contract of sources
     ├── ModelFileError            a saved model is truncated, altered, foreign or of another version
     ├── RecordError               a run record cannot be read
     ├── FolderInUse               another run writes to an output folder

@@ -24,6 +24,7 @@ COMMANDS = [
     ["synthesize"],
     ["report"],
     ["serve"],
+    ["doctor"],
     ["broker", "serve"],
     ["broker", "enrol"],
     ["broker", "revoke"],

@@ -11,6 +11,7 @@ from fedneighbors.federation._roles import Refusal, serve
 from fedneighbors.methods.fedknn import _provider
 from fedneighbors.methods.fedknn._batch import NearestBatchRequest
 from fedneighbors.methods.fedknn._eager import EagerRequest
+from fedneighbors.methods.fedknn._payloads import PayloadRequest
 from fedneighbors.methods.fedknn._provider import Provider
 from fedneighbors.methods.fedknn.algorithm import MAX_K, MAX_NAME_LENGTH, MAX_QUERY_BYTES
 from fedneighbors.methods.fedknn.metrics._function import FunctionMetric
@@ -118,6 +119,8 @@ HOSTILE = [
     (NearestBatchRequest, lambda: NearestBatchRequest(np.zeros((MAX_K, 0)), MAX_K)),
     (NearestBatchRequest, lambda: NearestBatchRequest(np.zeros(3), 1)),
     (RangeCountRequest, lambda: RangeCountRequest(LONG, b"", 1.0)),
+    (PayloadRequest, lambda: PayloadRequest("q", b"", ("a",) * (MAX_K + 1))),
+    (PayloadRequest, lambda: PayloadRequest(LONG, b"", ("a",))),
     (PaddedBoundRequest, lambda: PaddedBoundRequest("q", b"", MAX_K + 1, 0.0)),
     (PaddedBoundRequest, lambda: PaddedBoundRequest("q", b"", 1, 1e-300)),
     (PaddedBoundRequest, lambda: PaddedBoundRequest("q", b"", 1, 1e9)),

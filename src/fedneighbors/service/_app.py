@@ -131,7 +131,7 @@ async def _health(_: Broker, __: Request) -> Response:
 
 
 async def _readiness(broker: Broker, _: Request) -> Response:
-    """Answer whether every collection has all its providers; name none, as anybody may ask."""
+    """Answer whether every collection has all its providers, without names."""
     links = broker.registry.links
     if any(name not in links for one in broker.collections.values() for name in one.providers):
         raise Problem(503, "provider-missing", "providers are not connected", retryable=True)

@@ -17,7 +17,7 @@ _OPERATORS = {"euclidean": "<->", "manhattan": "<+>", "cosine": "<=>", "inner_pr
 _UNIT = 2.0**-24  # unit roundoff of float32
 _OVERFLOW = {"euclidean": 2.0**63, "manhattan": 2.0**127}  # least distance of an infinite result
 _MAX_NORM = 1e15  # squares of components stay far from the limits of float32
-_MAX_PRODUCT = 1e37  # of two lengths: sums of products, too
+_MAX_PRODUCT = 1e37  # largest product of two lengths
 _MAX_EF_SEARCH = 1000  # pgvector's limit
 
 

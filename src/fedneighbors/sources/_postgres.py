@@ -29,7 +29,9 @@ TIMEOUT_S = 30.0
 """Default of the option ``timeout_s``: maximum time of a statement."""
 
 _MAX_TIMEOUT_S = 2_000_000  # milliseconds fit into 32 bits
+_MIN_STATEMENT_MS = 50  # a shorter limit could also end the return to the savepoint
 _COMMON = {"database", "password_file", "table", "id", "version", "timeout_s"}
+_FAILED = 3  # libpq's PQTRANS_INERROR
 _TYPES = {"number": "double precision", "text": "text", "boolean": "boolean"}
 
 
@@ -203,7 +205,8 @@ class Snapshot:
         """
         is_hurried = deadline_s is not None and deadline_s < self._timeout_s
         limit_s = deadline_s if is_hurried and deadline_s is not None else self._timeout_s
-        chosen = {**(settings or {}), "statement_timeout": str(max(1, int(1000 * limit_s)))}
+        limit_ms = max(_MIN_STATEMENT_MS, int(1000 * limit_s))
+        chosen = {**(settings or {}), "statement_timeout": str(limit_ms)}
         assign = "SELECT " + ", ".join(["set_config(%s, %s, true)"] * len(chosen))
         try:
             # a savepoint; going back to it ends the settings
@@ -219,6 +222,9 @@ class Snapshot:
             raise SourceError(f"the database stopped a statement: {error}") from None
         except self._error as error:
             raise SourceError(f"the database failed: {error}") from None
+        finally:
+            if self._connection.info.transaction_status == _FAILED:  # no statement can follow
+                self.close()
 
     def close(self) -> None:
         """Close the connection; a running statement ends."""

@@ -6,6 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedneighbors.methods.fedknn._names import Names
 from fedneighbors.methods.fedknn.algorithm import (
     LAST_TIE,
     Part,
@@ -100,7 +101,7 @@ def test_certified_objects_are_a_prefix_of_the_result(data):
         parts[f"p{provider}"] = Part(
             np.array([distance for distance, _ in returned]),
             np.array([tie for _, tie in returned], np.int64),
-            tuple(str(tie) for _, tie in returned),
+            Names.pack(str(tie) for _, tie in returned),
             is_exhausted,
             True,
             *last,
@@ -116,6 +117,6 @@ def test_certified_objects_are_a_prefix_of_the_result(data):
 
 
 def test_an_index_that_may_miss_objects_certifies_none():
-    part = Part(np.array([1.0]), np.array([0]), ("a",), True, False)
+    part = Part(np.array([1.0]), np.array([0]), Names.pack(["a"]), True, False)
 
     assert count_certified({"p": part}) == 0
