@@ -3,7 +3,6 @@
 import json
 import sqlite3
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -328,7 +327,7 @@ def test_a_slow_query_is_cancelled(tmp_path, request, make):
     while thread.is_alive():  # until it has begun
         if queries:
             queries[0].cancel()
-        time.sleep(0.01)
+        thread.join(0.01)
     assert "cancelled" in errors[0]
 
 

@@ -254,6 +254,7 @@ def test_a_provider_that_is_not_enrolled(path):
 
 def test_a_user_without_the_certificate(deployment):
     hops = list(examine(Visitor(deployment.url)))
+    assert not hops[-1].is_ok
     fails(hops, "fingerprint", "pass --certificate with the broker's file")
 
 

@@ -120,17 +120,17 @@ def test_the_link_of_a_revoked_provider_ends(deployment):
 
 def test_a_revoked_provider_is_found_after_a_failure_of_the_state(deployment, monkeypatch):
     state, providers = deployment.broker.state, deployment.broker.state.providers
-    errors = [sqlite3.OperationalError("database is locked")]
+    failed = threading.Event()
 
     def fail_once():
-        if errors:
-            raise errors.pop()
+        if not failed.is_set():
+            failed.set()
+            raise sqlite3.OperationalError("database is locked")
         return providers()
 
     monkeypatch.setattr(state, "providers", fail_once)
     task = deployment.tasks["north"]
-    while errors:
-        time.sleep(0.01)
+    assert failed.wait(20)
     state.revoke("north")
     assert "revoked" in reason(task)
 
@@ -469,11 +469,12 @@ def test_connections_with_long_headers_are_closed(tmp_path, monkeypatch, start):
             with contextlib.suppress(ConnectionError):
                 async with asyncio.timeout(20):
                     while not reader.at_eof():
-                        writer.write(bytes(1 << 14).replace(b"\0", b"a"))
+                        writer.write(b"a" * (1 << 14))
                         await writer.drain()
-                        await asyncio.sleep(0.01)
+                        await asyncio.sleep(0)  # let the reader see the end
+            return "closed"
 
-        running.run(send())
+        assert running.run(send()) == "closed"  # before the timeout
 
 
 def test_connections_above_the_limit_are_closed(tmp_path, monkeypatch):

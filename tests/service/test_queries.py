@@ -4,7 +4,6 @@ import asyncio
 import json
 import ssl
 import threading
-import time
 
 import httpx
 import numpy as np
@@ -16,6 +15,7 @@ from fedneighbors.federation._loop import Replies
 from fedneighbors.federation._messages import decode, encode
 from fedneighbors.methods.fedknn._names import Names
 from fedneighbors.methods.fedknn._payloads import PayloadReply
+from fedneighbors.methods.fedknn._planning import Planner
 from fedneighbors.methods.fedknn.protocol import NearestReply, NearestRequest
 from fedneighbors.records import Round
 from fedneighbors.service import _stored
@@ -85,8 +85,7 @@ def held(deployment):
     send = link._send
 
     async def wait(frame):
-        while not is_released.is_set():
-            await asyncio.sleep(0.005)
+        await asyncio.to_thread(is_released.wait)
         await send(frame)
 
     link._send = wait
@@ -331,23 +330,30 @@ def test_a_running_query_can_be_deleted(http, held, deployment):
     assert deployment.broker._n_running == before
 
 
-def test_a_plan_that_is_deleted_sends_no_further_requests(http, held, deployment):
+def test_a_plan_that_is_deleted_sends_no_further_requests(http, held, deployment, monkeypatch):
     link, sent = deployment.broker.registry.links["south"], []
-    request = link.request
+    request, explain = link.request, Planner.explain
+    has_begun, has_ended = threading.Event(), threading.Event()
 
     def note(number, *arguments):
         sent.append(number)
         request(number, *arguments)
+        has_begun.set()
 
-    link.request = note
+    def explain_to_the_end(*arguments):
+        try:
+            return explain(*arguments)
+        finally:
+            has_ended.set()
+
+    monkeypatch.setattr(link, "request", note)
+    monkeypatch.setattr(Planner, "explain", explain_to_the_end)
     response = post(http, "points", "explain", {"query": [4, 4]}, Prefer="respond-async")
-    while not sent:
-        time.sleep(0.005)
+    assert has_begun.wait(20)
     assert http.delete(response.headers["location"]).status_code == 204
     held.set()
-    time.sleep(1)  # a plan has four exchanges or more
-    link.request = request
-    assert len(sent) == 1
+    assert has_ended.wait(20)
+    assert len(sent) == 1  # a plan has four exchanges or more
 
 
 @pytest.mark.parametrize(
@@ -403,8 +409,16 @@ def test_a_retry_with_a_key_gets_the_stored_answer(deployment, http, monkeypatch
     assert (long.status_code, long.json()["code"]) == (422, "invalid-header")
 
 
-def test_a_retry_during_the_first_request_waits_for_it(deployment, http, held):
+def test_a_retry_during_the_first_request_waits_for_it(deployment, held, monkeypatch):
     body, found = {"query": [5, 3], "k": 4}, []
+    link, has_begun = deployment.broker.registry.links["south"], threading.Event()
+    request = link.request
+
+    def note(*arguments):
+        request(*arguments)
+        has_begun.set()
+
+    monkeypatch.setattr(link, "request", note)
 
     def send():
         with connect(deployment) as client:
@@ -413,8 +427,7 @@ def test_a_retry_during_the_first_request_waits_for_it(deployment, http, held):
     threads = [threading.Thread(target=send) for _ in range(3)]
     for thread in threads:
         thread.start()
-    while deployment.broker._n_running == 0:
-        time.sleep(0.005)
+    assert has_begun.wait(20)
     held.set()
     for thread in threads:
         thread.join(20)

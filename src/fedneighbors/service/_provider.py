@@ -18,6 +18,7 @@ from fedneighbors.federation._messages import decode, encode
 from fedneighbors.federation._roles import Refusal, serve_safely
 from fedneighbors.methods.fedknn._provider import MAX_OPEN_QUERIES, Provider
 from fedneighbors.methods.fedknn._queries import decode_query, encode_query
+from fedneighbors.methods.fedknn._sources import MemorySource
 from fedneighbors.methods.fedknn.metrics import metric_of
 from fedneighbors.methods.fedknn.metrics._sessions import LATE
 from fedneighbors.methods.fedknn.protocol import BoundRequest, FinishRequest, NearestRequest
@@ -122,17 +123,18 @@ class OfferedObjects:
             return cls._open(provider, name, section, section.source, folder, secret)
         source = read_source(section, section.source, folder, on_query)
         epoch = compute_epoch(secret, name, section, source)
-        party = Provider.of(
-            provider,
+        objects = MemorySource(
             source.items,
             metric_of(section.metric),
-            decode=decode_query,
+            owner=provider,
+            epoch=None if epoch is None else bytes.fromhex(epoch),
             ids=source.ids,
             key=section.tie_key.encode(),
             columns=source.columns,
-            epoch=epoch,
             payload=source.payload,
-            min_filtered=section.policy.min_filtered,
+        )
+        party = Provider(
+            provider, objects, decode=decode_query, min_filtered=section.policy.min_filtered
         )
         n_objects = len(source.items)
         if n_objects:

@@ -33,7 +33,6 @@ class PostGISSource(PostgresSource):
 
     column_option = "location"
     sample = np.zeros((1, 2))
-    _scans = False
 
     def __init__(self, settings: SourceSettings) -> None:
         if settings.metric not in _TYPES:
@@ -90,30 +89,10 @@ class PostGISSource(PostgresSource):
             return min(distance * _SCALE * (1 - _RELATIVE) - _ABSOLUTE, _FAR_M)
         return distance * (1 - _PLANAR)
 
-    def read(
-        self,
-        snapshot: Snapshot,
-        query: Any,
-        where: Where | None,
-        limit: int,
-        deadline_s: float | None,
-    ) -> list[tuple[Any, ...]]:
-        """Return ``limit`` rows in ascending order: name, distance, coordinates."""
-        try:
-            return super().read(snapshot, query, where, limit, deadline_s)
-        except SourceError as error:
-            # near a pole, bounds of the index exceed distances by rounding errors; a scan has none
-            if _WRONG_ORDER not in str(error):
-                raise
-        self._scans = True
-        try:
-            return super().read(snapshot, query, where, limit, deadline_s)
-        finally:
-            self._scans = False
-
-    def settings(self, limit: int) -> Mapping[str, str]:  # noqa: ARG002 - of other sources
-        """Return settings of the database for a read."""
-        return {"enable_indexscan": "off"} if self._scans else {}
+    def settings_after(self, error: SourceError) -> Mapping[str, str] | None:
+        """Return settings for another try after an error; None if it is in vain."""
+        # near a pole, bounds of the index exceed distances by rounding errors; a scan has none
+        return {"enable_indexscan": "off"} if _WRONG_ORDER in str(error) else None
 
     def open(self, query: Any, where: Where | None) -> "PostGISCandidates":
         """Open a query over the points that meet a filter."""

@@ -380,7 +380,17 @@ class PostgresSource(CandidateSource):
         columns = sql.SQL("{}, {}, {}").format(self._id, order, self.columns())
         rest = sql.SQL("ORDER BY {} LIMIT {}").format(order, values.bind(limit))
         statement = self.select(columns, where, values, rest)
-        return snapshot.run(statement, values, deadline_s, self.settings(limit))
+        try:
+            return snapshot.run(statement, values, deadline_s, self.settings(limit))
+        except SourceError as error:
+            settings = self.settings_after(error)
+            if settings is None:
+                raise
+        return snapshot.run(statement, values, deadline_s, settings)
+
+    def settings_after(self, error: SourceError) -> Mapping[str, str] | None:  # noqa: ARG002
+        """Return settings for another try after an error; None if it is in vain."""
+        return None
 
     def read_payload(self, snapshot: Snapshot, ids: Sequence[str]) -> list[Mapping[str, Any]]:
         """Return the payload columns of objects."""

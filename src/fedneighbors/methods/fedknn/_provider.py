@@ -9,9 +9,8 @@ can change all of them.
 import json
 import logging
 import math
-import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Self
 
@@ -37,7 +36,6 @@ from fedneighbors.methods.fedknn._sources import (
 from fedneighbors.methods.fedknn.metrics._interfaces import Metric
 from fedneighbors.methods.fedknn.metrics._sessions import LATE, check_time
 from fedneighbors.methods.fedknn.private._padding import (
-    EPOCH_BYTES,
     PaddedBoundRequest,
     PaddedNearestRequest,
     pad_bounds,
@@ -130,16 +128,14 @@ class Provider:
         key: bytes = b"",
         epoch: str | None = None,
         columns: FilterColumns | None = None,
-        payload: Mapping[str, Sequence[Any]] | None = None,
-        min_filtered: int = 0,
     ) -> Self:
         """Return a provider of objects in memory.
 
         Parameters
         ----------
-        name, decode, min_filtered : str, callable and int
+        name, decode : str and callable
             As for the class.
-        objects, metric, ids, key, columns, payload : optional
+        objects, metric, ids, key, columns : optional
             As for :class:`~fedneighbors.methods.fedknn._sources.MemorySource`.
         epoch : str, optional
             Hexadecimal id of this version of the objects; by default a new one.
@@ -148,13 +144,12 @@ class Provider:
             objects,
             metric,
             owner=name,
-            epoch=bytes.fromhex(epoch or secrets.token_hex(EPOCH_BYTES)),
+            epoch=None if epoch is None else bytes.fromhex(epoch),
             ids=ids,
             key=key,
             columns=columns,
-            payload=payload,
         )
-        return cls(name, source, decode=decode, min_filtered=min_filtered)
+        return cls(name, source, decode=decode)
 
     def epoch_of(self, name: str) -> bytes:
         """Return the version of the objects that a query sees.

@@ -5,6 +5,7 @@ sources read from a database.
 """
 
 import math
+import secrets
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,7 +20,7 @@ from fedneighbors.methods.fedknn._filters import FilterColumns, FilteredIndex, W
 from fedneighbors.methods.fedknn._names import Names
 from fedneighbors.methods.fedknn.algorithm import rank_objects, tie_keys
 from fedneighbors.methods.fedknn.metrics._interfaces import Index, Metric, Session
-from fedneighbors.methods.fedknn.private._padding import MAX_NAME_BYTES
+from fedneighbors.methods.fedknn.private._padding import EPOCH_BYTES, MAX_NAME_BYTES
 from fedneighbors.methods.fedknn.protocol import NearestReply
 
 MAX_FILTERS = 64  # with an index
@@ -255,8 +256,8 @@ class MemorySource:
         The distance.
     owner : str
         Name of the provider.
-    epoch : bytes
-        Id of this version of the objects.
+    epoch : bytes, optional
+        Id of this version of the objects; by default a new one.
     ids : sequence of str, optional
         Unique names of the objects; by default their positions.
     key : bytes
@@ -278,7 +279,7 @@ class MemorySource:
         metric: Metric,
         *,
         owner: str,
-        epoch: bytes,
+        epoch: bytes | None = None,
         ids: Sequence[str] | None = None,
         key: bytes = b"",
         columns: FilterColumns | None = None,
@@ -291,7 +292,7 @@ class MemorySource:
             )
         self._longest = max((len(item.encode("utf-8", "replace")) for item in self.ids), default=0)
         self.ties = tie_keys(self.ids, owner=owner, key=key)
-        self._epoch, self.n_cells = epoch, len(self.ids)
+        self._epoch, self.n_cells = epoch or secrets.token_bytes(EPOCH_BYTES), len(self.ids)
         self._ranks, start = rank_objects(self.ties), time.monotonic()
         index = metric.index(objects, ranks=self._ranks)
         self._index_s = time.monotonic() - start
