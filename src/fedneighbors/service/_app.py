@@ -61,44 +61,8 @@ UserEndpoint = Callable[[Broker, Request, ApiUser], Awaitable[Response]]
 
 def make_app(broker: Broker) -> Starlette:
     """Return the application of a broker."""
-
-    def public(endpoint: Endpoint) -> Any:
-        async def answer(request: Request) -> Response:
-            try:
-                return await endpoint(broker, request)
-            except Problem as problem:
-                return problem.response()
-            except Exception as error:
-                return report_internal(error).response()
-
-        return answer
-
-    def protected(endpoint: UserEndpoint, *, is_query: bool = False) -> Any:
-        async def check(broker: Broker, request: Request) -> Response:
-            if is_query:  # refused first, because refusals must cost little
-                try:
-                    broker.check_load()
-                except Overloaded as error:
-                    raise problem_of(error) from None
-            scheme, _, token = request.headers.get("authorization", "").partition(" ")
-            user = broker.state.user_of(token) if scheme.lower() == "bearer" else None
-            if user is None:
-                raise Problem(
-                    401, "unauthorized", "expected a valid token: 'Authorization: Bearer fn_...'"
-                )
-            return await endpoint(broker, request, user)
-
-        return public(check)
-
+    public, protected = partial(_public, broker), partial(_protected, broker)
     store = QueryStore()
-
-    async def refuse(_: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)
-        code = "not-found" if error.status_code == 404 else "method-not-allowed"
-        response = Problem(error.status_code, code, f"{error.detail}; see /openapi.json").response()
-        response.headers.update(error.headers or {})
-        return response
-
     return Starlette(
         routes=[
             Route("/healthz", public(_health)),
@@ -122,8 +86,51 @@ def make_app(broker: Broker) -> Starlette:
             Route("/v1/enrolments", public(_enrol), methods=["POST"]),
             WebSocketRoute("/v1/link", partial(_serve_link, broker)),
         ],
-        exception_handlers={404: refuse, 405: refuse},
+        exception_handlers={404: _refuse, 405: _refuse},
     )
+
+
+def _public(broker: Broker, endpoint: Endpoint) -> Any:
+    """Return a handler for everybody, whose errors are problems."""
+
+    async def answer(request: Request) -> Response:
+        try:
+            return await endpoint(broker, request)
+        except Problem as problem:
+            return problem.response()
+        except Exception as error:
+            return report_internal(error).response()
+
+    return answer
+
+
+def _protected(broker: Broker, endpoint: UserEndpoint, *, is_query: bool = False) -> Any:
+    """Return a handler for users with a valid token."""
+
+    async def check(broker: Broker, request: Request) -> Response:
+        if is_query:  # refused first, because refusals must cost little
+            try:
+                broker.check_load()
+            except Overloaded as error:
+                raise problem_of(error) from None
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        user = broker.state.user_of(token) if scheme.lower() == "bearer" else None
+        if user is None:
+            raise Problem(
+                401, "unauthorized", "expected a valid token: 'Authorization: Bearer fn_...'"
+            )
+        return await endpoint(broker, request, user)
+
+    return _public(broker, check)
+
+
+async def _refuse(_: Request, error: Exception) -> Response:
+    """Answer to a wrong path or method."""
+    assert isinstance(error, HTTPException)
+    code = "not-found" if error.status_code == 404 else "method-not-allowed"
+    response = Problem(error.status_code, code, f"{error.detail}; see /openapi.json").response()
+    response.headers.update(error.headers or {})
+    return response
 
 
 async def _health(_: Broker, __: Request) -> Response:

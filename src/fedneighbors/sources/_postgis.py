@@ -90,7 +90,7 @@ class PostGISSource(PostgresSource):
         return distance * (1 - _PLANAR)
 
     def settings_after(self, error: SourceError) -> Mapping[str, str] | None:
-        """Return settings for another try after an error; None if it is in vain."""
+        """Return settings for another try after an error, if any."""
         # near a pole, bounds of the index exceed distances by rounding errors; a scan has none
         return {"enable_indexscan": "off"} if _WRONG_ORDER in str(error) else None
 

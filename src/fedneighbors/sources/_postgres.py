@@ -389,7 +389,7 @@ class PostgresSource(CandidateSource):
         return snapshot.run(statement, values, deadline_s, settings)
 
     def settings_after(self, error: SourceError) -> Mapping[str, str] | None:  # noqa: ARG002
-        """Return settings for another try after an error; None if it is in vain."""
+        """Return settings for another try after an error, if any."""
         return None
 
     def read_payload(self, snapshot: Snapshot, ids: Sequence[str]) -> list[Mapping[str, Any]]:
