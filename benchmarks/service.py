@@ -43,7 +43,8 @@ from fedneighbors.service._messages import (
     LinkRequests,
     OfferedCollection,
 )
-from fedneighbors.service._provider import OfferedObjects, ProviderService
+from fedneighbors.service._offers import OfferedObjects
+from fedneighbors.service._provider import ProviderService
 from fedneighbors.service._server import add_local_provider, running_broker
 from fedneighbors.service._tls import peer_fingerprint, pinned_context
 

@@ -24,7 +24,8 @@ from fedneighbors.methods.fedknn.metrics import metric_of
 from fedneighbors.secure_sum._keys import Identity
 from fedneighbors.service._config import BrokerConfig
 from fedneighbors.service._messages import OfferedCollection
-from fedneighbors.service._provider import OfferedObjects, ProviderService
+from fedneighbors.service._offers import OfferedObjects
+from fedneighbors.service._provider import ProviderService
 from fedneighbors.service._server import add_local_provider, running_broker
 
 N_PROVIDERS, N_COLUMNS, K = 5, 128, 128

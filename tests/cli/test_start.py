@@ -25,6 +25,7 @@ COMMANDS = [
     ["report"],
     ["serve"],
     ["doctor"],
+    ["search"],
     ["broker", "serve"],
     ["broker", "enrol"],
     ["broker", "revoke"],

@@ -9,7 +9,8 @@ import pytest
 from fedneighbors.datasets import CategoricalColumn, NumericColumn, Schema, load, read_rows
 from fedneighbors.datasets._files import read_lines
 from fedneighbors.datasets._molecules import fingerprint_from_smiles, graph_from_smiles
-from fedneighbors.datasets._objects import parse_object, read_objects
+from fedneighbors.datasets._object_cells import parse_object
+from fedneighbors.datasets._objects import read_objects
 from fedneighbors.errors import DataError, MissingDataError
 
 PLACES = "name,lat,lon,country\nLyon,45.75,4.85,FR\nBern,46.95,7.45,CH\n"

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedneighbors.service._config import OfferSection, ProviderConfig
-from fedneighbors.service._provider import OfferedObjects
+from fedneighbors.service._offers import OfferedObjects
 from fedneighbors.sources import SourceSettings
 from fedneighbors.sources._pushed import find_source
 from fedneighbors.testing import check_source

@@ -13,7 +13,8 @@ from fedneighbors.secure_sum._keys import Identity
 from fedneighbors.service import RemoteNeighbors
 from fedneighbors.service._config import BrokerConfig
 from fedneighbors.service._messages import OfferedCollection
-from fedneighbors.service._provider import OfferedObjects, ProviderService
+from fedneighbors.service._offers import OfferedObjects
+from fedneighbors.service._provider import ProviderService
 from fedneighbors.service._server import add_local_provider, running_broker
 
 __all__ = ["Deployment", "deployed", "encode", "offered"]

@@ -1,14 +1,17 @@
 """Clients in Python: their methods, tables of results, asyncio, votes."""
 
 import asyncio
+import json
 import subprocess
 import sys
 
 import httpx
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from fedneighbors import FederatedNeighbors, FederatedNeighborsClassifier
+from fedneighbors.cli._main import app
 from fedneighbors.errors import DataError, FederationError
 from fedneighbors.service import (
     AsyncRemoteNeighbors,
@@ -276,3 +279,62 @@ def test_a_client_is_closed_after_its_block(deployment):
         search.kneighbors(QUERIES[:1], 1)
     with pytest.raises(RuntimeError, match="closed"):
         search.kneighbors(QUERIES[:1], 1)
+
+
+def run_search(deployment, monkeypatch, *arguments, token=None):
+    monkeypatch.setenv("FEDNEIGHBORS_TOKEN", deployment.token if token is None else token)
+    certificate = ["--certificate", str(deployment.certificate)]
+    return CliRunner().invoke(app, ["search", deployment.url, *arguments, *certificate])
+
+
+def test_command_prints_the_nearest_objects(deployment, pooled, monkeypatch):
+    result = run_search(
+        deployment,
+        monkeypatch,
+        "points",
+        "2.5,3",
+        "-k",
+        "2",
+        "--where",
+        '{"age": {"<": 3}}',
+        "--json",
+    )
+    answer = json.loads(result.stdout)
+    distances, rows = pooled.kneighbors([[2.5, 3]], 2, where={"age": {"<": 3}})
+    assert [one["distance"] for one in answer["neighbors"]] == distances[0].tolist()
+    assert [int(one["id"]) for one in answer["neighbors"]] == rows[0].tolist()
+
+    printed = run_search(deployment, monkeypatch, "words", "north 2", "-k", "1").stdout
+    first = next(line.split() for line in printed.splitlines() if "north" in line)
+    assert first == ["north", "2", "0"]
+    assert "exact" in printed
+
+
+def test_command_counts_objects_within_a_radius(deployment, pooled, monkeypatch):
+    result = run_search(deployment, monkeypatch, "points", "2.5,3", "--radius", "2", "--count")
+    (rows,) = pooled.radius_neighbors([[2.5, 3]], 2, return_distance=False)
+    assert result.stdout.startswith(f"{len(rows)} objects: ")
+
+    found = run_search(deployment, monkeypatch, "points", "2.5,3", "--radius", "2")
+    assert found.stdout.startswith(f"{len(rows)} nearest objects")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["points", "2.5,x"], "expected 2 comma-separated numbers"),
+        (["points", "1,2", "--where", "{"], "--where: expected JSON"),
+        (["points", "1,2", "--count"], "--count needs --radius"),
+        (["nothing", "1,2"], "there is no collection"),
+    ],
+)
+def test_command_explains_wrong_arguments(deployment, monkeypatch, arguments, message):
+    result = run_search(deployment, monkeypatch, *arguments)
+    assert result.exit_code != 0
+    assert message in " ".join(result.output.split())
+
+
+def test_command_needs_a_token(deployment, monkeypatch):
+    result = run_search(deployment, monkeypatch, "points", "1,2", token="")
+    assert result.exit_code == 1
+    assert "no token in FEDNEIGHBORS_TOKEN" in result.output

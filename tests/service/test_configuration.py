@@ -14,7 +14,7 @@ from fedneighbors.service import _state
 from fedneighbors.service._broker import Broker
 from fedneighbors.service._config import BrokerConfig, OfferSection, ProviderConfig
 from fedneighbors.service._enrolment import enrol, read_pin
-from fedneighbors.service._provider import OfferedObjects
+from fedneighbors.service._offers import OfferedObjects
 from fedneighbors.service._state import (
     BrokerState,
     EnrolmentCode,

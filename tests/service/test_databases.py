@@ -16,7 +16,7 @@ from fedneighbors.methods.fedknn._queries import FilteredQuery, encode_query
 from fedneighbors.methods.fedknn.metrics import metric_of
 from fedneighbors.methods.fedknn.protocol import FinishRequest, NearestRequest
 from fedneighbors.service._config import OfferSection, ProviderConfig
-from fedneighbors.service._provider import OfferedObjects
+from fedneighbors.service._offers import OfferedObjects
 
 RNG = np.random.default_rng(0)
 VECTORS = np.round(RNG.normal(size=(60, 3)), 1).astype(np.float32)  # with ties

@@ -22,7 +22,7 @@ from fedneighbors.methods.fedknn._provider import Provider
 from fedneighbors.methods.fedknn._queries import decode_query
 from fedneighbors.methods.fedknn.metrics._function import FunctionMetric
 from fedneighbors.secure_sum._keys import Identity
-from fedneighbors.service import ServiceError, _app, _limits, _provider, _rest
+from fedneighbors.service import ServiceError, _app, _limits, _offers, _rest
 from fedneighbors.service._limits import MAX_HELLO_BYTES
 from fedneighbors.service._links import ProviderLink, QueryExchange, QueryLost
 from fedneighbors.service._messages import (
@@ -32,7 +32,8 @@ from fedneighbors.service._messages import (
     OfferedCollection,
     take_batch,
 )
-from fedneighbors.service._provider import ConnectionRejected, OfferedObjects, ProviderService
+from fedneighbors.service._offers import OfferedObjects
+from fedneighbors.service._provider import ConnectionRejected, ProviderService
 from fedneighbors.service._tls import make_certificate, pinned_context
 from tests.service.deployment import deployed, offered
 
@@ -302,14 +303,14 @@ def test_a_repeated_request_is_refused(deployment):
 
 
 def test_queries_that_are_idle_or_too_many_are_closed(monkeypatch):
-    monkeypatch.setattr(_provider, "MAX_OPEN_QUERIES", 3)
+    monkeypatch.setattr(_offers, "MAX_OPEN_QUERIES", 3)
     one = points("north")["points"]
     later = time.monotonic() + 1000
     for number in range(5):
         one.answer(request(f"q{number}", 0), later)
     assert len(one.party._open) == 3
     assert b"unknown query" in one.answer(request("q0", 1), later)
-    monkeypatch.setattr(_provider, "IDLE_S", -2000.0)  # the deadlines were long ago
+    monkeypatch.setattr(_offers, "IDLE_S", -2000.0)  # the deadlines were long ago
     one.answer(request("last", 0), later)
     assert list(one.party._open) == ["last"]
 

@@ -124,6 +124,13 @@ def test_two_organisations_are_searched_and_survive_restarts(commands, tmp_path)
     providers["north"] = commands.start(tmp_path / "north", "provider", "serve")
     commands.wait_for(providers["north"], "connected to")
     assert search() == first
+    commands.call(tmp_path / "south", "provider", "pause")
+    commands.wait_for(providers["south"], "paused")
+    with pytest.raises(ServiceError, match="provider-missing"):
+        search()
+    commands.call(tmp_path / "south", "provider", "resume")
+    commands.wait_for(providers["south"], "connected to")
+    assert search() == first
     server.send_signal(signal.SIGTERM)
     assert server.wait(TIMEOUT_S) == 0
     server = commands.start(broker, "broker", "serve")

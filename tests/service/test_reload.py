@@ -13,7 +13,7 @@ from fedneighbors.errors import SourceError
 from fedneighbors.federation._messages import decode, encode
 from fedneighbors.methods.fedknn._queries import encode_query
 from fedneighbors.methods.fedknn.protocol import NearestReply, NearestRequest
-from fedneighbors.service import RemoteNeighbors
+from fedneighbors.service import RemoteNeighbors, ServiceError
 from fedneighbors.service._messages import LinkReplies, LinkRequest
 from fedneighbors.service._provider import ProviderService
 from tests.service.deployment import deployed, offered
@@ -22,9 +22,9 @@ from tests.service.test_processes import Commands, free_port
 POINTS = np.arange(20.0)[:, np.newaxis]
 
 
-def make_service(load):
+def make_service(load, **options):
     first = {"points": offered("north", "points", "euclidean", POINTS)}
-    return ProviderService("north", None, first, load)
+    return ProviderService("north", None, first, load, **options)
 
 
 def ask(service, query, step, count, closed=()):
@@ -87,6 +87,59 @@ def test_the_broker_learns_of_a_reload(tmp_path):
         deployment.run(service.reload())
         with pytest.raises(Exception, match="metric"):
             deployment.tasks["north"].result(20)
+
+
+def test_objects_are_read_again_regularly():
+    loads, enough = [], asyncio.Event()
+
+    def load(on_query):
+        loads.append(offered("north", "points", "euclidean", POINTS[: len(loads) + 1]))
+        if len(loads) == 3:
+            loop.call_soon_threadsafe(enough.set)
+        return {"points": loads[-1]}
+
+    async def run():
+        nonlocal loop
+        loop = asyncio.get_running_loop()
+        service = make_service(load, reload_s=0.001)
+        work = loop.create_task(service._reload_regularly())
+        await enough.wait()
+        work.cancel()
+
+    loop = None
+    asyncio.run(run())
+
+
+def test_paused_provider_has_no_link(tmp_path):
+    pause_file, offers = tmp_path / "paused", [offered("north", "points", "euclidean", POINTS)]
+    section = {"metric": "euclidean", "providers": ["north"]}
+    with deployed(tmp_path, {"points": section}) as deployment:
+        deployment.enrol("north")
+        connected = threading.Event()
+        service = ProviderService(
+            "north", deployment.identities["north"], {"points": offers[0]}, pause_file=pause_file
+        )
+        work = service.run(
+            deployment.url, deployment.certificate.read_text(), on_connected=connected.set
+        )
+        deployment.tasks["north"] = asyncio.run_coroutine_threadsafe(work, deployment.loop)
+        client = deployment.client("points", allow_partial=True)
+        for _ in range(2):
+            assert connected.wait(20)
+            deployment.wait("north")
+            assert len(client.kneighbors([[0.0]], 10)[1][0]) == 10
+
+            pause_file.touch()
+            deployment.run(wait_for_loss(deployment.broker.registry, "north"))
+            with pytest.raises(ServiceError, match="provider-missing"):
+                deployment.client("points").kneighbors([[0.0]], 10)
+            connected.clear()
+            pause_file.unlink()
+
+
+async def wait_for_loss(registry, name):
+    while name in registry.links:
+        await asyncio.sleep(0.01)
 
 
 @pytest.mark.e2e

@@ -3,7 +3,7 @@ import pytest
 
 from fedneighbors import FederatedNeighbors
 from fedneighbors.datasets._graphs import Graph
-from fedneighbors.datasets._objects import METRIC_KINDS
+from fedneighbors.datasets._object_cells import METRIC_KINDS
 from tests.service.deployment import deployed, offered
 
 PROVIDERS = ("a", "b", "c", "empty")

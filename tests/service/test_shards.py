@@ -11,7 +11,7 @@ from fedneighbors.methods.fedknn._sources import MemorySource
 from fedneighbors.methods.fedknn.metrics import metric_of
 from fedneighbors.service import _shards
 from fedneighbors.service._config import OfferSection
-from fedneighbors.service._provider import OfferedObjects
+from fedneighbors.service._offers import OfferedObjects
 from fedneighbors.sources import SourceSettings
 from tests.service.deployment import deployed, offered
 

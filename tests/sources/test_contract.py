@@ -17,7 +17,7 @@ from fedneighbors.methods.fedknn.metrics._sessions import LATE
 from fedneighbors.methods.fedknn.private._padding import PaddedNearestRequest
 from fedneighbors.service import _provider
 from fedneighbors.service._config import OfferSection
-from fedneighbors.service._provider import OfferedObjects
+from fedneighbors.service._offers import OfferedObjects
 from fedneighbors.sources import (
     CandidateBatch,
     CandidateCount,

@@ -12,7 +12,7 @@ from fedneighbors.methods.fedknn._payloads import PayloadReply, PayloadRequest
 from fedneighbors.methods.fedknn._queries import encode_query
 from fedneighbors.methods.fedknn.protocol import FinishRequest, NearestRequest
 from fedneighbors.service._config import OfferSection
-from fedneighbors.service._provider import OfferedObjects
+from fedneighbors.service._offers import OfferedObjects
 from tests.service.deployment import deployed
 
 PROVIDERS = ("north", "south", "west")

@@ -14,8 +14,7 @@ import typer
 
 if TYPE_CHECKING:
     from fedneighbors.datasets import Schema
-    from fedneighbors.datasets._object_cells import Kind
-    from fedneighbors.datasets._objects import Objects
+    from fedneighbors.datasets._object_cells import Kind, Objects
     from fedneighbors.datasets._text_format import TextFormat
     from fedneighbors.methods.fedknn import FederatedNeighbors
     from fedneighbors.partition._assignment import Parties
@@ -46,9 +45,9 @@ class MetricName(StrEnum):
     @property
     def kind(self) -> "Kind":
         """Return the kind of object that the metric compares."""
-        from fedneighbors.datasets._objects import METRIC_KINDS
+        from fedneighbors.datasets._object_cells import METRIC_KINDS
 
-        return "rows" if self is MetricName.TABULAR else METRIC_KINDS[self.value]
+        return METRIC_KINDS[self.value]
 
 
 DataOption = Annotated[

@@ -167,6 +167,32 @@ def serve_provider(config: ProviderFile = _PROVIDER) -> None:
     _run(work, service.reload)
 
 
+@provider.command(epilog="Example: [bold]fedneighbors provider pause[/bold]")
+def pause(config: ProviderFile = _PROVIDER) -> None:
+    """Close the link to the broker, also after restarts, until `resume`.
+
+    Queries that run end with an error, or without this provider where users allow it.
+    """
+    from fedneighbors.cli._console import echo
+    from fedneighbors.service._config import ProviderConfig
+
+    loaded = ProviderConfig.read(config)
+    loaded.pause_file.parent.mkdir(parents=True, exist_ok=True)
+    loaded.pause_file.touch()
+    echo(f"{loaded.provider.name} is paused until: fedneighbors provider resume", "green")
+
+
+@provider.command(epilog="Example: [bold]fedneighbors provider resume[/bold]")
+def resume(config: ProviderFile = _PROVIDER) -> None:
+    """Let a paused provider connect to the broker again."""
+    from fedneighbors.cli._console import echo
+    from fedneighbors.service._config import ProviderConfig
+
+    loaded = ProviderConfig.read(config)
+    loaded.pause_file.unlink(missing_ok=True)
+    echo(f"{loaded.provider.name} is not paused", "green")
+
+
 @provider.command(epilog="Example: [bold]fedneighbors provider check[/bold]")
 def check(config: ProviderFile = _PROVIDER) -> None:
     """Read the configuration and all collections, without a broker.
@@ -177,7 +203,7 @@ def check(config: ProviderFile = _PROVIDER) -> None:
     from fedneighbors.errors import FedneighborsError
     from fedneighbors.secure_sum._keys import Identity
     from fedneighbors.service._config import ProviderConfig
-    from fedneighbors.service._provider import OfferedObjects
+    from fedneighbors.service._offers import OfferedObjects
 
     loaded = ProviderConfig.read(config)
     key = loaded.path(loaded.provider.key)

@@ -1,22 +1,38 @@
-"""Objects of a search from columns of Python values, as databases, JSON and Arrow have them."""
+"""Objects of a search, from columns of Python values as databases, JSON and Arrow have them."""
 
 import json
 import math
 import struct
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors.datasets._graphs import graph_from_text
+from fedneighbors.datasets._graphs import Graph, graph_from_text
 from fedneighbors.datasets._molecules import fingerprint_from_smiles, graph_from_smiles
+from fedneighbors.datasets._schema import Schema
 from fedneighbors.datasets._table import check_present
 from fedneighbors.errors import DataError
 
 Kind = Literal["vectors", "places", "strings", "sets", "graphs", "fingerprints", "rows"]
 Cells = Mapping[str, Sequence[Any]]
 """Columns of Python values, None for missing ones."""
+
+METRIC_KINDS: dict[str, Kind] = {
+    "euclidean": "vectors",
+    "manhattan": "vectors",
+    "cosine": "vectors",
+    "inner_product": "vectors",
+    "haversine": "places",
+    "edit": "strings",
+    "jaccard": "sets",
+    "graph_edit": "graphs",
+    "tanimoto": "fingerprints",
+    "tabular": "rows",
+}
+"""Kind of object that each metric compares."""
 
 _HAS_SRID = 0x20000000  # flag of the type of a point in PostGIS's binary format
 _DEGREES = 4326  # spatial reference of longitude and latitude
@@ -237,3 +253,224 @@ def type_filter_cells(cells: Sequence[Any], kind: str) -> list[Any]:
             for cell in cells
         ]
     return [None if cell is None else str(cell) for cell in cells]
+
+
+@dataclass(frozen=True, eq=False)
+class Objects:
+    """Objects of one source.
+
+    Parameters
+    ----------
+    items : sequence
+        A float64 matrix of vectors or places, or a list of str, frozenset, Graph, packed bits, or
+        tuples with the cells of rows.
+    labels : tuple of str
+        Label of each object for display; labels may repeat.
+    source : str
+        Source of the objects.
+    owners : array of shape (n_objects,), optional
+        Cells of the owner column.
+    rows : tuple of int, optional
+        Row of each object in the source, from 1; by default all rows in order.
+    notes : tuple of str
+        Sentences about cells and rows that a schema changed or dropped.
+    columns : tuple of str
+        Columns of a table that were read; empty for other sources.
+    is_named : bool
+        Whether labels are unique names in the source.
+    """
+
+    items: Any
+    labels: tuple[str, ...]
+    source: str
+    owners: npt.NDArray[Any] | None = None
+    rows: tuple[int, ...] | None = None
+    notes: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    is_named: bool = False
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def first(self, n: int) -> "Objects":
+        """Return the first ``n`` objects, or all if there are fewer."""
+        owners = None if self.owners is None else self.owners[:n]
+        rows = None if self.rows is None else self.rows[:n]
+        return replace(self, items=self.items[:n], labels=self.labels[:n], owners=owners, rows=rows)
+
+    def owner_of(self, position: int) -> Any:
+        """Return the owner of an object, None if unknown."""
+        return None if self.owners is None else self.owners[position]
+
+    def find_row(self, row: int, owner: str | None = None) -> int | None:
+        """Return the position of a source row's object, or None.
+
+        In the files of several parties, each owner has its own rows.
+        """
+        for position, own in enumerate(self.rows or range(1, len(self) + 1)):
+            if own == row and owner in (None, self.owner_of(position)):
+                return position
+        return None
+
+
+def object_from_json(value: Any, kind: Kind) -> Any:
+    """Return an object of a JSON value.
+
+    Parameters
+    ----------
+    value : object
+        A list of numbers for a vector or a place (longitude, latitude); a string; a list of the
+        elements of a set; SMILES; or, for a graph, SMILES or a mapping with ``nodes``, a list of
+        labels, and ``edges``, a list of first node, second node and label.
+    kind : {"vectors", "places", "strings", "sets", "graphs", "fingerprints", "rows"}
+        Kind of the object; a row is a mapping of columns to cells.
+
+    Raises
+    ------
+    DataError
+        If the value is not such an object.
+    MissingExtraError
+        If the value is SMILES and RDKit is not installed.
+
+    Examples
+    --------
+    >>> sorted(object_from_json(["graph", "search"], "sets"))
+    ['graph', 'search']
+    """
+    if isinstance(value, str) and kind in ("strings", "graphs", "fingerprints"):
+        return parse_object(value, kind)
+    if kind == "graphs" and isinstance(value, dict) and set(value) == {"nodes", "edges"}:
+        try:
+            edges = [(first, second) for first, second, _ in value["edges"]]
+            return Graph(value["nodes"], edges, [label for *_, label in value["edges"]])
+        except (TypeError, ValueError) as error:
+            raise DataError(f"the graph is invalid: {error}") from None
+    if isinstance(value, list) and kind == "sets" and all(type(e) in (str, int) for e in value):
+        return frozenset(value)
+    is_numbers = isinstance(value, list) and all(type(e) in (int, float) for e in value)
+    if is_numbers and kind in ("vectors", "places"):
+        return np.array(value, np.float64)
+    is_row = isinstance(value, dict) and not any(type(c) in (list, dict) for c in value.values())
+    if is_row and kind == "rows":
+        return value
+    expected = {
+        "vectors": "a list of numbers",
+        "places": "[longitude, latitude]",
+        "strings": "a string",
+        "sets": "a list of strings and integers",
+        "graphs": "SMILES, or a mapping with nodes and edges",
+        "fingerprints": "SMILES",
+        "rows": "a mapping of columns to numbers, texts or null",
+    }
+    raise DataError(f"expected {expected[kind]} as query")
+
+
+def objects_from_cells(
+    cells: Cells,
+    kind: Kind,
+    source: str,
+    *,
+    columns: Sequence[str] = (),
+    owner: str | None = None,
+    label: str | None = None,
+    others: Sequence[str] = (),
+) -> Objects:
+    """Return the objects in columns of Python values.
+
+    Parameters
+    ----------
+    cells : mapping of str to sequence
+        Columns of equal length, None for missing cells. An object is a list of numbers, a point in
+        EWKB, text, a list of words, SMILES, the lines of a graph, or packed bits; or its numbers
+        are in several columns.
+    kind, columns, owner, label
+        As for `read_objects`; by default an object has all columns but the owner, the label and
+        others.
+    source : str
+        Source of the columns, for messages.
+    others : sequence of str
+        Columns that are no part of an object by default.
+
+    Raises
+    ------
+    DataError
+        If a column is missing, or a cell is no object; the error names its row and column.
+    MissingExtraError
+        If a cell is SMILES and RDKit is not installed.
+    """
+    special = [name for name in (owner, label) if name is not None]
+    check_present(special, list(cells), source=source)
+    for name in special:
+        if None in cells[name]:
+            row = list(cells[name]).index(None) + 1
+            raise DataError(f"{source}, data row {row}: column {name!r} is missing")
+    names = tuple(columns) or tuple(n for n in cells if n not in (*special, *others))
+    items = items_from_cells(cells, names, kind, source=source)
+    return Objects(
+        items,
+        row_labels(len(items)) if label is None else tuple(map(str, cells[label])),
+        source,
+        None if owner is None else np.array(list(map(str, cells[owner])), dtype=object),
+        columns=names,
+    )
+
+
+def objects_from_rows(
+    cells: Cells,
+    kind: Kind,
+    source: str,
+    schema: Schema,
+    *,
+    owner: str | None = None,
+    label: str | None = None,
+    complete: bool = False,
+    n_unreadable: int = 0,
+) -> Objects:
+    """Return the rows that a schema allows, as vectors or cells.
+
+    Parameters
+    ----------
+    cells : mapping of str to sequence
+        Columns of equal length, None for missing cells.
+    kind : {"vectors", "rows"}
+        Kind of the objects.
+    source : str
+        Source of the columns, for messages.
+    schema, owner, label, complete
+        As for `read_objects`.
+    n_unreadable : int
+        Number of rows that were left out, for the notes.
+
+    Raises
+    ------
+    DataError
+        If a column is missing, or rows would be dropped under ``complete``.
+    """
+    names = [name for name in (owner, label) if name is not None]
+    check_present([*schema.column_names, *names], list(cells), source=source)
+    encoded = replace(schema, label="", classes=()).encode(cells)
+    if complete:
+        schema.check_complete(replace(encoded, n_unreadable=n_unreadable))
+    kept = np.flatnonzero(encoded.kept).tolist()
+    rows = tuple(position + 1 for position in kept)
+    items: Any = encoded.x
+    if kind == "rows":
+        items = list(zip(*(cells[name] for name in schema.column_names), strict=True))
+        items = [items[position] for position in kept]
+        n_missing = {c.name: 0 for c in schema.columns if c.missing == "keep"}
+        encoded = replace(encoded, missing={**encoded.missing, **n_missing})  # they stay missing
+    notes = schema.notes(replace(encoded, n_unreadable=n_unreadable))
+    owners = None if owner is None else [cells[owner][position] for position in kept]
+    return Objects(
+        items,
+        tuple(f"row {row}" if label is None else str(cells[label][row - 1]) for row in rows),
+        source,
+        None if owners is None else np.array(owners, dtype=object),
+        rows,
+        notes,
+    )
+
+
+def row_labels(n: int) -> tuple[str, ...]:
+    """Return the labels of rows without names."""
+    return tuple(f"row {row}" for row in range(1, n + 1))

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,91 +12,27 @@ from fedneighbors.datasets._arrays import is_arrays, read_array_rows
 from fedneighbors.datasets._catalog import find_file, load
 from fedneighbors.datasets._cells import has_values, read_all_cells
 from fedneighbors.datasets._files import read_fasta, read_lines
-from fedneighbors.datasets._graphs import Graph, read_graphs
+from fedneighbors.datasets._graphs import read_graphs
 from fedneighbors.datasets._molecules import read_fingerprints, read_molecules
-from fedneighbors.datasets._object_cells import Cells, Kind, items_from_cells, parse_object
+from fedneighbors.datasets._object_cells import (
+    Kind,
+    Objects,
+    objects_from_cells,
+    objects_from_rows,
+    parse_object,
+    row_labels,
+)
 from fedneighbors.datasets._reading import read_columns, read_declared_cells
 from fedneighbors.datasets._schema import Schema
 from fedneighbors.datasets._table import Table, check_present
 from fedneighbors.datasets._text_format import TextFormat
 from fedneighbors.errors import DataError
 
-METRIC_KINDS: dict[str, Kind] = {
-    "euclidean": "vectors",
-    "manhattan": "vectors",
-    "cosine": "vectors",
-    "inner_product": "vectors",
-    "haversine": "places",
-    "edit": "strings",
-    "jaccard": "sets",
-    "graph_edit": "graphs",
-    "tanimoto": "fingerprints",
-}
-"""Kind of object that each metric compares."""
-
 _TABLES = {".csv", ".parquet", ".pq"}
 _DECLARED_TABLES = _TABLES | {".arff", ".jsonl", ".ndjson"}
 _MOLECULES = {".smi", ".smiles", ".sdf"}
 _FASTA = {".fasta", ".fa", ".fna", ".faa"}
 _PLACES = (("lon", "lat"), ("longitude", "latitude"))
-
-
-@dataclass(frozen=True, eq=False)
-class Objects:
-    """Objects of one source.
-
-    Parameters
-    ----------
-    items : sequence
-        A float64 matrix of vectors or places, or a list of str, frozenset, Graph, packed bits, or
-        tuples with the cells of rows.
-    labels : tuple of str
-        Label of each object for display; labels may repeat.
-    source : str
-        Source of the objects.
-    owners : array of shape (n_objects,), optional
-        Cells of the owner column.
-    rows : tuple of int, optional
-        Row of each object in the source, from 1; by default all rows in order.
-    notes : tuple of str
-        Sentences about cells and rows that a schema changed or dropped.
-    columns : tuple of str
-        Columns of a table that were read; empty for other sources.
-    is_named : bool
-        Whether labels are unique names in the source.
-    """
-
-    items: Any
-    labels: tuple[str, ...]
-    source: str
-    owners: npt.NDArray[Any] | None = None
-    rows: tuple[int, ...] | None = None
-    notes: tuple[str, ...] = ()
-    columns: tuple[str, ...] = ()
-    is_named: bool = False
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def first(self, n: int) -> "Objects":
-        """Return the first ``n`` objects, or all if there are fewer."""
-        owners = None if self.owners is None else self.owners[:n]
-        rows = None if self.rows is None else self.rows[:n]
-        return replace(self, items=self.items[:n], labels=self.labels[:n], owners=owners, rows=rows)
-
-    def owner_of(self, position: int) -> Any:
-        """Return the owner of an object, None if unknown."""
-        return None if self.owners is None else self.owners[position]
-
-    def find_row(self, row: int, owner: str | None = None) -> int | None:
-        """Return the position of a source row's object, or None.
-
-        In the files of several parties, each owner has its own rows.
-        """
-        for position, own in enumerate(self.rows or range(1, len(self) + 1)):
-            if own == row and owner in (None, self.owner_of(position)):
-                return position
-        return None
 
 
 def read_objects(
@@ -158,11 +93,11 @@ def read_objects(
                 "set; omit the columns, or give a file"
             )
         data = load(str(source))
-        return Objects(data.x, _row_labels(data.n_rows), str(source))
+        return Objects(data.x, row_labels(data.n_rows), str(source))
     file = find_file(str(source)) if is_name else path
     if is_arrays(file) and kind == "vectors" and not (columns or owner or label or schema):
         x = read_array_rows(file)
-        return Objects(x.astype(np.float64), _row_labels(len(x)), str(file))
+        return Objects(x.astype(np.float64), row_labels(len(x)), str(file))
     if set(file.suffixes) & (_TABLES if schema is None else _DECLARED_TABLES):
         if schema is None:
             if kind == "rows":
@@ -249,104 +184,6 @@ def read_party_objects(
     )
 
 
-def object_from_json(value: Any, kind: Kind) -> Any:
-    """Return an object of a JSON value.
-
-    Parameters
-    ----------
-    value : object
-        A list of numbers for a vector or a place (longitude, latitude); a string; a list of the
-        elements of a set; SMILES; or, for a graph, SMILES or a mapping with ``nodes``, a list of
-        labels, and ``edges``, a list of first node, second node and label.
-    kind : {"vectors", "places", "strings", "sets", "graphs", "fingerprints"}
-        Kind of the object.
-
-    Raises
-    ------
-    DataError
-        If the value is not such an object.
-    MissingExtraError
-        If the value is SMILES and RDKit is not installed.
-
-    Examples
-    --------
-    >>> sorted(object_from_json(["graph", "search"], "sets"))
-    ['graph', 'search']
-    """
-    if isinstance(value, str) and kind in ("strings", "graphs", "fingerprints"):
-        return parse_object(value, kind)
-    if kind == "graphs" and isinstance(value, dict) and set(value) == {"nodes", "edges"}:
-        try:
-            edges = [(first, second) for first, second, _ in value["edges"]]
-            return Graph(value["nodes"], edges, [label for *_, label in value["edges"]])
-        except (TypeError, ValueError) as error:
-            raise DataError(f"the graph is invalid: {error}") from None
-    if isinstance(value, list) and kind == "sets" and all(type(e) in (str, int) for e in value):
-        return frozenset(value)
-    is_numbers = isinstance(value, list) and all(type(e) in (int, float) for e in value)
-    if is_numbers and kind in ("vectors", "places"):
-        return np.array(value, np.float64)
-    expected = {
-        "vectors": "a list of numbers",
-        "places": "[longitude, latitude]",
-        "strings": "a string",
-        "sets": "a list of strings and integers",
-        "graphs": "SMILES, or a mapping with nodes and edges",
-        "fingerprints": "SMILES",
-    }
-    raise DataError(f"expected {expected[kind]} as query")
-
-
-def objects_from_cells(
-    cells: Cells,
-    kind: Kind,
-    source: str,
-    *,
-    columns: Sequence[str] = (),
-    owner: str | None = None,
-    label: str | None = None,
-    others: Sequence[str] = (),
-) -> Objects:
-    """Return the objects in columns of Python values.
-
-    Parameters
-    ----------
-    cells : mapping of str to sequence
-        Columns of equal length, None for missing cells. An object is a list of numbers, a point in
-        EWKB, text, a list of words, SMILES, the lines of a graph, or packed bits; or its numbers
-        are in several columns.
-    kind, columns, owner, label
-        As for `read_objects`; by default an object has all columns but the owner, the label and
-        others.
-    source : str
-        Source of the columns, for messages.
-    others : sequence of str
-        Columns that are no part of an object by default.
-
-    Raises
-    ------
-    DataError
-        If a column is missing, or a cell is no object; the error names its row and column.
-    MissingExtraError
-        If a cell is SMILES and RDKit is not installed.
-    """
-    special = [name for name in (owner, label) if name is not None]
-    check_present(special, list(cells), source=source)
-    for name in special:
-        if None in cells[name]:
-            row = list(cells[name]).index(None) + 1
-            raise DataError(f"{source}, data row {row}: column {name!r} is missing")
-    names = tuple(columns) or tuple(n for n in cells if n not in (*special, *others))
-    items = items_from_cells(cells, names, kind, source=source)
-    return Objects(
-        items,
-        _row_labels(len(items)) if label is None else tuple(map(str, cells[label])),
-        source,
-        None if owner is None else np.array(list(map(str, cells[owner])), dtype=object),
-        columns=names,
-    )
-
-
 def _read_text(file: Path, kind: Kind, *, encoding: str) -> Objects:
     named: Mapping[str, Any] | None = None
     if kind == "graphs":
@@ -391,7 +228,7 @@ def _read_table(
         names = names or _default_columns(table, kind, exclude=label_columns)
         if kind == "places" and len(names) != 2:
             raise DataError(f"expected two columns, longitude and latitude, got {list(names)}")
-        items, labels = _build_matrix(table, names), _row_labels(table.n_rows)
+        items, labels = _build_matrix(table, names), row_labels(table.n_rows)
     return Objects(
         items,
         labels if label is None else tuple(str(cell) for cell in table.columns[label]),
@@ -414,26 +251,15 @@ def _read_declared(
     """Read the rows that a schema allows, as vectors or cells."""
     names = [name for name in (owner, label) if name is not None]
     cells, n_unreadable = read_declared_cells(file, schema, names, text_format)
-    encoded = replace(schema, label="", classes=()).encode(cells)
-    if complete:
-        schema.check_complete(replace(encoded, n_unreadable=n_unreadable))
-    kept = np.flatnonzero(encoded.kept).tolist()
-    rows = tuple(position + 1 for position in kept)
-    items: Any = encoded.x
-    if kind == "rows":
-        items = list(zip(*(cells[name] for name in schema.column_names), strict=True))
-        items = [items[position] for position in kept]
-        n_missing = {c.name: 0 for c in schema.columns if c.missing == "keep"}
-        encoded = replace(encoded, missing={**encoded.missing, **n_missing})  # they stay missing
-    notes = schema.notes(replace(encoded, n_unreadable=n_unreadable))
-    owners = None if owner is None else [cells[owner][position] for position in kept]
-    return Objects(
-        items,
-        tuple(f"row {row}" if label is None else str(cells[label][row - 1]) for row in rows),
+    return objects_from_rows(
+        cells,
+        kind,
         str(file),
-        None if owners is None else np.array(owners, dtype=object),
-        rows,
-        notes,
+        schema,
+        owner=owner,
+        label=label,
+        complete=complete,
+        n_unreadable=n_unreadable,
     )
 
 
@@ -492,7 +318,3 @@ def _parse_cells(cells: Sequence[str], kind: Kind, *, source: str) -> list[Any]:
         except DataError as error:
             raise DataError(f"{source}, data row {row}: {error}") from None
     return [parsed[cell] for cell in cells]
-
-
-def _row_labels(n: int) -> tuple[str, ...]:
-    return tuple(f"row {row}" for row in range(1, n + 1))

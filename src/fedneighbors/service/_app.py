@@ -14,7 +14,9 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from fedneighbors._version import __version__
-from fedneighbors.datasets._objects import METRIC_KINDS
+from fedneighbors.datasets._object_cells import METRIC_KINDS
+from fedneighbors.datasets._schema import Schema
+from fedneighbors.datasets._schema_columns import NumericColumn
 from fedneighbors.errors import PartyRefused, WireError
 from fedneighbors.federation._messages import encode
 from fedneighbors.federation._roles import Refused, make_refusal
@@ -189,6 +191,17 @@ def _describe_collection(broker: Broker, collection: BrokerCollection) -> dict[s
         "providers": list(collection.providers),
         "connected": sorted(name for name in collection.providers if name in links),
         "filters": collection.filters,
+        "columns": None if collection.rows is None else _describe_columns(collection.rows),
+    }
+
+
+def _describe_columns(schema: Schema) -> dict[str, Any]:
+    """Return the range or the categories of each column."""
+    return {
+        column.name: [column.low, column.high]
+        if isinstance(column, NumericColumn)
+        else list(column.categories)
+        for column in schema.columns
     }
 
 

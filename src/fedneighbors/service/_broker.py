@@ -5,8 +5,10 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
+from fedneighbors.datasets._object_cells import METRIC_KINDS, object_from_json
 from fedneighbors.errors import DataError, FederationError, PartyRefused
 from fedneighbors.federation._loop import Coordinator, Outcome
 from fedneighbors.federation._roles import Refused
@@ -16,6 +18,7 @@ from fedneighbors.methods.fedknn._provider import SOURCE_FAILED
 from fedneighbors.methods.fedknn._radius import RangeCounts, count_within, range_search
 from fedneighbors.methods.fedknn._settings import SearchSettings
 from fedneighbors.methods.fedknn.metrics import metric_of
+from fedneighbors.methods.fedknn.metrics._mixed import TabularMetric
 from fedneighbors.methods.fedknn.protocol import Answer
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.privacy.ledger._ledger import Ledger
@@ -52,13 +55,20 @@ class BrokerCollection:
         Its configuration.
     ledger : Ledger or None
         Budgets of private queries.
+    folder : path
+        Folder of the schema's file.
     """
 
-    def __init__(self, name: str, section: CollectionSection, ledger: Ledger | None) -> None:
+    def __init__(
+        self, name: str, section: CollectionSection, ledger: Ledger | None, folder: Path
+    ) -> None:
+        self.rows = section.read_schema(folder)
+        self.schema = "" if self.rows is None else self.rows.digest
         self.name, self.metric, self.providers = name, section.metric, section.providers
         self.tie_key, self.filters = section.tie_key, dict(section.filters)
         self._columns = FilterColumns.of({n: [] for n in self.filters}, 0, kinds=self.filters)
-        privacy, metric = section.privacy, metric_of(section.metric)
+        privacy, metric = section.privacy, metric_of(self.rows or section.metric)
+        self._metric = metric
         limits = privacy or PrivacySection(epsilon=1.0)  # its other defaults
         self.settings = SearchSettings(
             algorithm=section.algorithm,
@@ -110,6 +120,19 @@ class BrokerCollection:
             changes["allow_partial"] = allow_partial
         return replace(self.settings, **changes) if changes else self.settings
 
+    def read_query(self, value: Any) -> Any:
+        """Return the query of a JSON value.
+
+        Raises
+        ------
+        DataError
+            If the value is no object of the metric.
+        MissingExtraError
+            If it is SMILES and RDKit is not installed.
+        """
+        query = object_from_json(value, METRIC_KINDS[self.metric])
+        return self._metric.read([query])[0] if isinstance(self._metric, TabularMetric) else query
+
     def check_filter(self, where: Where) -> None:
         """Raise ValueError for a filter that does not suit the columns."""
         if not self.filters:
@@ -120,7 +143,7 @@ class BrokerCollection:
         """Raise Refused if a provider's settings differ from the broker's."""
         if provider not in self.providers:
             raise Refused("the provider may not offer this collection", self.name)
-        for setting in ("metric", "tie_key", "filters"):
+        for setting in ("metric", "schema", "tie_key", "filters"):
             expected, found = getattr(self, setting), getattr(offered, setting)
             if found != expected:
                 raise Refused(
@@ -148,7 +171,7 @@ class Broker:
     def __init__(self, config: BrokerConfig, state: BrokerState, fingerprint: bytes) -> None:
         self.config, self.state = config, state
         self.collections = {
-            name: BrokerCollection(name, section, _open_ledger(config, name))
+            name: BrokerCollection(name, section, _open_ledger(config, name), config.folder)
             for name, section in config.collections.items()
         }
         self.registry = LinkRegistry(state, fingerprint, self._check)

@@ -85,8 +85,8 @@ class RemoteNeighbors(RemoteSearch):
         Parameters
         ----------
         X : sequence of objects
-            Queries: vectors, places (longitude, latitude), strings, sets, or SMILES of molecules. A
-            single string is one query.
+            Queries: vectors, places (longitude, latitude), strings, sets, SMILES of molecules, or
+            rows as mappings or a data frame. A single string or mapping is one query.
         n_neighbors : int
             Number of neighbors, 1 or more; fewer are returned if the collection has fewer.
         return_distance : bool

@@ -5,8 +5,9 @@ Unknown keys are errors. Paths are relative to the folder of the file.
 
 import re
 import tomllib
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -20,7 +21,8 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from fedneighbors.datasets._objects import METRIC_KINDS
+from fedneighbors.datasets._object_cells import METRIC_KINDS
+from fedneighbors.datasets._schema import Schema
 from fedneighbors.errors import DataError
 from fedneighbors.sources._sql import has_password
 
@@ -109,21 +111,50 @@ class PrivacySection(ConfigSection):
     ledger: str | None = None
 
 
-class CollectionSection(ConfigSection):
-    """A collection of the broker, searched over its providers.
+class SharedSection(ConfigSection):
+    """Settings of a collection that broker and providers agree on.
 
-    The order of tied objects depends on ``tie_key``, a public text.
+    ``schema`` is the file that declares the columns of rows, for the metric ``tabular``. The order
+    of tied objects depends on ``tie_key``, a public text.
     """
 
     metric: str
-    providers: tuple[Name, ...] = Field(min_length=1)
-    algorithm: Algorithm = "auto"
+    schema_file: str | None = Field(default=None, alias="schema")
     tie_key: str = ""
     filters: Filters = {}
-    allow_partial: bool = False
-    privacy: PrivacySection | None = None
 
     _metric = field_validator("metric")(_check_metric)
+
+    @model_validator(mode="after")
+    def _check_schema(self) -> Self:
+        if (self.metric == "tabular") != (self.schema_file is not None):
+            raise PydanticCustomError(
+                _SECRET, "expected schema, the file of the columns, with metric 'tabular' only"
+            )
+        return self
+
+    def read_schema(self, folder: Path) -> Schema | None:
+        """Return the columns of rows; None for other objects.
+
+        Raises
+        ------
+        DataError
+            If the file is no schema.
+        MissingDataError
+            If it does not exist.
+        """
+        if self.schema_file is None:
+            return None
+        return replace(Schema.load(folder / self.schema_file), name="", label="", classes=())
+
+
+class CollectionSection(SharedSection):
+    """A collection of the broker, searched over its providers."""
+
+    providers: tuple[Name, ...] = Field(min_length=1)
+    algorithm: Algorithm = "auto"
+    allow_partial: bool = False
+    privacy: PrivacySection | None = None
 
 
 class ServerSection(ConfigSection):
@@ -224,28 +255,27 @@ class PolicySection(ConfigSection):
     min_filtered: int = Field(default=0, ge=0)
 
 
-class OfferSection(ConfigSection):
-    """A collection that a provider offers; all but source and policy as at the broker."""
+class OfferSection(SharedSection):
+    """A collection that a provider offers."""
 
-    metric: str
-    tie_key: str = ""
-    filters: Filters = {}
     source: Annotated[
         Annotated[SourceSection, Tag("loaded")] | Annotated[PushedSection, Tag("pushed")],
         Discriminator(_name_section),
     ]
     policy: PolicySection = PolicySection()
 
-    _metric = field_validator("metric")(_check_metric)
-
 
 class ProviderSection(ConfigSection):
-    """The provider, and its broker, whose certificate is stored at the enrolment."""
+    """The provider, and its broker, whose certificate is stored at the enrolment.
+
+    The collections are read again every ``reload_s`` seconds.
+    """
 
     name: Name
     broker: str = Field(pattern=r"^https?://[^/]+/?$")
     key: str = "state/provider.pem"
     certificate: str = "state/broker.crt"
+    reload_s: float | None = Field(default=None, ge=1)
 
 
 class ProviderConfig(Config):
@@ -253,3 +283,8 @@ class ProviderConfig(Config):
 
     provider: ProviderSection
     collections: dict[Name, OfferSection] = Field(min_length=1)
+
+    @property
+    def pause_file(self) -> Path:
+        """Return the path of the file that pauses the provider."""
+        return self.path(self.provider.key).with_name("paused")

@@ -23,7 +23,7 @@ from fedneighbors.errors import FedneighborsError, WireError
 from fedneighbors.federation._messages import decode, encode
 from fedneighbors.federation._roles import Refusal, Refused
 from fedneighbors.secure_sum._keys import Identity
-from fedneighbors.service._config import ProviderConfig
+from fedneighbors.service._config import OfferSection, ProviderConfig
 from fedneighbors.service._dialling import (
     ConnectionRejected,
     check_version,
@@ -38,7 +38,7 @@ from fedneighbors.service._messages import (
     OfferedCollection,
     Welcome,
 )
-from fedneighbors.service._provider import OfferedObjects
+from fedneighbors.service._offers import OfferedObjects
 from fedneighbors.service._tls import pinned_context, read_fingerprint
 
 MAX_SKEW_S = 60.0
@@ -335,8 +335,8 @@ def _make_hello(config: ProviderConfig, challenge: Challenge, fingerprint: bytes
             "identity", f"no key in {key} ({error}); enrol: fedneighbors provider enrol CODE"
         ) from None
     offers = tuple(
-        OfferedCollection(name, one.metric, one.tie_key, 0, dict(one.filters))
-        for name, one in config.collections.items()
+        OfferedCollection(name, one.metric, one.tie_key, 0, dict(one.filters), digest)
+        for name, one, digest in _read_digests(config)
     )
     return Hello.signed(
         section.name,
@@ -346,6 +346,16 @@ def _make_hello(config: ProviderConfig, challenge: Challenge, fingerprint: bytes
         fingerprint=fingerprint,
         is_check=True,
     )
+
+
+def _read_digests(config: ProviderConfig) -> Iterator[tuple[str, OfferSection, str]]:
+    """Yield the collections with the digests of their schemas."""
+    for name, section in config.collections.items():
+        try:
+            schema = section.read_schema(config.folder)
+        except FedneighborsError as error:
+            raise HopFailed("source", f"{name}: {error}; correct [collections.{name}]") from None
+        yield name, section, "" if schema is None else schema.digest
 
 
 def _read_reply(reply: Welcome | Refusal, config: ProviderConfig) -> list[Hop]:
@@ -359,7 +369,10 @@ def _read_reply(reply: Welcome | Refusal, config: ProviderConfig) -> list[Hop]:
         raise HopFailed("version", f"{reply.code}; upgrade the older program")
     known = Hop("identity", True, f"the broker knows the key of {name!r}")
     if isinstance(reply, Welcome):
-        return [known, Hop("policy", True, "metric, tie_key and filters are those of the broker")]
+        return [
+            known,
+            Hop("policy", True, "metric, columns, tie_key and filters as at the broker"),
+        ]
     detail = f": {reply.detail}" if reply.detail else ""
     text = f"{reply.code}{detail}; agree with the operator of the broker"
     return [known, Hop("policy", False, text)]

@@ -1,24 +1,38 @@
 """Objects of a provider's collection from a file or a database."""
 
 import hmac
+import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fedneighbors.datasets._cells import has_values, read_all_cells
-from fedneighbors.datasets._object_cells import Cells, type_filter_cells
-from fedneighbors.datasets._objects import METRIC_KINDS, objects_from_cells, read_objects
-from fedneighbors.datasets._reading import read_columns
+from fedneighbors.datasets._object_cells import (
+    METRIC_KINDS,
+    Cells,
+    Objects,
+    objects_from_cells,
+    objects_from_rows,
+    type_filter_cells,
+)
+from fedneighbors.datasets._objects import read_objects
+from fedneighbors.datasets._reading import read_columns, read_declared_cells
+from fedneighbors.datasets._schema import Schema
+from fedneighbors.datasets._schema_columns import cell_text
+from fedneighbors.datasets._text_format import parse_number
 from fedneighbors.errors import DataError
 from fedneighbors.methods.fedknn._filters import FilterColumns
 from fedneighbors.methods.fedknn._queries import objects_digest
+from fedneighbors.methods.fedknn.metrics._mixed import TabularMetric
 from fedneighbors.methods.fedknn.private._padding import EPOCH_BYTES
 from fedneighbors.service._config import OfferSection, SourceSection
 from fedneighbors.sources._sql import SqlQuery
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -36,6 +50,7 @@ def read_source(
     source: SourceSection,
     folder: Path,
     on_query: Callable[[SqlQuery], None],
+    schema: Schema | None = None,
 ) -> SourceContent:
     """Read the objects of a collection.
 
@@ -51,6 +66,8 @@ def read_source(
         Folder to which files are relative.
     on_query : callable
         Called with a query before it is run.
+    schema : Schema, optional
+        Columns of rows.
 
     Raises
     ------
@@ -73,13 +90,20 @@ def read_source(
     else:
         file = folder / str(source.file)
         cells, place = read_all_cells(file) if has_values(file) else None, str(file)
-    if cells is None:
+    if schema is not None:
+        others = dict.fromkeys([*([source.id] if source.id else []), *kinds, *shown])
+        names = [name for name in others if name not in schema.column_names]
+        rows = file if cells is None else cells
+        objects, cells = _read_rows(rows, schema, names, kinds, source, place)
+    elif cells is None:
         objects = read_objects(file, kind, columns=source.columns, label=source.id)
     else:
         objects = objects_from_cells(
             cells, kind, place, columns=source.columns, label=source.id, others=[*kinds, *shown]
         )
     ids = list(objects.labels) if source.id or objects.is_named else None
+    if ids is None and schema is not None:  # the rows that are left keep their numbers
+        ids = [str(row - 1) for row in objects.rows or ()]
     if ids is not None and len(set(ids)) < len(ids):
         raise DataError(f"{place}: column {source.id!r} has equal names; ids must be unique")
     columns = None
@@ -102,6 +126,39 @@ def read_source(
         None if columns is None else columns.select(order),
         {name: [column[row] for row in order] for name, column in payload.items()},
     )
+
+
+def _read_rows(
+    table: Path | Cells,
+    schema: Schema,
+    names: Sequence[str],
+    kinds: Mapping[str, str],
+    source: SourceSection,
+    place: str,
+) -> tuple[Objects, Cells]:
+    """Return the coded rows that a schema allows, and their cells."""
+    n_unreadable, cells = 0, table if isinstance(table, Mapping) else {}
+    if isinstance(table, Path):
+        texts, n_unreadable = read_declared_cells(table, schema, names, None)
+        numbers = set(schema.column_names).difference(schema.nominal_names)
+        numbers.update(name for name in names if kinds.get(name) == "number")
+        cells = {
+            name: _read_texts(column, parse_number if name in numbers else cell_text)
+            for name, column in texts.items()
+        }
+    objects = objects_from_rows(
+        cells, "rows", place, schema, label=source.id, n_unreadable=n_unreadable
+    )
+    for note in objects.notes:
+        log.warning("%s: %s", place, note)
+    positions = [row - 1 for row in objects.rows or ()]
+    kept = {name: [column[row] for row in positions] for name, column in cells.items()}
+    return replace(objects, items=TabularMetric(schema).read(objects.items)), kept
+
+
+def _read_texts(cells: Sequence[Any], read: Callable[[str], Any]) -> list[Any]:
+    """Return cells, and texts as numbers or stripped texts, None if missing."""
+    return [read(cell) if isinstance(cell, str) else cell for cell in cells]
 
 
 def _read_payload(cells: Cells, names: Sequence[str], place: str) -> dict[str, list[Any]]:

@@ -56,13 +56,17 @@ class Challenge:
 
 @message
 class OfferedCollection:
-    """A collection that a provider offers, with the settings that all providers must share."""
+    """A collection that a provider offers, with the settings that all providers must share.
+
+    ``schema`` is the digest of the columns of rows; empty for other objects.
+    """
 
     name: str
     metric: str
     tie_key: str
     n_objects: int
     filters: dict[str, str]
+    schema: str = ""
 
 
 @message

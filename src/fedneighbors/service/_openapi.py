@@ -87,6 +87,11 @@ _COLLECTION = _object(
     providers=_NAMES,
     connected=_NAMES,
     filters=_map(_TEXT),
+    columns={
+        "type": ["object", "null"],
+        "additionalProperties": {"type": "array"},
+        "description": "Of rows: lowest and highest number of each column, or its categories",
+    },
 )
 _PROVIDER = _object(
     name=_TEXT, revoked=_BOOLEAN, connected_since={"type": ["number", "null"]}, collections=_NAMES
@@ -101,6 +106,7 @@ _EXAMPLES: dict[str, dict[str, Json]] = {
     "search": {
         "nearest": {"query": [52, 27.5, 95, 90], "k": 3, "where": _WHERE},
         "radius": {"query": [52, 27.5, 95, 90], "radius": 12.5},
+        "row": {"query": {"age": 64, "sex": "f", "lactate": None}, "k": 5},
         "molecule": {"query": "CC(=O)Oc1ccccc1C(=O)O", "k": 10, "deadline_s": 5},
     },
     "count": {"radius": {"query": [52, 27.5, 95, 90], "radius": 12.5, "where": _WHERE}},

@@ -211,7 +211,7 @@ class RemoteSearch:
         given = {name: value for name, value in options.items() if value is not None}
         lines = [
             json.dumps({"query": _to_json(query), **given}, allow_nan=False).encode()
-            for query in ([queries] if isinstance(queries, str) else queries)
+            for query in _list_queries(queries)
         ]
         path = f"/v1/collections/{quote(self.collection, safe='')}/{kind}"
         if len(lines) == 1:
@@ -249,16 +249,25 @@ def read_counts(results: RemoteResults) -> Any:
 
 def check_one_query(X: Any) -> Any:
     """Return the queries; raise unless there is exactly one."""
-    n_queries = 1 if isinstance(X, str) else len(X)
+    n_queries = len(_list_queries(X))
     if n_queries != 1:
         raise ValueError(f"expected one query, got {n_queries}; pass a list with one query")
     return X
+
+
+def _list_queries(queries: Any) -> Any:
+    """Return the queries, rows of a data frame as mappings."""
+    if hasattr(queries, "iloc") and hasattr(queries, "columns"):
+        return queries.astype(object).where(queries.notna(), None).to_dict("records")
+    return [queries] if isinstance(queries, str | Mapping) else queries
 
 
 def _to_json(query: Any) -> Any:
     """Return a query as JSON."""
     if query is None or isinstance(query, str):
         return query
+    if isinstance(query, Mapping):
+        return {str(name): _to_cell(cell) for name, cell in query.items()}
     if isinstance(query, set | frozenset):
         return sorted(query, key=lambda element: (isinstance(element, str), element))
     if hasattr(query, "node_labels"):
@@ -268,3 +277,9 @@ def _to_json(query: Any) -> Any:
             "edges": [[*edge, label] for edge, label in zip(edges, query.edge_labels, strict=True)],
         }
     return np.asarray(query, np.float64).tolist()
+
+
+def _to_cell(cell: Any) -> Any:
+    """Return a cell of a row as JSON; null for NaN."""
+    plain = cell.item() if isinstance(cell, np.generic) else cell
+    return None if plain != plain else plain

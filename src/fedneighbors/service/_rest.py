@@ -16,7 +16,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 
-from fedneighbors.datasets._objects import METRIC_KINDS, object_from_json
 from fedneighbors.federation._loop import Outcome
 from fedneighbors.federation._messages import encode
 from fedneighbors.methods.fedknn._filters import filter_text
@@ -308,8 +307,7 @@ async def _perform(
                 raise ValueError("expected query and radius, or where alone")
             frame = encode(FilteredQuery(b"", filter_text(body.where)))
         else:
-            query = object_from_json(body.query, METRIC_KINDS[found.metric])
-            ((_, frame),) = encode_queries([query], body.where)
+            ((_, frame),) = encode_queries([found.read_query(body.query)], body.where)
         common = {"deadline_s": body.deadline_s, "allow_partial": body.allow_partial}
         options |= {"query_id": query_id, **common}
         return await operation.run(broker, collection, frame, body, options)

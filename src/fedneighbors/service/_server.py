@@ -18,7 +18,8 @@ from fedneighbors.service._app import make_app
 from fedneighbors.service._broker import Broker
 from fedneighbors.service._config import BrokerConfig, OfferSection
 from fedneighbors.service._limits import LimitedHttp, LimitedWebSocket, reduce_tls_buffers
-from fedneighbors.service._provider import OfferedObjects, ProviderService
+from fedneighbors.service._offers import OfferedObjects
+from fedneighbors.service._provider import ProviderService
 from fedneighbors.service._state import BrokerState, open_state, server_files
 
 log = logging.getLogger(__name__)

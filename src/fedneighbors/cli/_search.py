@@ -1,0 +1,124 @@
+"""``fedneighbors search``: a user's queries to a search service."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from fedneighbors.datasets._object_cells import Kind
+    from fedneighbors.service._client import RemoteNeighbors
+
+_ENVIRONMENT = "FEDNEIGHBORS_TOKEN"
+_MAX_ROWS = 50
+
+
+def search(
+    url: Annotated[str, typer.Argument(help="Address of the broker.")],
+    collection: Annotated[str, typer.Argument(help="Name of the collection.")],
+    query: Annotated[
+        str,
+        typer.Argument(
+            help="Comma-separated numbers; a text; the words of a set; SMILES; or a row such as "
+            '\'{"age": 64, "sex": "f"}\'. After -- if it begins with a minus.'
+        ),
+    ],
+    k: Annotated[int, typer.Option("-k", min=1, help="Number of neighbors.")] = 10,
+    radius: Annotated[
+        float | None, typer.Option(help="Find all objects within this distance, in place of -k.")
+    ] = None,
+    count: Annotated[
+        bool, typer.Option("--count", help="Only count the objects within the radius.")
+    ] = False,
+    where: Annotated[
+        str, typer.Option(help='Filter as JSON, such as \'{"age": {">=": 50}}\'.')
+    ] = "",
+    algorithm: Annotated[str, typer.Option(help="In place of the collection's.")] = "",
+    payload: Annotated[
+        bool, typer.Option("--payload", help="Show the columns that the providers allow.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the broker's answer.")] = False,
+    certificate: Annotated[
+        Path | None, typer.Option(help="Certificate of the broker, if it is self-signed (PEM).")
+    ] = None,
+) -> None:
+    """Find the nearest objects of a query in a search service.
+
+    The token is read from the environment variable FEDNEIGHBORS_TOKEN.
+    """
+    import json
+    import os
+
+    from fedneighbors.service._client import RemoteNeighbors
+
+    token = os.environ.get(_ENVIRONMENT, "")
+    if not token:
+        raise ValueError(f"no token in {_ENVIRONMENT}; ask the operator of the broker for one")
+    if count and radius is None:
+        raise typer.BadParameter("--count needs --radius")
+    filters = _read_json(where, "--where") if where else None
+    with RemoteNeighbors(
+        url,
+        collection=collection,
+        token=token,
+        algorithm=algorithm or None,
+        payload=payload,
+        certificate=certificate,
+    ) as remote:
+        queries = [_parse_query(query, remote.describe())]
+        if count:
+            remote.count(queries, float(radius or 0.0), where=filters)
+        elif radius is not None:
+            remote.radius_neighbors(queries, radius, where=filters)
+        else:
+            remote.kneighbors(queries, k, where=filters)
+        if as_json:
+            typer.echo(json.dumps(remote.results_[0]))
+        else:
+            _print_answer(remote)
+
+
+def _read_json(text: str, name: str) -> Any:
+    import json
+
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{name}: expected JSON, got {text!r:.60}: {error}") from None
+
+
+def _parse_query(text: str, collection: dict[str, Any]) -> Any:
+    """Return the query of a text for a collection."""
+    from fedneighbors.datasets._object_cells import parse_object
+
+    kind: Kind = collection["objects"]
+    if kind == "rows":
+        return _read_json(text, "a row")
+    if kind in ("graphs", "fingerprints"):  # the broker reads SMILES
+        return text
+    return parse_object(text, kind, n_columns=text.count(",") + 1)
+
+
+def _print_answer(remote: "RemoteNeighbors") -> None:
+    from fedneighbors.cli._console import echo
+    from fedneighbors.cli._results import print_grid
+    from fedneighbors.records import ResultTable
+
+    (answer,) = remote.results_
+    if "count" in answer:
+        counts = ", ".join(f"{name} {n}" for name, n in answer["counts"].items())
+        echo(f"{answer['count']} objects: {counts}")
+    else:
+        columns = remote.results_.to_columns()
+        columns.pop("query")
+        rows = tuple(zip(*(list(cells) for cells in columns.values()), strict=True))
+        hidden = f"{len(rows) - _MAX_ROWS} more: see --json" if len(rows) > _MAX_ROWS else ""
+        title = f"{len(rows)} nearest objects"
+        print_grid(ResultTable("nearest", title, tuple(columns), rows[:_MAX_ROWS], hidden))
+    facts = [
+        "exact" if answer["exact"] else "not certified as exact",
+        *([answer["algorithm"]] if answer.get("algorithm") else []),
+        f"answered by {', '.join(answer['answered']) or 'nobody'}",
+        *(f"{name} is missing: {why}" for name, why in answer["missing"].items()),
+    ]
+    echo("; ".join(facts), "dim")

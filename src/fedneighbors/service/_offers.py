@@ -1,0 +1,215 @@
+"""A provider's collections, and the queries that are open in them."""
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Self
+
+from fedneighbors.errors import DataError
+from fedneighbors.federation._messages import encode
+from fedneighbors.federation._roles import Refusal, serve_safely
+from fedneighbors.methods.fedknn._provider import MAX_OPEN_QUERIES, Provider
+from fedneighbors.methods.fedknn._queries import decode_query, encode_query
+from fedneighbors.methods.fedknn._sources import MemorySource
+from fedneighbors.methods.fedknn.metrics import metric_of
+from fedneighbors.methods.fedknn.metrics._sessions import LATE
+from fedneighbors.methods.fedknn.protocol import BoundRequest, FinishRequest, NearestRequest
+from fedneighbors.service._config import OfferSection, PushedSection
+from fedneighbors.service._loading import compute_epoch, read_source
+from fedneighbors.service._messages import (
+    UNKNOWN_QUERY,
+    LinkRequest,
+    OfferedCollection,
+)
+from fedneighbors.sources._candidates import SourceSettings
+from fedneighbors.sources._pushed import PushedSource, find_source
+from fedneighbors.sources._sql import SqlQuery
+
+IDLE_S = 60.0
+"""Seconds after its last request and its deadline, after which a query is closed."""
+
+
+class OfferedObjects:
+    """A collection of a provider, and the queries that are open in it.
+
+    Parameters
+    ----------
+    party : Provider
+        The objects.
+    offer : OfferedCollection
+        Its description for the broker.
+    epoch : str, optional
+        Hexadecimal id of this version of the objects, if it survives restarts.
+    release : callable
+        Closes what the objects are read from.
+    """
+
+    def __init__(
+        self,
+        party: Provider,
+        offer: OfferedCollection,
+        epoch: str | None = None,
+        release: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.party, self.offer, self.epoch, self.release = party, offer, epoch, release
+        # number of requests, and the later of the time and the deadline of the last
+        self._steps: OrderedDict[str, tuple[int, float]] = OrderedDict()
+
+    @classmethod
+    def read(
+        cls,
+        provider: str,
+        name: str,
+        section: OfferSection,
+        folder: Path,
+        *,
+        secret: bytes,
+        on_query: Callable[[SqlQuery], None] = lambda _: None,
+    ) -> "OfferedObjects":
+        """Read the objects of a collection, and build their index.
+
+        Parameters
+        ----------
+        provider, name : str
+            Names of the provider and of the collection.
+        section : OfferSection
+            Configuration.
+        folder : path
+            Folder to which files are relative.
+        secret : bytes
+            Secret of the provider that survives restarts. The epoch of the objects is derived from
+            it and their content, so that a private query is charged once.
+        on_query : callable
+            Called with the query to a database before it is run.
+
+        Raises
+        ------
+        DataError
+            If the source is invalid.
+        """
+        if isinstance(section.source, PushedSection):
+            return cls._open(provider, name, section, section.source, folder, secret)
+        schema = section.read_schema(folder)
+        source = read_source(section, section.source, folder, on_query, schema)
+        digest = "" if schema is None else schema.digest
+        epoch = compute_epoch(secret, f"{name}{digest}", section, source)
+        objects = MemorySource(
+            source.items,
+            metric_of(schema or section.metric),
+            owner=provider,
+            epoch=None if epoch is None else bytes.fromhex(epoch),
+            ids=source.ids,
+            key=section.tie_key.encode(),
+            columns=source.columns,
+            payload=source.payload,
+        )
+        party = Provider(
+            provider, objects, decode=decode_query, min_filtered=section.policy.min_filtered
+        )
+        n_objects = len(source.items)
+        if n_objects:
+            _search_once(party, source.items[0])
+        offer = OfferedCollection(
+            name, section.metric, section.tie_key, n_objects, dict(section.filters), digest
+        )
+        return cls(party, offer, epoch)
+
+    @classmethod
+    def _open(
+        cls,
+        provider: str,
+        name: str,
+        section: OfferSection,
+        source: PushedSection,
+        folder: Path,
+        secret: bytes,
+    ) -> Self:
+        """Open a collection whose objects stay in a database."""
+        if section.schema_file is not None:
+            raise DataError(f"a source of kind {source.kind!r} has no rows; use a file or sql")
+        kinds: dict[str, str] = dict(section.filters)
+        options = source.model_extra or {}
+        candidates = find_source(source.kind)(
+            SourceSettings(section.metric, options, kinds, section.policy.payload, folder)
+        )
+        pushed = PushedSource(
+            candidates,
+            metric_of(section.metric),
+            owner=provider,
+            key=section.tie_key.encode(),
+            # an equal version under other settings may be one of other objects
+            secret=secret + repr([name, source.kind, sorted(options.items()), kinds]).encode(),
+            filters=kinds,
+        )
+        party = Provider(
+            provider, pushed, decode=decode_query, min_filtered=section.policy.min_filtered
+        )
+        if candidates.sample is not None:
+            query = pushed.open(candidates.sample[0], None)  # its errors tell what is wrong
+            query.next(1)
+            query.close()
+        n_objects = pushed.size(None)
+        offer = OfferedCollection(name, section.metric, section.tie_key, n_objects, kinds)
+        return cls(party, offer, release=candidates.close)
+
+    def answer(self, request: LinkRequest, deadline: float) -> bytes:
+        """Return the frame of the reply to a request.
+
+        Parameters
+        ----------
+        request : LinkRequest
+            The request.
+        deadline : float
+            Monotonic time at which the search stops, or after which it is not started.
+        """
+        if time.monotonic() > deadline:
+            return encode(Refusal(LATE, ""))
+        step, _ = self._steps.get(request.query, (0, 0.0))
+        if step != request.step:
+            return encode(Refusal(UNKNOWN_QUERY, ""))
+        if step == 0:
+            self.drop_old()
+        self.party.end = deadline
+        frame = serve_safely(self.party, request.body)
+        self._steps[request.query] = step + 1, max(time.monotonic(), deadline)
+        self._steps.move_to_end(request.query)
+        return frame
+
+    def has(self, query: str) -> bool:
+        """Return whether a query is open."""
+        return query in self._steps
+
+    @property
+    def is_used(self) -> bool:
+        """Return whether queries are open, after closing idle ones."""
+        self.drop_old()
+        return bool(self._steps)
+
+    def drop_old(self) -> None:
+        """Close queries long after their deadline, and the oldest of too many."""
+        oldest = time.monotonic() - IDLE_S
+        idle = [query for query, (_, until) in self._steps.items() if until < oldest]
+        surplus = max(len(self._steps) - len(idle) - MAX_OPEN_QUERIES + 1, 0)
+        self.close((*idle, *list(self._steps)[:surplus]))
+
+    def close(self, queries: tuple[str, ...]) -> None:
+        """Close the queries that are open."""
+        known = tuple(query for query in queries if self._steps.pop(query, None))
+        if known:
+            self.party.answer(FinishRequest(known))
+
+    def close_all(self) -> None:
+        """Close all queries."""
+        self.close(tuple(self._steps))
+
+
+def _search_once(party: Provider, item: Any) -> None:
+    """Run a query, so that no user waits for compilers."""
+    name, query = "warm-up", encode_query(item)
+    for request in (
+        BoundRequest(name, query, 1),
+        NearestRequest(name, query, 1, None),
+        FinishRequest((name,)),
+    ):
+        party.answer(request)
