@@ -32,6 +32,8 @@ COMMANDS = [
     ["broker", "token"],
     ["broker", "status"],
     ["provider", "enrol"],
+    ["provider", "pause"],
+    ["provider", "resume"],
     ["provider", "serve"],
     ["provider", "check"],
     ["data", "list"],
