@@ -29,6 +29,7 @@ from fedneighbors.service._messages import (
     Hello,
     LinkReplies,
     LinkRequest,
+    LinkRequests,
     OfferedCollection,
     take_batch,
 )
@@ -263,6 +264,37 @@ def test_a_provider_without_an_answer_before_the_deadline_is_missing(deployment)
     assert deployment.client("points").kneighbors([[0.0, 1.0]], 1)[1][0][0].provider == "north"
 
 
+def test_a_slow_collection_does_not_delay_another(tmp_path):
+    names = ("slow", "fast")
+    sections = {name: {"metric": "euclidean", "providers": ["north"]} for name in names}
+    offers = {name: offered("north", name, "euclidean", POINTS) for name in names}
+    has_begun, is_released, found = threading.Event(), threading.Event(), []
+
+    def wait():
+        has_begun.set()
+        is_released.wait(60)
+
+    slow_down({"points": offers["slow"]}, calls={0}, before=wait)
+    with deployed(tmp_path, sections) as deployment:
+        deployment.start("north", offers)
+        deployment.wait("north")
+
+        def search():
+            found.append(deployment.client("slow").kneighbors([[0.0, 1.0]], 1)[1][0][0].id)
+
+        thread = threading.Thread(target=search)
+        thread.start()
+        assert has_begun.wait(20)
+        client = deployment.client("fast", deadline_s=5.0)
+        try:
+            assert client.kneighbors([[0.0, 1.0]], 1)[1][0][0].id == "0"
+            assert not found
+        finally:
+            is_released.set()
+            thread.join(60)
+    assert found == ["0"]
+
+
 def test_a_malformed_frame_ends_the_link_and_the_provider_connects_again(deployment):
     link = deployment.broker.registry.links["north"]
     deployment.run(link._send(b"not a frame"))
@@ -349,10 +381,13 @@ def test_ended_queries_of_all_collections_are_closed():
     collections = {name: points("north")["points"] for name in ("points", "others")}
     service = ProviderService("north", Identity.new(), collections)
     later = time.monotonic() + 10
-    service._answer(deque([(later, request("q", 0))]), ())
+    service._answer("points", deque([(later, request("q", 0))]), ())
     assert list(collections["points"].party._open) == ["q"]
     other = dataclasses.replace(request("other", 0), collection="others")
-    service._answer(deque([(later, other)]), ("q",))
+    received = LinkRequests(("q",), (encode(other),))
+    for name, waiting in service._sort(received).items():
+        service._answer(name, waiting, received.closed)
+    assert list(collections["others"].party._open) == ["other"]
     assert not collections["points"].party._open
 
 

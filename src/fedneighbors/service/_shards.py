@@ -1,7 +1,7 @@
 """A collection of another broker as the objects of one provider, such as its own shards."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import numpy as np
@@ -72,25 +72,30 @@ class BrokerSource(CandidateSource):
 
     def ask(self, query: Any, deadline_s: float | None, **fields: Any) -> dict[str, Any]:
         """Return the broker's answer to a search or a count."""
-        is_timed = deadline_s is not None and deadline_s < self._timeout_s
-        self.client.deadline_s = max(deadline_s or 0.0, _MIN_S) if is_timed else self._timeout_s
-        with explain_errors(is_timed=is_timed):
+        with self._limit(deadline_s):
             if "k" in fields:
                 self.client.kneighbors([query], fields["k"], where=fields["where"])
             else:
                 self.client.count([query], **fields)
         return self.client.results_[0]
 
-    def open(self, query: Any, where: Where | None) -> "BrokerCandidates":
+    def _limit(self, deadline_s: float | None) -> AbstractContextManager[None]:
+        """Set the deadline of the next request, and explain its errors."""
+        is_timed = deadline_s is not None and deadline_s < self._timeout_s
+        self.client.deadline_s = max(deadline_s or 0.0, _MIN_S) if is_timed else self._timeout_s
+        return explain_errors(is_timed=is_timed)
+
+    def open(
+        self, query: Any, where: Where | None, *, deadline_s: float | None = None
+    ) -> "BrokerCandidates":
         """Open a query over the objects that meet a filter."""
         candidates = BrokerCandidates(self, query, where)
-        candidates.prefetch()
+        candidates.prefetch(deadline_s)
         return candidates
 
-    def size(self, where: Where | None) -> int:
+    def size(self, where: Where | None, *, deadline_s: float | None = None) -> int:
         """Count the objects that meet a filter."""
-        self.client.deadline_s = self._timeout_s
-        with explain_errors():
+        with self._limit(deadline_s):
             if where is None:
                 return int(self.client.describe()["n_objects"])
             return int(self.client.count_filtered(where))
@@ -123,9 +128,9 @@ class BrokerCandidates(Candidates):
         self._epochs: dict[str, str] | None = None
         self._first: CandidateBatch | None = None
 
-    def prefetch(self) -> None:
+    def prefetch(self, deadline_s: float | None) -> None:
         """Read some objects; the broker checks the query."""
-        self._first = self.read(_N_FIRST, deadline_s=None)
+        self._first = self.read(_N_FIRST, deadline_s=deadline_s)
 
     def read(self, n: int, *, deadline_s: float | None) -> CandidateBatch:
         """Read at least ``n`` further objects, or all that are left."""
@@ -161,6 +166,7 @@ class BrokerCandidates(Candidates):
         if not np.isfinite(radius):
             return None
         answer = self._source.ask(self._query, deadline_s, radius=radius, where=self._where)
+        self._check_epochs(answer["epochs"])
         return CandidateCount(int(answer["count"]), ())
 
     def payload(self, ids: Sequence[str]) -> list[Mapping[str, Any]]:
