@@ -491,7 +491,7 @@ def test_names_of_columns_may_have_any_characters(postgres):
         f'CREATE TABLE odd."a""b%" ({quoted[0]} text, {quoted[1]} geography(Point, 4326), '
         f"{quoted[2]} int, {quoted[3]} text, {quoted[4]} numeric, {quoted[5]} boolean, "
         f"{quoted[6]} real)",
-        'INSERT INTO odd."a""b%" VALUES (\'50%\', ST_MakePoint(1, 2), 3, \'%\', 0.1, true, 2.5)',
+        "INSERT INTO odd.\"a\"\"b%\" VALUES ('50%', ST_MakePoint(1, 2), 3, '%', 0.1, true, 2.5)",
     )
     kinds = dict(zip(names[2:], ["number", "text", "number", "boolean", "number"], strict=True))
     options = {
@@ -506,7 +506,9 @@ def test_names_of_columns_may_have_any_characters(postgres):
         assert pushed.size({"not": where}) == 0
         query = pushed.open(np.zeros(2), where)
         assert query.next(2).ids == ("50%",)
-        assert query.payload(["50%"]) == [dict(zip(names[2:], [3, "%", 0.1, True, 2.5], strict=True))]
+        assert query.payload(["50%"]) == [
+            dict(zip(names[2:], [3, "%", 0.1, True, 2.5], strict=True))
+        ]
     finally:
         source.close()
 

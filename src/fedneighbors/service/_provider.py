@@ -394,20 +394,19 @@ class ProviderService:
             if self._query is not None:
                 self._query.cancel()
 
-    def _close(self, close: Callable[[OfferedObjects], None]) -> None:
-        """Close queries of each collection, in its thread."""
-        for name, pool in self._pools.items():
-            for one in self._versions(name):
-                pool.submit(close, one)
-
     def _versions(self, name: str) -> list[OfferedObjects]:
         return [self._collections[name], *self._retired[name]]
+
+    def _all(self) -> list[tuple[ThreadPoolExecutor, OfferedObjects]]:
+        """Return each version of each collection, with its thread."""
+        return [(pool, one) for name, pool in self._pools.items() for one in self._versions(name)]
 
     async def _close_idle(self) -> None:
         """Close idle queries now and then; databases keep their snapshots."""
         while True:
             await asyncio.sleep(IDLE_S / 4)
-            self._close(OfferedObjects.drop_old)
+            for pool, one in self._all():
+                pool.submit(one.drop_old)
 
     async def _serve(self, broker: str, certificate: str, on_connected: Callable[[], None]) -> None:
         """Open a link and answer requests until it is closed."""
@@ -444,7 +443,8 @@ class ProviderService:
             raise ConnectionError(f"the link was closed: {error}") from error
         finally:
             self._connection = None
-            self._close(OfferedObjects.close_all)  # the broker runs lost queries again
+            for pool, one in self._all():  # the broker runs lost queries again
+                pool.submit(one.close_all)
 
     def _sort(self, received: LinkRequests) -> dict[str, Waiting]:
         """Return requests and their deadlines for each collection with work."""

@@ -1,5 +1,6 @@
 """A collection of another broker as the objects of one provider, such as its own shards."""
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -21,7 +22,6 @@ from fedneighbors.sources._candidates import (
 from fedneighbors.sources._sql import read_password
 
 _MIN_S = 0.25  # shorter deadlines would leave no time for the network
-_LATE = ("deadline-passed", "provider-missing")
 _REQUIRED = {"url", "collection", "token_file"}
 _N_FIRST = 16  # objects of the first read
 _UNKNOWN_LENGTH = 1 << 30  # no reply of fixed size fits
@@ -81,9 +81,10 @@ class BrokerSource(CandidateSource):
 
     def _limit(self, deadline_s: float | None) -> AbstractContextManager[None]:
         """Set the deadline of the next request, and explain its errors."""
-        is_timed = deadline_s is not None and deadline_s < self._timeout_s
-        self.client.deadline_s = max(deadline_s or 0.0, _MIN_S) if is_timed else self._timeout_s
-        return explain_errors(is_timed=is_timed)
+        seconds = self._timeout_s if deadline_s is None else max(deadline_s, _MIN_S)
+        self.client.deadline_s = min(seconds, self._timeout_s)
+        is_timed = seconds < self._timeout_s
+        return explain_errors(end=time.monotonic() + seconds if is_timed else np.inf)
 
     def open(
         self, query: Any, where: Where | None, *, deadline_s: float | None = None
@@ -176,14 +177,18 @@ class BrokerCandidates(Candidates):
 
 
 @contextmanager
-def explain_errors(*, is_timed: bool = False) -> Iterator[None]:
-    """Turn errors of the client into those of a source."""
+def explain_errors(*, end: float = np.inf) -> Iterator[None]:
+    """Turn errors of the client into those of a source.
+
+    After the monotonic time ``end``, a missing provider was late.
+    """
     try:
         yield
     except ServiceError as error:
         if error.code == "invalid-query":
             raise ValueError(error.detail) from None
-        if error.code in _LATE and is_timed:
+        is_late = error.code == "provider-missing" and time.monotonic() >= end
+        if is_late or (error.code == "deadline-passed" and end < np.inf):
             raise TimeoutError(LATE) from None
         raise SourceError(f"the broker of the shards failed: {error}") from None
     except FederationError as error:
