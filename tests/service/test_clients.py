@@ -4,6 +4,7 @@ import asyncio
 import json
 import subprocess
 import sys
+import threading
 
 import httpx
 import numpy as np
@@ -143,6 +144,36 @@ def test_the_first_wrong_query_of_many_is_an_error(call):
     assert len(error.query_id) == 16
     with pytest.raises(ServiceError, match="limit of 10000"):
         raise ServiceError.of({"code": "too-many-objects", "detail": "limit of 10000"}, 422)
+
+
+def test_threads_share_a_client(deployment, pooled):
+    expected, positions = pooled.kneighbors(QUERIES, 3)
+    n_threads, errors = 6, []
+    all_have_asked = threading.Barrier(n_threads)
+
+    def search(client, thread):
+        try:
+            for query in range(thread, len(QUERIES), n_threads):
+                distances, objects = client.kneighbors(QUERIES[query : query + 1], 3)
+                assert distances[0].tobytes() == expected[query].tobytes()
+                assert [int(found.id) for found in objects[0]] == positions[query].tolist()
+            all_have_asked.wait(30)
+            (answer,) = client.results_
+            assert [one["distance"] for one in answer["neighbors"]] == distances[0].tolist()
+        except Exception as error:
+            all_have_asked.abort()
+            errors.append(error)
+
+    with deployment.client("points") as client:
+        threads = [
+            threading.Thread(target=search, args=(client, number)) for number in range(n_threads)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert client.results_ == []
+    assert not errors
 
 
 def test_an_unreachable_broker_or_another_server_is_an_error():

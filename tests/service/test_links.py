@@ -23,18 +23,23 @@ from fedneighbors.methods.fedknn._queries import decode_query
 from fedneighbors.methods.fedknn.metrics._function import FunctionMetric
 from fedneighbors.secure_sum._keys import Identity
 from fedneighbors.service import ServiceError, _app, _limits, _offers, _rest
+from fedneighbors.service._config import ProviderConfig
+from fedneighbors.service._enrolment import enrol
 from fedneighbors.service._limits import MAX_HELLO_BYTES
 from fedneighbors.service._links import ProviderLink, QueryExchange, QueryLost
 from fedneighbors.service._messages import (
     Hello,
     LinkReplies,
     LinkRequest,
+    LinkRequests,
     OfferedCollection,
     take_batch,
 )
 from fedneighbors.service._offers import OfferedObjects
 from fedneighbors.service._provider import ConnectionRejected, ProviderService
-from fedneighbors.service._tls import make_certificate, pinned_context
+from fedneighbors.service._server import add_local_provider
+from fedneighbors.service._state import BrokerState
+from fedneighbors.service._tls import make_certificate, pinned_context, read_fingerprint
 from tests.service.deployment import deployed, offered
 
 POINTS = np.arange(40.0).reshape(20, 2)
@@ -119,17 +124,61 @@ def test_the_link_of_a_revoked_provider_ends(deployment):
     assert (info.value.code, info.value.retryable) == ("provider-missing", True)
 
 
+@pytest.mark.parametrize("is_revoked", [True, False])
+def test_no_query_uses_the_link_of_a_former_key(tmp_path, is_revoked):
+    server = {"listen": "127.0.0.1:0", "heartbeat_s": 60.0}  # nothing else looks at the keys
+    with deployed(tmp_path, COLLECTION, server=server) as deployment:
+        tasks = [deployment.start(name, points(name)) for name in ("north", "south")]
+        deployment.wait("north", "south")
+        client = deployment.client("points")
+        assert client.kneighbors([[0.0, 1.0]], 1)[1][0][0].id == "north-0"
+        state = BrokerState(tmp_path / "state/broker.sqlite")  # of a command
+        if is_revoked:
+            state.revoke("north")
+        else:
+            identity = Identity.new()
+            add_local_provider(state, "north", identity)
+        state.close()
+        with pytest.raises(ServiceError, match="it is not connected"):
+            client.kneighbors([[0.0, 1.0]], 1)
+        assert ("revoked" if is_revoked else "replaced at an enrolment") in reason(tasks[0])
+        if not is_revoked:
+            deployment.start("north", points("north"), identity=identity)
+            deployment.wait("north")
+            assert client.kneighbors([[0.0, 1.0]], 1)[1][0][0].id == "north-0"
+
+
+def test_an_enrolment_with_another_key_ends_the_link_at_once(tmp_path):
+    server = {"listen": "127.0.0.1:0", "heartbeat_s": 60.0}
+    with deployed(tmp_path / "broker", COLLECTION, server=server) as deployment:
+        task = deployment.start("north", points("north"))
+        deployment.wait("north")
+        fingerprint = read_fingerprint(deployment.certificate)
+        code = deployment.broker.state.new_code("north", fingerprint)
+        config = ProviderConfig.model_validate(
+            {
+                "format": 1,
+                "folder": tmp_path,
+                "provider": {"name": "north", "broker": deployment.url},
+                "collections": {"points": {"metric": "euclidean", "source": {"file": "a.csv"}}},
+            }
+        )
+        enrol(config, str(code))
+        assert "north" not in deployment.broker.registry.links
+        assert "replaced at an enrolment" in reason(task)
+
+
 def test_a_revoked_provider_is_found_after_a_failure_of_the_state(deployment, monkeypatch):
-    state, providers = deployment.broker.state, deployment.broker.state.providers
+    state, keys = deployment.broker.state, deployment.broker.state.keys
     failed = threading.Event()
 
     def fail_once():
         if not failed.is_set():
             failed.set()
             raise sqlite3.OperationalError("database is locked")
-        return providers()
+        return keys()
 
-    monkeypatch.setattr(state, "providers", fail_once)
+    monkeypatch.setattr(state, "keys", fail_once)
     task = deployment.tasks["north"]
     assert failed.wait(20)
     state.revoke("north")
@@ -140,8 +189,10 @@ def test_a_link_whose_provider_does_not_read_is_replaced(deployment):
     async def never(_):
         await asyncio.Event().wait()
 
+    deployment.enrol("west")
+    key = deployment.identities["west"].public
     registry, hello = deployment.broker.registry, Hello("west", (), b"")
-    old, new = (ProviderLink(hello, never, registry._check) for _ in range(2))
+    old, new = (ProviderLink(hello, key, never, registry._check) for _ in range(2))
     for link in (old, new):
         deployment.run(asyncio.wait_for(registry.add(link), 20))
     assert registry.links["west"] is new
@@ -264,6 +315,37 @@ def test_a_provider_without_an_answer_before_the_deadline_is_missing(deployment)
     assert deployment.client("points").kneighbors([[0.0, 1.0]], 1)[1][0][0].provider == "north"
 
 
+def test_a_slow_collection_does_not_delay_another(tmp_path):
+    names = ("slow", "fast")
+    sections = {name: {"metric": "euclidean", "providers": ["north"]} for name in names}
+    offers = {name: offered("north", name, "euclidean", POINTS) for name in names}
+    has_begun, is_released, found = threading.Event(), threading.Event(), []
+
+    def wait():
+        has_begun.set()
+        is_released.wait(60)
+
+    slow_down({"points": offers["slow"]}, calls={0}, before=wait)
+    with deployed(tmp_path, sections) as deployment:
+        deployment.start("north", offers)
+        deployment.wait("north")
+
+        def search():
+            found.append(deployment.client("slow").kneighbors([[0.0, 1.0]], 1)[1][0][0].id)
+
+        thread = threading.Thread(target=search)
+        thread.start()
+        assert has_begun.wait(20)
+        client = deployment.client("fast", deadline_s=5.0)
+        try:
+            assert client.kneighbors([[0.0, 1.0]], 1)[1][0][0].id == "0"
+            assert not found
+        finally:
+            is_released.set()
+            thread.join(60)
+    assert found == ["0"]
+
+
 def test_a_malformed_frame_ends_the_link_and_the_provider_connects_again(deployment):
     link = deployment.broker.registry.links["north"]
     deployment.run(link._send(b"not a frame"))
@@ -350,10 +432,13 @@ def test_ended_queries_of_all_collections_are_closed():
     collections = {name: points("north")["points"] for name in ("points", "others")}
     service = ProviderService("north", Identity.new(), collections)
     later = time.monotonic() + 10
-    service._answer(deque([(later, request("q", 0))]), ())
+    service._answer("points", deque([(later, request("q", 0))]), ())
     assert list(collections["points"].party._open) == ["q"]
     other = dataclasses.replace(request("other", 0), collection="others")
-    service._answer(deque([(later, other)]), ("q",))
+    received = LinkRequests(("q",), (encode(other),))
+    for name, waiting in service._sort(received).items():
+        service._answer(name, waiting, received.closed)
+    assert list(collections["others"].party._open) == ["other"]
     assert not collections["points"].party._open
 
 

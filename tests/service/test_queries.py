@@ -17,10 +17,14 @@ from fedneighbors.methods.fedknn._names import Names
 from fedneighbors.methods.fedknn._payloads import PayloadReply
 from fedneighbors.methods.fedknn._planning import Planner
 from fedneighbors.methods.fedknn.protocol import NearestReply, NearestRequest
+from fedneighbors.privacy import ApproxDP
+from fedneighbors.privacy.ledger._ledger import Ledger
+from fedneighbors.privacy.ledger._tables import ChargeTerms
 from fedneighbors.records import Round
 from fedneighbors.service import _stored
 from fedneighbors.service._app import EnrolmentBody
 from fedneighbors.service._openapi import ANSWERS, describe_api
+from fedneighbors.service._query_run import _NotedCharges
 from fedneighbors.service._rest import OPERATIONS
 from fedneighbors.service._stored import StoredQuery
 from tests.service.deployment import deployed, offered
@@ -444,6 +448,84 @@ def test_a_failure_that_may_pass_is_not_stored(deployment, http):
         broker._n_running -= 16
     assert failed.status_code == 503
     assert post(http, "points", "search", body, Idempotency_Key="three").status_code == 200
+
+
+def test_a_stored_answer_needs_no_place(deployment, http, monkeypatch):
+    body, broker = {"query": [5, 6], "k": 4}, deployment.broker
+    first = post(http, "points", "search", body, Idempotency_Key="four")
+    for name, value in (("_n_running", 16), ("_is_draining", True)):
+        with monkeypatch.context() as patch:
+            patch.setattr(broker, name, value)
+            again = post(http, "points", "search", body, Idempotency_Key="four")
+            other = post(http, "points", "search", body, Idempotency_Key="five")
+        assert (first.status_code, again.status_code) == (200, 200)
+        assert again.content == first.content
+        assert (other.status_code, other.json()["code"]) == (503, "overloaded")
+
+
+def test_a_user_has_half_of_the_places(deployment, http, held):
+    body, broker = {"query": [4, 4], "k": 7}, deployment.broker
+    with connect(deployment, broker.state.new_token("bob", 1)) as bob:
+        found = [post(http, "points", "search", body, Prefer="respond-async") for _ in range(8)]
+        assert {response.status_code for response in found} == {202}
+        for headers in ({}, {"Prefer": "respond-async"}, {"Idempotency_Key": "six"}):
+            response = post(http, "points", "search", body, **headers)
+            problem = response.json()
+            assert (response.status_code, problem["code"]) == (429, "too-many-queries")
+            assert problem["retryable"] is True
+            assert response.headers["retry-after"] == "1"
+        other = post(bob, "points", "search", body, Prefer="respond-async")
+        assert other.status_code == 202
+        held.set()
+        assert read_events(bob, other.headers["location"])[-1][0] == "done"
+    for response in found:
+        answer = read_events(http, response.headers["location"])[-1][2]
+        assert len(answer["neighbors"]) == 7
+    assert not broker._by_user
+    assert post(http, "points", "search", body, Idempotency_Key="six").status_code == 200
+
+
+def test_a_user_has_half_of_the_stored_answers(deployment, http, monkeypatch):
+    body = {"query": [6, 5], "k": 4}
+    monkeypatch.setattr(_stored, "MAX_STORED", 5)
+    with connect(deployment, deployment.broker.state.new_token("bob", 1)) as bob:
+        first = post(bob, "points", "search", body, Idempotency_Key="a")
+        own = [
+            post(http, "points", "search", body, Idempotency_Key=str(number)).json()
+            for number in range(6)
+        ]
+        again = post(bob, "points", "search", body, Idempotency_Key="a")
+        assert again.content == first.content
+    for number, is_stored in ((5, True), (4, True), (3, True), (0, False)):
+        answer = post(http, "points", "search", body, Idempotency_Key=str(number)).json()
+        assert (answer["query_id"] == own[number]["query_id"]) is is_stored
+
+
+def test_running_queries_of_a_user_are_stored_up_to_half(deployment, http, held, monkeypatch):
+    body = {"query": [6, 5], "k": 4}
+    monkeypatch.setattr(_stored, "MAX_STORED", 2)
+    first, second = (post(http, "points", "search", body, Prefer="respond-async") for _ in range(2))
+    assert first.status_code == 202
+    assert (second.status_code, second.json()["code"]) == (429, "too-many-queries")
+    with connect(deployment, deployment.broker.state.new_token("bob", 1)) as bob:
+        other = post(bob, "points", "search", body, Prefer="respond-async")
+        assert other.status_code == 202
+        held.set()
+        assert read_events(bob, other.headers["location"])[-1][0] == "done"
+    assert read_events(http, first.headers["location"])[-1][0] == "done"
+
+
+def test_charges_of_two_versions_of_the_objects_are_added_up(tmp_path):
+    ledger = Ledger(tmp_path / "ledger.sqlite", party="broker")
+    for name in OWNERS:
+        ledger.set_budget(name, ApproxDP(10, 1e-3))
+    noted, cost = _NotedCharges(ledger), ApproxDP("0.5", "1e-6")
+    releases = (("1", "north"), ("2", "south")), (("1", "north"), ("3", "south"))
+    for release in releases:  # south was reloaded in between
+        terms = [ChargeTerms(query, dataset, "users", cost) for query, dataset in release]
+        noted.release_all(terms, lambda missing: [b"noisy"] * len(missing))
+    assert noted.costs == {"north": cost, "south": ApproxDP(1, "2e-6")}
+    assert noted.costs == {name: ledger.spent(name) for name in OWNERS}
 
 
 def test_stored_answers_expire_and_are_limited(http, monkeypatch):

@@ -30,7 +30,7 @@ def make_service(load, **options):
 def ask(service, query, step, count, closed=()):
     request = NearestRequest(query, encode_query([0.0]), count, None)
     sent = LinkRequest(step, "points", query, step, 1000, encode(request))
-    frame = service._answer(deque([(np.inf, sent)]), closed)
+    frame = service._answer("points", deque([(np.inf, sent)]), closed)
     (body,) = decode(frame, (LinkReplies,)).bodies
     return tuple(decode(body, (NearestReply,)).ids)
 
@@ -50,7 +50,7 @@ def test_an_open_query_keeps_the_former_objects():
     assert not released
     assert ask(service, "new", 1, 1, closed=("old",)) == ("new2",)
     assert released == [True]
-    assert not service._retired
+    assert not service._retired["points"]
 
 
 def test_a_reload_that_fails_replaces_nothing(caplog):

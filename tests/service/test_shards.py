@@ -158,6 +158,22 @@ def test_every_request_to_the_broker_is_complete_and_has_its_own_deadline(monkey
     assert source.size({"age": 1}) == 2
 
 
+def test_a_count_after_a_change_of_a_shard_is_an_error():
+    class Source:
+        payload, epoch = (), "1"
+
+        def ask(self, query, deadline_s, **fields):
+            return {"count": 3, "exact": True, "neighbors": [], "epochs": {"s0": self.epoch}}
+
+    source = Source()
+    candidates = _shards.BrokerCandidates(source, [0.0], None)
+    candidates.read(3, deadline_s=None)
+    assert candidates.count(1.0, deadline_s=None).n_certain == 3
+    source.epoch = "2"
+    with pytest.raises(SourceError, match="have changed during the query"):
+        candidates.count(1.0, deadline_s=None)
+
+
 def test_a_missing_shard_is_reported(deployment, rows):
     inner, _ = deployment.inner["west"]
     inner.stop("s1")

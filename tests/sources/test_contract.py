@@ -48,13 +48,13 @@ class ListSource(CandidateSource):
             keep &= np.array([age is not None and age >= operand for age in self.rows.ages], bool)
         return np.flatnonzero(keep)
 
-    def size(self, where):
+    def size(self, where, *, deadline_s=None):
         return len(self.select(where))
 
     def longest_name(self):
         return max((len(name.encode()) for name in self.rows.ids), default=0)
 
-    def open(self, query, where):
+    def open(self, query, where, *, deadline_s=None):
         return ListCandidates(self, np.asarray(query, float), self.select(where))
 
 
@@ -86,7 +86,7 @@ class ListCandidates(Candidates):
 class CountingSource(ListSource):
     """A source that counts in the database."""
 
-    def open(self, query, where):
+    def open(self, query, where, *, deadline_s=None):
         return CountingCandidates(self, np.asarray(query, float), self.select(where))
 
 
@@ -203,7 +203,7 @@ class Failing(ListCandidates):
 
 def source_of(kind, **options):
     class Changed(ListSource):
-        def open(self, query, where):
+        def open(self, query, where, *, deadline_s=None):
             return kind(self, np.asarray(query, float), self.select(where))
 
     return Changed(rows_of(60, 3, high=6), np.random.default_rng(0), **options)
@@ -266,7 +266,7 @@ def test_sources_that_break_the_contract_are_found(attribute):
         pass
 
     wrong = {
-        "size": lambda self, where: len(self.rows.ids),
+        "size": lambda self, where, deadline_s=None: len(self.rows.ids),
         "longest_name": lambda self: 5,
         "select": lambda self, where: np.arange(len(self.rows.ids)),
     }

@@ -1,5 +1,11 @@
 """Sources in real PostgreSQL servers: PostGIS, pgvector and RDKit."""
 
+import os
+import socket
+import threading
+import time
+from contextlib import contextmanager, suppress
+
 import numpy as np
 import pytest
 
@@ -76,12 +82,12 @@ def places(postgres):
     return postgres, name, points, ids, columns
 
 
-def place_source(places, metric="haversine", **changes):
+def place_source(places, metric="haversine", kinds=KINDS, **changes):
     server, name, *_ = places
     location = "g" if metric == "haversine" else "p"
     options = {"database": server.url(name), "table": "public.places", "id": "id"}
     return PostGISSource(
-        SourceSettings(metric, {**options, "location": location, **changes}, KINDS)
+        SourceSettings(metric, {**options, "location": location, **changes}, kinds)
     )
 
 
@@ -114,7 +120,7 @@ def test_places_near_the_antipode_are_found_exactly(postgres):
         rows = [(i, *point) for i, point in enumerate(points.tolist())]
         cursor.executemany("INSERT INTO far VALUES (%s, ST_MakePoint(%s, %s)::geography)", rows)
         connection.execute("CREATE INDEX ON far USING gist (g)")
-    source = place_source((postgres, name), table="far")
+    source = place_source((postgres, name), kinds={}, table="far")
     try:
         ids = [str(i) for i in range(200)]
         check_source(source, points, ids, metric="haversine", queries=[query] * 3)
@@ -186,7 +192,7 @@ def test_queries_share_few_connections(places):
         ({"table": None}, DataError, "expected a text for the option 'table'"),
         ({"table": "nowhere"}, SourceError, 'relation "nowhere" does not exist'),
         ({"id": "nobody"}, SourceError, 'column "nobody" does not exist'),
-        ({"location": "p"}, DataError, "needs a column of type geography, got geometry"),
+        ({"location": "p"}, DataError, "column p has type geometry, expected geography"),
         ({"version": "SELECT 1 WHERE false"}, SourceError, "expected one row"),
         ({"version": 1}, DataError, "expected a text for the option 'version', got 1"),
         ({"timeout_s": "30"}, DataError, "for the option 'timeout_s', got 30"),
@@ -223,6 +229,65 @@ def test_statements_end_at_the_deadline_and_the_query_goes_on(places):
         assert snapshot._connection.execute(ended).fetchone() == ("on", "0")
     finally:
         source.close()
+
+
+def test_opening_and_counting_end_at_the_deadline(places):
+    server, name, points, *_ = places
+    source = place_source(places, version="SELECT version FROM versions", timeout_s=20)
+    pushed = PushedSource(source, metric_of("haversine"), owner="a", filters=KINDS)
+    try:
+        with server.connect(name) as other, other.transaction():
+            other.execute("LOCK TABLE places, versions")
+            for call in (pushed.size, lambda where, end: pushed.open(points[0], where, end=end)):
+                with pytest.raises(TimeoutError):
+                    call(None, end=time.monotonic() + 0.2)
+        assert pushed.size(None) == len(points)
+        assert pushed.open(points[0], None).next(3).ids
+    finally:
+        source.close()
+
+
+@contextmanager
+def tcp_port(server):
+    """Pass bytes of a TCP port on to a server's socket during the block."""
+
+    def copy(source, sink):
+        with suppress(OSError):
+            while data := source.recv(1 << 16):
+                sink.sendall(data)
+            sink.shutdown(socket.SHUT_WR)
+
+    def serve():
+        with suppress(OSError):
+            while True:
+                client, up = listener.accept()[0], socket.socket(socket.AF_UNIX)
+                up.connect(str(server.folder / ".s.PGSQL.5432"))
+                for ends in ((client, up), (up, client)):
+                    threading.Thread(target=copy, args=ends, daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=serve, daemon=True).start()
+        yield listener.getsockname()[1]
+
+
+@pytest.mark.parametrize(("options", "milliseconds"), [({}, 30_000), ({"tcp_user_timeout": 5}, 5)])
+def test_a_database_that_vanishes_is_noticed(places, options, milliseconds):
+    with tcp_port(places[0]) as port:
+        url = places[0].url(places[1], host="127.0.0.1", port=port, **options)
+        snapshot = Snapshot(url, None, 30.0, None).acquire()
+        try:
+            assert snapshot.run("SELECT 1", {}) == [(1,)]
+            number = os.dup(snapshot._connection.fileno())
+            with socket.socket(fileno=number) as connection:
+                assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+                names = ("TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT", "TCP_USER_TIMEOUT")
+                found = [
+                    connection.getsockopt(socket.IPPROTO_TCP, getattr(socket, name))
+                    for name in names
+                ]
+            assert found == [10, 5, 4, milliseconds]
+        finally:
+            snapshot.close()
 
 
 def test_a_statement_without_a_deadline_ends_at_the_timeout(places):
@@ -297,9 +362,9 @@ def vector_table(pgvector):
     return pgvector.url(name), rows, ids, columns
 
 
-def vector_source(vector_table, metric, **changes):
+def vector_source(vector_table, metric, kinds=KINDS, **changes):
     options = {"database": vector_table[0], "table": "items", "id": "id", "vector": "v"}
-    return PgvectorSource(SourceSettings(metric, {**options, **changes}, KINDS))
+    return PgvectorSource(SourceSettings(metric, {**options, **changes}, kinds))
 
 
 @pytest.mark.parametrize("metric", ["euclidean", "manhattan", "cosine", "inner_product"])
@@ -331,7 +396,7 @@ def test_products_that_overflow_float32_are_found_exactly(pgvector):
     with pgvector.connect(name) as connection, connection.cursor() as cursor:
         texts = [(i, str(row)) for i, row in enumerate(rows.astype(np.float32).tolist())]
         cursor.executemany("INSERT INTO items VALUES (%s, %s)", texts)
-    source = vector_source((pgvector.url(name),), "inner_product")
+    source = vector_source((pgvector.url(name),), "inner_product", {})
     points, ids = rows.astype(np.float32).astype(float), [str(i) for i in range(61)]
     try:
         check_source(source, points, ids, metric="inner_product", queries=[np.full(3, 1e25)] * 3)
@@ -357,8 +422,8 @@ def test_half_precision_is_refused_as_it_rounds_queries(pgvector):
     name = pgvector.new_database("CREATE TABLE items AS SELECT 1 AS id, '[1, 2]'::halfvec AS v")
     table = (pgvector.url(name),)
     with pytest.raises(DataError, match="has type halfvec, expected vector"):
-        vector_source(table, "euclidean")
-    vector_source(table, "euclidean", exact=False).close()
+        vector_source(table, "euclidean", {})
+    vector_source(table, "euclidean", {}, exact=False).close()
 
 
 MOLECULES = ["CCO", "CCN", "CCC", "c1ccccc1", "c1ccccc1O", "Cc1ccccc1", "CC(=O)O", "CC(=O)N"]
@@ -399,10 +464,53 @@ def test_molecules_in_rdkit_are_found_exactly(molecules):
         source.close()
 
 
+def test_a_column_of_another_type_is_an_error_that_names_the_right_ones(pgvector, molecules):
+    name = pgvector.new_database("CREATE TABLE items (id int, v sparsevec(3))")
+    table = (pgvector.url(name),)
+    with pytest.raises(DataError, match="column v has type sparsevec, expected vector for"):
+        vector_source(table, "euclidean", {})
+    with pytest.raises(DataError, match="has type sparsevec, expected vector or halfvec for"):
+        vector_source(table, "euclidean", {}, exact=False)
+    options = {"database": molecules[0], "table": "molecules", "id": "id", "fingerprint": "m"}
+    with pytest.raises(DataError, match="column m has type mol, expected bfp for"):
+        RDKitSource(SourceSettings("tanimoto", options))
+
+
 @pytest.mark.parametrize("metric", ["haversine", "tanimoto"])
 def test_sources_refuse_other_metrics(vector_table, metric):
     with pytest.raises(DataError, match="expected a metric among"):
         vector_source(vector_table, metric)
+
+
+def test_names_of_columns_may_have_any_characters(postgres):
+    names = ["%", "100% s", 'a"b', "%(v0)s", "{}", "place's", "\\"]
+    quoted = ['"' + name.replace('"', '""') + '"' for name in names]
+    table = f"odd.{names[2]}%"
+    database = postgres.new_database(
+        "CREATE SCHEMA odd",
+        f'CREATE TABLE odd."a""b%" ({quoted[0]} text, {quoted[1]} geography(Point, 4326), '
+        f"{quoted[2]} int, {quoted[3]} text, {quoted[4]} numeric, {quoted[5]} boolean, "
+        f"{quoted[6]} real)",
+        "INSERT INTO odd.\"a\"\"b%\" VALUES ('50%', ST_MakePoint(1, 2), 3, '%', 0.1, true, 2.5)",
+    )
+    kinds = dict(zip(names[2:], ["number", "text", "number", "boolean", "number"], strict=True))
+    options = {
+        "database": postgres.url(database), "table": table, "id": names[0], "location": names[1],
+        "version": "SELECT count(*) FROM pg_class WHERE relname LIKE '%b\\%'",
+    }  # fmt: skip
+    source = PostGISSource(SourceSettings("haversine", options, kinds, tuple(names[2:])))
+    pushed = PushedSource(source, metric_of("haversine"), owner="a", filters=kinds)
+    where = dict(zip(names[2:], [3, "%", 0.1, True, {">=": 2.5}], strict=True))
+    try:
+        assert pushed.size(where) == 1
+        assert pushed.size({"not": where}) == 0
+        query = pushed.open(np.zeros(2), where)
+        assert query.next(2).ids == ("50%",)
+        assert query.payload(["50%"]) == [
+            dict(zip(names[2:], [3, "%", 0.1, True, 2.5], strict=True))
+        ]
+    finally:
+        source.close()
 
 
 def test_filters_of_random_columns_are_as_in_memory(places):

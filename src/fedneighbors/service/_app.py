@@ -98,8 +98,8 @@ def _public(broker: Broker, endpoint: Endpoint) -> Any:
     async def answer(request: Request) -> Response:
         try:
             return await endpoint(broker, request)
-        except Problem as problem:
-            return problem.response()
+        except (Problem, Overloaded) as error:
+            return problem_of(error).response()
         except Exception as error:
             return report_internal(error).response()
 
@@ -110,11 +110,9 @@ def _protected(broker: Broker, endpoint: UserEndpoint, *, is_query: bool = False
     """Return a handler for users with a valid token."""
 
     async def check(broker: Broker, request: Request) -> Response:
-        if is_query:  # refused first, because refusals must cost little
-            try:
-                broker.check_load()
-            except Overloaded as error:
-                raise problem_of(error) from None
+        # refused first, because refusals must cost little; an answer may be stored under a key
+        if is_query and "idempotency-key" not in request.headers:
+            broker.check_load()
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         user = broker.state.user_of(token) if scheme.lower() == "bearer" else None
         if user is None:
@@ -259,6 +257,7 @@ async def _enrol(broker: Broker, request: Request) -> Response:
         )
     except PartyRefused as error:
         raise Problem(403, "enrolment-refused", error.code) from None
+    await broker.registry.reject_revoked()  # of an earlier key
     return JSONResponse({"provider": body.provider}, 201)
 
 

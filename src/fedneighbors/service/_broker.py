@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -34,6 +35,10 @@ _RECONNECT_S = 5.0  # maximum wait for a provider that was restarted
 
 class Overloaded(FederationError):  # noqa: N818 - the name states the error
     """Too many queries run at once; try again later."""
+
+
+class TooManyQueries(Overloaded):
+    """A user runs more than a share of the queries; try again later."""
 
 
 @dataclass(frozen=True)
@@ -175,7 +180,7 @@ class Broker:
             for name, section in config.collections.items()
         }
         self.registry = LinkRegistry(state, fingerprint, self._check)
-        self._n_running = 0
+        self._n_running, self._by_user = 0, Counter[str]()
         self._is_draining = False
 
     async def drain(self, seconds: float) -> None:
@@ -185,12 +190,21 @@ class Broker:
         while self._n_running and time.monotonic() < deadline:
             await asyncio.sleep(0.02)
 
-    def check_load(self) -> None:
-        """Raise Overloaded if no further query may run."""
+    def check_load(self, user: str = "") -> None:
+        """Raise Overloaded if no further query may run.
+
+        Raises
+        ------
+        TooManyQueries
+            If the user, if any, has half of the places.
+        """
+        limit = self.config.queries.max_concurrent
         if self._is_draining:
             raise Overloaded("the broker is being stopped; try again later")
-        if self._n_running >= self.config.queries.max_concurrent:
+        if self._n_running >= limit:
             raise Overloaded(f"{self._n_running} queries run; try again later")
+        if user and self._by_user[user] >= (limit + 1) // 2:
+            raise TooManyQueries(f"{self._by_user[user]} queries of the user run; try again later")
 
     def _check(self, provider: str, offered: Mapping[str, OfferedCollection]) -> None:
         for name, one in offered.items():
@@ -361,10 +375,11 @@ class Broker:
         limits, started = self.config.queries, time.monotonic()
         if collection not in self.collections:
             raise DataError(f"there is no collection {collection!r}")
-        self.check_load()
+        self.check_load(options.user)
         deadline = started + min(options.deadline_s or limits.deadline_s, limits.max_deadline_s)
         run = QueryRun(self.registry, self.collections[collection], options, deadline)
         self._n_running += 1
+        self._by_user[options.user] += 1
         try:
             for attempt in range(limits.retries + 1):
                 try:
@@ -379,6 +394,7 @@ class Broker:
                 await self.registry.wait_for(run.providers, min(_RECONNECT_S, left_s))
         finally:
             self._n_running -= 1
+            self._by_user -= Counter([options.user])  # removes a count of 0
         raise AssertionError("unreachable")
 
 

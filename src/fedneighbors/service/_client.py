@@ -20,7 +20,8 @@ class RemoteNeighbors(RemoteSearch):
     """Exact nearest neighbours over the providers of a broker.
 
     Several queries of one call are sent together, and the broker runs some of them at the same
-    time. :class:`AsyncRemoteNeighbors` has the same methods for asyncio.
+    time. Several threads may use one client. :class:`AsyncRemoteNeighbors` has the same methods for
+    asyncio.
 
     Parameters
     ----------
@@ -45,8 +46,9 @@ class RemoteNeighbors(RemoteSearch):
     Attributes
     ----------
     results_ : list of dict
-        The broker's answers to the last call: exactness, algorithm, rounds, and missing providers.
-        ``results_.to_pandas()`` and ``results_.to_arrow()`` return the found objects as a table.
+        The broker's answers to the last call of the thread: exactness, algorithm, rounds, and
+        missing providers. ``results_.to_pandas()`` and ``results_.to_arrow()`` return the found
+        objects as a table.
 
     Examples
     --------

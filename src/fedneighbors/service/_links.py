@@ -47,6 +47,8 @@ class ProviderLink:
     ----------
     hello : Hello
         Checked first message of the provider.
+    key : bytes
+        Key that signed it.
     send : async callable
         Sends a frame.
     check : callable
@@ -54,8 +56,8 @@ class ProviderLink:
 
     Attributes
     ----------
-    name : str
-        Name of the provider.
+    name, key : str and bytes
+        Name of the provider, and its key.
     collections : dict of str to OfferedCollection
         Collections that the provider offers.
     since : float
@@ -67,10 +69,11 @@ class ProviderLink:
     def __init__(
         self,
         hello: Hello,
+        key: bytes,
         send: Callable[[bytes], Awaitable[None]],
         check: Callable[[str, Mapping[str, OfferedCollection]], None],
     ) -> None:
-        self.name = hello.provider
+        self.name, self.key = hello.provider, key
         self.collections = {one.name: one for one in hello.collections}
         self.since, self.is_check = time.time(), hello.is_check
         self._send, self._check = send, check
@@ -266,12 +269,12 @@ class LinkRegistry:
             hello = decode(frame, (Hello,))
         except WireError:
             raise Refused(OTHER_VERSION) from None
-        content = hello.content(nonce, self._fingerprint)
-        if not self._state.has_signed(hello.provider, content, hello.signature):
+        content, roster = hello.content(nonce, self._fingerprint), self._state.keys()
+        if not roster.has_signed(hello.provider, content, hello.signature):
             raise Refused(NOT_ENROLLED)
         offered = {one.name: one for one in hello.collections}
         self._check(hello.provider, offered)
-        return ProviderLink(hello, send, self._check)
+        return ProviderLink(hello, roster.keys[hello.provider], send, self._check)
 
     async def add(self, link: ProviderLink) -> None:
         """Add a link in place of an older one of the provider.
@@ -285,12 +288,14 @@ class LinkRegistry:
             await old.reject(Refused("another process has connected as this provider"))
 
     async def reject_revoked(self) -> None:
-        """Close the links of providers whose keys are revoked."""
-        for one in self._state.providers():
-            link = self.links.get(one.name)
-            if one.is_revoked and link is not None:
-                self.remove(link)
-                await link.reject(Refused("the key of the provider is revoked"))
+        """Close the links of providers whose keys are revoked or replaced."""
+        keys = self._state.keys().keys
+        old = [link for link in self.links.values() if keys.get(link.name) != link.key]
+        for link in old:  # no query uses them from now on
+            self.remove(link)
+        for link in old:
+            reason = "replaced at an enrolment" if link.name in keys else "revoked"
+            await link.reject(Refused(f"the key of the provider is {reason}"))
 
     def remove(self, link: ProviderLink) -> None:
         """Close a link and remove it, unless it was replaced."""
@@ -341,7 +346,7 @@ class QueryExchange:
         *,
         is_patient: bool,
     ) -> None:
-        self._links = registry.links
+        self._registry, self._links = registry, registry.links
         self._collection, self._query, self._deadline = collection, query, deadline
         self._share = 1.0 if is_patient else 0.5
         self._used: dict[str, ProviderLink] = {}
@@ -356,6 +361,7 @@ class QueryExchange:
         QueryLost
             If a provider that took part was restarted, or its link is lost.
         """
+        await self._registry.reject_revoked()
         missing: dict[str, str] = {}
         links: dict[str, ProviderLink] = {}
         remaining_s = max(self._deadline - time.monotonic(), 0.0) * self._share

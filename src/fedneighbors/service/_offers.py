@@ -3,6 +3,7 @@
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
@@ -133,23 +134,26 @@ class OfferedObjects:
         candidates = find_source(source.kind)(
             SourceSettings(section.metric, options, kinds, section.policy.payload, folder)
         )
-        pushed = PushedSource(
-            candidates,
-            metric_of(section.metric),
-            owner=provider,
-            key=section.tie_key.encode(),
-            # an equal version under other settings may be one of other objects
-            secret=secret + repr([name, source.kind, sorted(options.items()), kinds]).encode(),
-            filters=kinds,
-        )
-        party = Provider(
-            provider, pushed, decode=decode_query, min_filtered=section.policy.min_filtered
-        )
-        if candidates.sample is not None:
-            query = pushed.open(candidates.sample[0], None)  # its errors tell what is wrong
-            query.next(1)
-            query.close()
-        n_objects = pushed.size(None)
+        with ExitStack() as opened:  # closed after an error
+            opened.callback(candidates.close)
+            pushed = PushedSource(
+                candidates,
+                metric_of(section.metric),
+                owner=provider,
+                key=section.tie_key.encode(),
+                # an equal version under other settings may be one of other objects
+                secret=secret + repr([name, source.kind, sorted(options.items()), kinds]).encode(),
+                filters=kinds,
+            )
+            party = Provider(
+                provider, pushed, decode=decode_query, min_filtered=section.policy.min_filtered
+            )
+            if candidates.sample is not None:
+                query = pushed.open(candidates.sample[0], None)  # its errors tell what is wrong
+                query.next(1)
+                query.close()
+            n_objects = pushed.size(None)
+            opened.pop_all()
         offer = OfferedCollection(name, section.metric, section.tie_key, n_objects, kinds)
         return cls(party, offer, release=candidates.close)
 

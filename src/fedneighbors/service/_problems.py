@@ -18,13 +18,13 @@ from fedneighbors.errors import (
 from fedneighbors.methods.fedknn._provider import FEW_FILTERED, INVALID_QUERY, SOURCE_FAILED
 from fedneighbors.methods.fedknn._radius import TooManyObjects
 from fedneighbors.methods.fedknn.metrics._sessions import LATE
-from fedneighbors.service._broker import Overloaded
+from fedneighbors.service._broker import Overloaded, TooManyQueries
 from fedneighbors.service._links import QueryLost
 
 log = logging.getLogger(__name__)
 PROBLEM_TYPE = "application/problem+json"
 
-RETRYABLE = (503, 504)
+RETRYABLE = (429, 503, 504)
 """Status codes of failures that may pass."""
 
 QUERY_ERRORS = (FedneighborsError, ValueError, TypeError, ArithmeticError, RecursionError)
@@ -97,6 +97,8 @@ def problem_of(error: Exception, query_id: str | None = None) -> Problem:
     match error:
         case Problem():
             return error
+        case TooManyQueries():
+            return Problem(429, "too-many-queries", str(error), **later)
         case Overloaded():
             return Problem(503, "overloaded", str(error), **later)
         case QueryLost():

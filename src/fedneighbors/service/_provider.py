@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,7 @@ _LOOK_S = 0.5  # between looks at the file that pauses a provider
 _MAX_BATCH_S, _MAX_BATCH_BYTES = 0.002, 1 << 20  # replies of more work are not sent together
 
 
+Waiting = deque[tuple[float, LinkRequest]]
 Load = Callable[[Callable[[SqlQuery], None]], dict[str, OfferedObjects]]
 
 
@@ -84,12 +86,13 @@ class ProviderService:
         self._identity, self._load = identity, load
         self._reload_s, self._pause_file = reload_s, pause_file
         self._collections = dict(collections)
-        self._retired: list[OfferedObjects] = []  # with queries that are open
+        # former versions with queries that are open
+        self._retired: dict[str, list[OfferedObjects]] = {name: [] for name in collections}
         self._connection: Any = None
         self._reloading = asyncio.Lock()
         self._query: SqlQuery | None = None
-        # one thread: sessions of a party are not made for several
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="search")
+        # one thread for each collection: sessions of a party are not made for several
+        self._pools = {name: ThreadPoolExecutor(1, f"search {name}") for name in collections}
         self._tasks: set[asyncio.Task[None]] = set()
 
     @classmethod
@@ -101,21 +104,20 @@ class ProviderService:
         DataError, ValueError, OSError
             If the key or a source is invalid.
         """
-        section = config.provider
+        section, folder = config.provider, config.folder
         identity = Identity.read(config.path(section.key))
+        secret = identity.private
 
         def load(on_query: Callable[[SqlQuery], None]) -> dict[str, OfferedObjects]:
-            return {
-                name: OfferedObjects.read(
-                    section.name,
-                    name,
-                    one,
-                    config.folder,
-                    secret=identity.private,
-                    on_query=on_query,
-                )
-                for name, one in config.collections.items()
-            }
+            found = {}
+            with ExitStack() as opened:  # closed after an error
+                for name, one in config.collections.items():
+                    found[name] = OfferedObjects.read(
+                        section.name, name, one, folder, secret=secret, on_query=on_query
+                    )
+                    opened.callback(found[name].release)
+                opened.pop_all()
+            return found
 
         return cls(
             section.name,
@@ -141,8 +143,9 @@ class ProviderService:
                 return
             finally:
                 self._query = None
-            loop = asyncio.get_running_loop()
-            await loop.run_in_executor(self._pool, self._replace, new)
+            run = asyncio.get_running_loop().run_in_executor
+            replaced = (run(self._pools[name], self._replace, name, new[name]) for name in new)
+            await asyncio.gather(*replaced)
             if self._connection is not None:
                 with contextlib.suppress(ConnectionClosed):  # the next hello has the new ones
                     await self._connection.send(encode(ChangedOffers(self._offers())))
@@ -152,10 +155,10 @@ class ProviderService:
     def _set_query(self, query: SqlQuery) -> None:
         self._query = query
 
-    def _replace(self, new: dict[str, OfferedObjects]) -> None:
-        """Set the collections, in the thread of searches."""
-        self._retired += self._collections.values()
-        self._collections = new
+    def _replace(self, name: str, new: OfferedObjects) -> None:
+        """Set a collection, in its thread."""
+        self._retired[name].append(self._collections[name])
+        self._collections[name] = new
 
     def _offers(self) -> tuple[OfferedCollection, ...]:
         return tuple(one.offer for one in self._collections.values())
@@ -217,20 +220,19 @@ class ProviderService:
             if self._query is not None:
                 self._query.cancel()
 
-    def _close_all(self) -> None:
-        for one in (*self._collections.values(), *self._retired):
-            one.close_all()
+    def _versions(self, name: str) -> list[OfferedObjects]:
+        return [self._collections[name], *self._retired[name]]
+
+    def _all(self) -> list[tuple[ThreadPoolExecutor, OfferedObjects]]:
+        """Return each version of each collection, with its thread."""
+        return [(pool, one) for name, pool in self._pools.items() for one in self._versions(name)]
 
     async def _close_idle(self) -> None:
         """Close idle queries now and then; databases keep their snapshots."""
-
-        def close() -> None:
-            for one in (*self._collections.values(), *self._retired):
-                one.drop_old()
-
         while True:
             await asyncio.sleep(IDLE_S / 4)
-            await asyncio.get_running_loop().run_in_executor(self._pool, close)
+            for pool, one in self._all():
+                pool.submit(one.drop_old)
 
     async def _reload_regularly(self) -> None:
         while self._reload_s is not None:
@@ -257,7 +259,7 @@ class ProviderService:
                 check_version(challenge)
                 hello = Hello.signed(
                     self.name,
-                    tuple(one.offer for one in self._collections.values()),
+                    self._offers(),
                     self._identity,
                     challenge=challenge,
                     fingerprint=read_link_fingerprint(connection),
@@ -273,56 +275,64 @@ class ProviderService:
                     received = decode(_binary(frame), (LinkRequests, Refusal))
                     if isinstance(received, Refusal):
                         raise ConnectionRejected(f"{broker} ends the link: {received.code}")
-                    # requests wait for the thread of searches, not for the reader: their deadlines
+                    # requests wait for the threads of searches, not for the reader: their deadlines
                     # run, and heartbeats are answered
-                    requests = [decode(one, (LinkRequest,)) for one in received.frames]
-                    work = self._reply(connection, requests, received.closed)
-                    task = asyncio.create_task(work)
-                    self._tasks.add(task)
-                    task.add_done_callback(self._tasks.discard)
+                    for name, waiting in self._sort(received).items():
+                        work = self._reply(connection, name, waiting, received.closed)
+                        task = asyncio.create_task(work)
+                        self._tasks.add(task)
+                        task.add_done_callback(self._tasks.discard)
         except (ConnectionClosed, InvalidHandshake, WireError) as error:
             raise ConnectionError(f"the link was closed: {error}") from error
         finally:
             self._connection = None
-            self._pool.submit(self._close_all)  # the broker runs lost queries again
+            for pool, one in self._all():  # the broker runs lost queries again
+                pool.submit(one.close_all)
+
+    def _sort(self, received: LinkRequests) -> dict[str, Waiting]:
+        """Return requests and their deadlines for each collection with work."""
+        since = time.monotonic()
+        found: dict[str, Waiting] = {name: deque() for name in self._pools if received.closed}
+        for frame in received.frames:
+            request = decode(frame, (LinkRequest,))
+            timed = since + request.remaining_ms / 1000, request
+            found.setdefault(request.collection, deque()).append(timed)
+        return found
 
     async def _reply(
-        self, connection: Any, requests: list[LinkRequest], closed: tuple[str, ...]
+        self, connection: Any, name: str, waiting: Waiting, closed: tuple[str, ...]
     ) -> None:
-        """Answer requests in the thread of searches."""
-        loop, since = asyncio.get_running_loop(), time.monotonic()
-        waiting = deque((since + request.remaining_ms / 1000, request) for request in requests)
+        """Answer requests in the thread of their collection."""
+        run, pool = asyncio.get_running_loop().run_in_executor, self._pools.get(name)
         with contextlib.suppress(ConnectionClosed):  # nobody awaits the replies any more
             while waiting or closed:
-                replies = await loop.run_in_executor(self._pool, self._answer, waiting, closed)
+                replies = await run(pool, self._answer, name, waiting, closed)
                 closed = ()
                 if replies:
                     await connection.send(replies)
 
-    def _answer(self, waiting: deque[tuple[float, LinkRequest]], closed: tuple[str, ...]) -> bytes:
+    def _answer(self, name: str, waiting: Waiting, closed: tuple[str, ...]) -> bytes:
         """Answer requests for a short time; return a frame of replies.
 
         Replies to fast requests are sent together, which is cheaper.
         """
-        for one in (*self._collections.values(), *self._retired):  # queries of any have ended
+        versions = self._versions(name) if name in self._pools else []
+        for one in versions:
             one.close(closed)
-        for one in [one for one in self._retired if not one.is_used]:
-            self._retired.remove(one)
+        for one in [one for one in versions[1:] if not one.is_used]:
+            self._retired[name].remove(one)
             one.release()
         answers: list[tuple[int, int, bytes, bytes]] = []
         started = ended = time.perf_counter()
         n_bytes = 0
         while waiting and ended - started < _MAX_BATCH_S and n_bytes < _MAX_BATCH_BYTES:
             (deadline, request), begun = waiting.popleft(), ended
-            found, epoch = self._collections.get(request.collection), b""
-            for one in self._retired:
-                if one.offer.name == request.collection and one.has(request.query):
-                    found = one
+            used = (one for one in versions if one.has(request.query))
+            found = next(used, versions[0] if versions else None)
             if found is None:
-                body = encode(Refusal(UNKNOWN_COLLECTION, request.collection[:64]))
+                body, epoch = encode(Refusal(UNKNOWN_COLLECTION, name[:64])), b""
             else:
-                body = found.answer(request, deadline)
-                epoch = found.party.epoch_of(request.query)
+                body, epoch = found.answer(request, deadline), found.party.epoch_of(request.query)
             ended = time.perf_counter()
             n_bytes += len(body)
             answers.append((request.number, int(1e6 * (ended - begun)), body, epoch))

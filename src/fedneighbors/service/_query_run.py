@@ -23,6 +23,7 @@ from fedneighbors.methods.fedknn._payloads import with_payloads
 from fedneighbors.methods.fedknn._planning import Planner
 from fedneighbors.methods.fedknn._settings import SearchSettings
 from fedneighbors.methods.fedknn.protocol import Answer
+from fedneighbors.privacy._accounting import spent_after
 from fedneighbors.privacy._guarantees import Guarantee
 from fedneighbors.privacy.ledger._ledger import Ledger
 from fedneighbors.privacy.ledger._tables import ChargeTerms
@@ -49,6 +50,8 @@ class QueryOptions:
         Seconds before providers without a reply are missing.
     query_id : str
         Name of the query in answers and logs.
+    user : str
+        User who has a share of the running queries.
     payload : bool
         Read the payloads of the neighbours.
     on_round : callable, optional
@@ -59,6 +62,7 @@ class QueryOptions:
     allow_partial: bool | None = None
     deadline_s: float | None = None
     payload: bool = False
+    user: str = ""
     query_id: str = field(default_factory=lambda: secrets.token_hex(8))
     on_round: OnRound | None = None
 
@@ -99,13 +103,21 @@ class _NotedCharges:
 
     def __init__(self, ledger: Ledger) -> None:
         self.users_of, self._release_all = ledger.users_of, ledger.release_all
-        self.costs: dict[str, Guarantee] = {}
+        self._charges: dict[str, ChargeTerms] = {}  # by id: a repeated one counts once
+
+    @property
+    def costs(self) -> dict[str, Guarantee]:
+        """Return the new cost of each data set."""
+        found: dict[str, list[Guarantee]] = {}
+        for charge in self._charges.values():
+            found.setdefault(charge.dataset, []).append(charge.cost)
+        return {name: spent_after(costs, costs[0]) for name, costs in found.items()}
 
     def release_all(self, terms: Sequence[ChargeTerms], draw: Any) -> list[bytes]:
         """Release as the ledger does."""
 
         def draw_new(missing: tuple[ChargeTerms, ...]) -> Sequence[bytes]:
-            self.costs |= {charge.dataset: charge.cost for charge in missing}
+            self._charges |= {charge.query: charge for charge in missing}
             answers: Sequence[bytes] = draw(missing)
             return answers
 

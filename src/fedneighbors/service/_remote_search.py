@@ -1,9 +1,10 @@
 """Requests of clients to the REST API, and the reading of its answers."""
 
 import json
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, cast
 from urllib.parse import quote
 
 import httpx
@@ -185,7 +186,7 @@ class RemoteSearch:
         self.deadline_s = deadline_s
         self.allow_partial = allow_partial
         self.payload = payload
-        self.results_ = RemoteResults()
+        self._local = threading.local()  # calls of other threads have other results
         verify: Any = True
         if certificate is not None:
             verify = pinned_context(Path(certificate).read_text("ascii"))
@@ -222,8 +223,14 @@ class RemoteSearch:
             yield ApiRequest("POST", path, b"\n".join(batch), _LINES, len(batch))
 
     def _read(self, answers: Iterable[list[dict[str, Any]]]) -> RemoteResults:
-        self.results_ = RemoteResults(answer for batch in answers for answer in batch)
-        return self.results_
+        results = RemoteResults(answer for batch in answers for answer in batch)
+        self._local.results = results
+        return results
+
+    @property
+    def results_(self) -> RemoteResults:
+        """Return the broker's answers to the last call of this thread."""
+        return cast("RemoteResults", getattr(self._local, "results", RemoteResults()))
 
     def _unreachable(self, error: httpx.HTTPError) -> FederationError:
         return FederationError(f"cannot reach the broker at {self.url}: {error}")

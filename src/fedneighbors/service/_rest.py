@@ -223,7 +223,7 @@ async def answer_query(
     """Answer a request of one or many queries."""
     operation, name = OPERATIONS[kind], request.path_params["name"]
     check_scope(broker, user, operation.scope, name)
-    perform = partial(_perform, broker, operation, name)
+    perform = partial(_perform, broker, operation, name, user=user.name)
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() == _LINES:
         if "idempotency-key" in request.headers:
             raise Problem(422, "invalid-header", "Idempotency-Key is for one query in a request")
@@ -255,7 +255,10 @@ async def answer_query(
             return StoredAnswer(problem.status, encode_json(problem.content))
 
     digest = hashlib.sha256(f"{request.url.path} {is_async} ".encode() + content).digest()
-    query = store.start(query_id, user.name, work, key=key, digest=digest)
+    query = store.find_earlier(user.name, key, digest)
+    if query is None:
+        broker.check_load(user.name)
+        query = store.start(query_id, user.name, work, key=key, digest=digest)
     assert query.task is not None
     if is_async:
         location = f"/v1/queries/{query.query_id}"

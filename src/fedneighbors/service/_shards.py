@@ -1,7 +1,8 @@
 """A collection of another broker as the objects of one provider, such as its own shards."""
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,6 @@ from fedneighbors.sources._candidates import (
 from fedneighbors.sources._sql import read_password
 
 _MIN_S = 0.25  # shorter deadlines would leave no time for the network
-_LATE = ("deadline-passed", "provider-missing")
 _REQUIRED = {"url", "collection", "token_file"}
 _N_FIRST = 16  # objects of the first read
 _UNKNOWN_LENGTH = 1 << 30  # no reply of fixed size fits
@@ -72,25 +72,31 @@ class BrokerSource(CandidateSource):
 
     def ask(self, query: Any, deadline_s: float | None, **fields: Any) -> dict[str, Any]:
         """Return the broker's answer to a search or a count."""
-        is_timed = deadline_s is not None and deadline_s < self._timeout_s
-        self.client.deadline_s = max(deadline_s or 0.0, _MIN_S) if is_timed else self._timeout_s
-        with explain_errors(is_timed=is_timed):
+        with self._limit(deadline_s):
             if "k" in fields:
                 self.client.kneighbors([query], fields["k"], where=fields["where"])
             else:
                 self.client.count([query], **fields)
         return self.client.results_[0]
 
-    def open(self, query: Any, where: Where | None) -> "BrokerCandidates":
+    def _limit(self, deadline_s: float | None) -> AbstractContextManager[None]:
+        """Set the deadline of the next request, and explain its errors."""
+        seconds = self._timeout_s if deadline_s is None else max(deadline_s, _MIN_S)
+        self.client.deadline_s = min(seconds, self._timeout_s)
+        is_timed = seconds < self._timeout_s
+        return explain_errors(end=time.monotonic() + seconds if is_timed else np.inf)
+
+    def open(
+        self, query: Any, where: Where | None, *, deadline_s: float | None = None
+    ) -> "BrokerCandidates":
         """Open a query over the objects that meet a filter."""
         candidates = BrokerCandidates(self, query, where)
-        candidates.prefetch()
+        candidates.prefetch(deadline_s)
         return candidates
 
-    def size(self, where: Where | None) -> int:
+    def size(self, where: Where | None, *, deadline_s: float | None = None) -> int:
         """Count the objects that meet a filter."""
-        self.client.deadline_s = self._timeout_s
-        with explain_errors():
+        with self._limit(deadline_s):
             if where is None:
                 return int(self.client.describe()["n_objects"])
             return int(self.client.count_filtered(where))
@@ -123,9 +129,9 @@ class BrokerCandidates(Candidates):
         self._epochs: dict[str, str] | None = None
         self._first: CandidateBatch | None = None
 
-    def prefetch(self) -> None:
+    def prefetch(self, deadline_s: float | None) -> None:
         """Read some objects; the broker checks the query."""
-        self._first = self.read(_N_FIRST, deadline_s=None)
+        self._first = self.read(_N_FIRST, deadline_s=deadline_s)
 
     def read(self, n: int, *, deadline_s: float | None) -> CandidateBatch:
         """Read at least ``n`` further objects, or all that are left."""
@@ -161,6 +167,7 @@ class BrokerCandidates(Candidates):
         if not np.isfinite(radius):
             return None
         answer = self._source.ask(self._query, deadline_s, radius=radius, where=self._where)
+        self._check_epochs(answer["epochs"])
         return CandidateCount(int(answer["count"]), ())
 
     def payload(self, ids: Sequence[str]) -> list[Mapping[str, Any]]:
@@ -170,14 +177,18 @@ class BrokerCandidates(Candidates):
 
 
 @contextmanager
-def explain_errors(*, is_timed: bool = False) -> Iterator[None]:
-    """Turn errors of the client into those of a source."""
+def explain_errors(*, end: float = np.inf) -> Iterator[None]:
+    """Turn errors of the client into those of a source.
+
+    After the monotonic time ``end``, a missing provider was late.
+    """
     try:
         yield
     except ServiceError as error:
         if error.code == "invalid-query":
             raise ValueError(error.detail) from None
-        if error.code in _LATE and is_timed:
+        is_late = error.code == "provider-missing" and time.monotonic() >= end
+        if is_late or (error.code == "deadline-passed" and end < np.inf):
             raise TimeoutError(LATE) from None
         raise SourceError(f"the broker of the shards failed: {error}") from None
     except FederationError as error:

@@ -131,6 +131,7 @@ class BrokerState:
         self._connection = sqlite3.connect(path, check_same_thread=False)
         path.chmod(0o600)
         self._connection.executescript("PRAGMA journal_mode=WAL;" + _TABLES)
+        self._keys, self._version = Roster({}), (-1, -1)
 
     def close(self) -> None:
         """Close the file."""
@@ -210,10 +211,15 @@ class BrokerState:
             raise DataError(f"there is no enrolled provider {provider!r}")
         self._run("UPDATE providers SET revoked = ? WHERE name = ?", time.time(), provider)
 
-    def has_signed(self, provider: str, content: bytes, signature: bytes) -> bool:
-        """Return whether an enrolled provider has signed ``content``."""
-        keys = {one.name: one.key for one in self.providers() if not one.is_revoked}
-        return Roster(keys).has_signed(provider, content, signature)
+    def keys(self) -> Roster:
+        """Return the keys that are accepted now."""
+        with self._lock:
+            ((changes,),) = self._connection.execute("PRAGMA data_version").fetchall()
+            version = changes, self._connection.total_changes
+        if version != self._version:  # of other processes, or of this one
+            keys = {one.name: one.key for one in self.providers() if not one.is_revoked}
+            self._keys, self._version = Roster(keys), version
+        return self._keys
 
     def new_token(self, user: str, days: float, scopes: tuple[str, ...] = ("search",)) -> str:
         """Store the digest of a new token, and return the token."""

@@ -17,10 +17,10 @@ STORED_S = 3600.0
 """Seconds for which a finished query is stored."""
 
 MAX_STORED = 1000
-"""Maximum number of stored queries; the oldest finished ones are removed."""
+"""Maximum number of stored queries, half of it for a user; the oldest finished are removed."""
 
 MAX_STORED_BYTES = 64 << 20
-"""Maximum number of bytes of all answers and events."""
+"""Maximum number of bytes of all answers and events, half of it for a user."""
 
 _KEEP_ALIVE_S = 15.0  # proxies close connections without traffic, often after 60 s
 
@@ -159,26 +159,36 @@ class QueryStore:
         self._queries: dict[str, StoredQuery] = {}
         self._by_key: dict[tuple[str, str], StoredQuery] = {}
 
-    def start(
-        self, query_id: str, user: str, work: Work, *, key: str | None, digest: bytes
-    ) -> StoredQuery:
-        """Begin a query, or return the earlier one of its key.
+    def find_earlier(self, user: str, key: str | None, digest: bytes) -> StoredQuery | None:
+        """Return the earlier query of a key, if it is stored.
 
         Raises
         ------
         Problem
-            If the earlier request was another one, or too many queries run.
+            If the earlier request was another one.
         """
-        self._remove_old(n_new=1)
+        self._remove_old(user)
         earlier = None if key is None else self._by_key.get((user, key))
-        if earlier is not None:
-            if earlier.digest != digest:
-                raise Problem(
-                    422,
-                    "key-reused",
-                    "the Idempotency-Key was used for another request; make a new key for each",
-                )
-            return earlier
+        if earlier is not None and earlier.digest != digest:
+            detail = "the Idempotency-Key was used for another request; make a new key for each"
+            raise Problem(422, "key-reused", detail)
+        return earlier
+
+    def start(
+        self, query_id: str, user: str, work: Work, *, key: str | None, digest: bytes
+    ) -> StoredQuery:
+        """Begin a query.
+
+        Raises
+        ------
+        Problem
+            If too many queries run.
+        """
+        self._remove_old(user, n_new=1)
+        n_own = sum(query.user == user for query in self._queries.values())
+        if n_own >= (MAX_STORED + 1) // 2:
+            detail = f"{n_own} queries of the user are stored"
+            raise Problem(429, "too-many-queries", detail, retryable=True)
         if len(self._queries) >= MAX_STORED:
             raise Problem(503, "overloaded", "too many queries are stored", retryable=True)
         query = StoredQuery(query_id, user, key, digest)
@@ -197,7 +207,7 @@ class QueryStore:
         Problem
             If there is none.
         """
-        self._remove_old()
+        self._remove_old(user)
         query = self._queries.get(query_id)
         if query is None or query.user != user:
             raise Problem(404, "unknown-query", f"the user has no query {query_id!r}, or no longer")
@@ -220,13 +230,17 @@ class QueryStore:
             self._forget_key(query)
         query.notify()
 
-    def _remove_old(self, *, n_new: int = 0) -> None:
-        """Remove finished queries that are old, or the oldest of too many."""
+    def _remove_old(self, user: str, *, n_new: int = 0) -> None:
+        """Remove finished queries that are old, or the oldest of too many.
+
+        Those of a user with more than half of the limits are removed first.
+        """
         oldest = time.monotonic() - STORED_S
-        n_bytes = sum(query.n_bytes for query in self._queries.values())
-        for query in list(self._queries.values()):
-            is_full = len(self._queries) + n_new > MAX_STORED or n_bytes > MAX_STORED_BYTES
-            is_done = query.task is not None and query.task.done()
-            if is_done and (is_full or query.since < oldest):
-                n_bytes -= query.n_bytes
-                self.remove(query)
+        for owner, share in ((user, 2), (None, 1)):
+            found = [one for one in self._queries.values() if owner in (None, one.user)]
+            n, n_bytes = len(found) + n_new, sum(one.n_bytes for one in found)
+            for one in found:
+                is_full = n > -(-MAX_STORED // share) or n_bytes > MAX_STORED_BYTES // share
+                if one.task is not None and one.task.done() and (is_full or one.since < oldest):
+                    n, n_bytes = n - 1, n_bytes - one.n_bytes
+                    self.remove(one)

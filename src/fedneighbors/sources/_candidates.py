@@ -135,7 +135,9 @@ class CandidateSource(ABC):
     """Sequence of one object, against which queries are checked; None if ``open`` checks them."""
 
     @abstractmethod
-    def open(self, query: Any, where: Where | None) -> Candidates:
+    def open(
+        self, query: Any, where: Where | None, *, deadline_s: float | None = None
+    ) -> Candidates:
         """Open a query over the objects that meet a filter.
 
         Parameters
@@ -144,16 +146,26 @@ class CandidateSource(ABC):
             An object of the metric; checked.
         where : mapping, optional
             Filter that suits the columns; checked.
+        deadline_s : float, optional
+            Seconds for the call.
 
         Raises
         ------
+        TimeoutError
+            If more than ``deadline_s`` seconds have passed.
         SourceError
             If the database fails.
         """
 
     @abstractmethod
-    def size(self, where: Where | None) -> int:
-        """Count the objects that meet a filter."""
+    def size(self, where: Where | None, *, deadline_s: float | None = None) -> int:
+        """Count the objects that meet a filter.
+
+        Raises
+        ------
+        TimeoutError, SourceError
+            As for ``open``.
+        """
 
     @abstractmethod
     def longest_name(self) -> int:

@@ -11,7 +11,8 @@ from fedneighbors._typing import Floats
 from fedneighbors.errors import DataError
 from fedneighbors.methods.fedknn._filters import Where
 from fedneighbors.sources._candidates import SourceSettings
-from fedneighbors.sources._postgres import PostgresCandidates, PostgresSource, Values
+from fedneighbors.sources._filter_sql import Values
+from fedneighbors.sources._postgres import PostgresCandidates, PostgresSource
 
 _OPERATORS = {"euclidean": "<->", "manhattan": "<+>", "cosine": "<=>", "inner_product": "<#>"}
 _UNIT = 2.0**-24  # unit roundoff of float32
@@ -45,16 +46,12 @@ class PgvectorSource(PostgresSource):
     def _prepare(self) -> None:
         sql, values = optional_module("psycopg.sql", "sql"), Values()
         name = self.options[self.column_option]
-        columns = sql.SQL(
-            "(array_agg(pg_typeof({0})::text))[1], min(vector_dims({0})), max(vector_dims({0}))"
-        ).format(self.column)
-        kind, least, most = self.run_once(columns, values)
-        if kind is None:
+        # the operators of halfvec round the query
+        self.check_type("vector", *([] if self.exact else ["halfvec"]))
+        columns = sql.SQL("min(vector_dims({0})), max(vector_dims({0}))").format(self.column)
+        least, most = self.run_once(columns, values)
+        if least is None:
             raise DataError(f"the column {name} has no vectors, so that their length is unknown")
-        if self.exact and kind != "vector":  # the operators of halfvec round the query
-            raise DataError(
-                f"the column {name} has type {kind}, expected vector; load it, or set exact = false"
-            )
         if least != most:
             raise DataError(f"the column {name} has vectors of {least} and {most} components")
         self.sample = np.ones((1, least))
@@ -132,8 +129,10 @@ class PgvectorSource(PostgresSource):
             return {}
         return {"hnsw.ef_search": str(min(max(limit, 40), _MAX_EF_SEARCH))}
 
-    def open(self, query: Any, where: Where | None) -> PostgresCandidates:
+    def open(
+        self, query: Any, where: Where | None, *, deadline_s: float | None = None
+    ) -> PostgresCandidates:
         """Open a query over the vectors that meet a filter."""
-        candidates = super().open(query, where)
+        candidates = super().open(query, where, deadline_s=deadline_s)
         candidates.exact = self.exact
         return candidates

@@ -11,7 +11,8 @@ from fedneighbors._typing import Floats
 from fedneighbors.errors import DataError, SourceError
 from fedneighbors.methods.fedknn._filters import Where
 from fedneighbors.sources._candidates import CandidateCount, SourceSettings
-from fedneighbors.sources._postgres import PostgresCandidates, PostgresSource, Snapshot, Values
+from fedneighbors.sources._filter_sql import Values
+from fedneighbors.sources._postgres import PostgresCandidates, PostgresSource, Snapshot
 
 _TYPES = {"haversine": "geography", "euclidean": "geometry"}
 _POSTGIS_RADIUS_M = (2 * 6378137.0 + 6356752.314245179506) / 3  # the sphere of <->
@@ -41,18 +42,13 @@ class PostGISSource(PostgresSource):
         super().__init__(settings)
 
     def _prepare(self) -> None:
+        self.check_type(_TYPES[self.metric])
         sql, values = optional_module("psycopg.sql", "sql"), Values()
         point = sql.SQL(
-            "(array_agg(pg_typeof({0})::text))[1], "
             "coalesce(bool_and(ST_GeometryType({0}::geometry) = 'ST_Point'), true), "
             "coalesce(max(ST_SRID({0}::geometry)), 0)"
         ).format(self.column)
-        found, are_points, self._srid = self.run_once(point, values)
-        expected = _TYPES[self.metric]
-        if found not in (expected, None):
-            raise DataError(
-                f"the metric {self.metric} needs a column of type {expected}, got {found}"
-            )
+        are_points, self._srid = self.run_once(point, values)
         if not are_points:
             raise DataError(f"the column {self.options['location']} has shapes other than points")
 
@@ -94,9 +90,11 @@ class PostGISSource(PostgresSource):
         # near a pole, bounds of the index exceed distances by rounding errors; a scan has none
         return {"enable_indexscan": "off"} if _WRONG_ORDER in str(error) else None
 
-    def open(self, query: Any, where: Where | None) -> "PostGISCandidates":
+    def open(
+        self, query: Any, where: Where | None, *, deadline_s: float | None = None
+    ) -> "PostGISCandidates":
         """Open a query over the points that meet a filter."""
-        return PostGISCandidates(self, self.snapshot(), query, where)
+        return PostGISCandidates(self, self.snapshot(deadline_s), query, where)
 
     def count(
         self,

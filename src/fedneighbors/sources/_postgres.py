@@ -4,7 +4,7 @@ import math
 import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any, Self
 
 from fedneighbors._lazy import optional_module
@@ -17,7 +17,8 @@ from fedneighbors.sources._candidates import (
     CandidateSource,
     SourceSettings,
 )
-from fedneighbors.sources._sql import CONNECT_S, has_password, read_password
+from fedneighbors.sources._filter_sql import Values, filter_sql, quote_name
+from fedneighbors.sources._sql import connect, has_password, read_password
 
 SNAPSHOT_S = 1.0
 """Maximum age of a snapshot for a new query, in seconds."""
@@ -32,68 +33,6 @@ _MAX_TIMEOUT_S = 2_000_000  # milliseconds fit into 32 bits
 _MIN_STATEMENT_MS = 50  # a shorter limit could also end the return to the savepoint
 _COMMON = {"database", "password_file", "table", "id", "version", "timeout_s"}
 _FAILED = 3  # libpq's PQTRANS_INERROR
-_TYPES = {"number": "double precision", "text": "text", "boolean": "boolean"}
-
-
-class Values(dict[str, Any]):
-    """Values that are bound to a statement; none is ever part of its text."""
-
-    def bind(self, value: Any) -> Any:
-        """Return the placeholder of a value."""
-        name = f"v{len(self)}"
-        self[name] = value
-        return optional_module("psycopg.sql", "sql").Placeholder(name)
-
-
-def filter_sql(where: Where, kinds: Mapping[str, str], values: Values) -> Any:
-    """Return a filter as a condition of SQL.
-
-    Parameters
-    ----------
-    where : mapping
-        A filter that suits the columns.
-    kinds : mapping of str to {"number", "text", "boolean"}
-        Kind of each column.
-    values : Values
-        Takes the operands.
-    """
-    sql = optional_module("psycopg.sql", "sql")
-
-    def compare(name: str, symbol: str, operand: Any) -> Any:
-        column = sql.SQL("{}::" + _TYPES[kinds[name]]).format(sql.Identifier(name))
-        if kinds[name] == "number":  # NaN is a missing cell
-            column = sql.SQL("nullif({}, 'NaN')").format(column)
-        if symbol not in ("==", "in"):
-            text = sql.SQL(f"coalesce({{}} {symbol} {{}}, false)")
-            return text.format(column, values.bind(float(operand)))
-        operands = list(operand) if symbol == "in" else [operand]
-        known = [float(one) if type(one) is int else one for one in operands if _may_be_cell(one)]
-        text = sql.SQL("(coalesce({0} = ANY({1}), false) OR {2} AND {0} IS NULL)")
-        has_none = sql.SQL("true" if None in operands else "false")
-        return text.format(column, values.bind(known), has_none)
-
-    def join(word: str, parts: Sequence[Any]) -> Any:
-        start = sql.SQL("true" if word == "and" else "false")
-        return sql.SQL("({})").format(sql.SQL(f" {word} ").join([start, *parts]))
-
-    parts = []
-    for name, condition in where.items():
-        if name == "not":
-            parts.append(sql.SQL("(not {})").format(filter_sql(condition, kinds, values)))
-        elif name in ("and", "or"):
-            parts.append(join(name, [filter_sql(part, kinds, values) for part in condition]))
-        elif isinstance(condition, Mapping):
-            parts += [compare(name, symbol, operand) for symbol, operand in condition.items()]
-        else:
-            parts.append(compare(name, "==", condition))
-    return join("and", parts)
-
-
-def _may_be_cell(operand: Any) -> bool:
-    """Return whether a cell may equal an operand."""
-    if not isinstance(operand, str):
-        return operand is not None
-    return "\0" not in operand and operand.encode(errors="replace").decode() == operand
 
 
 class Snapshot:
@@ -112,6 +51,8 @@ class Snapshot:
         Maximum time of a statement.
     version : str, optional
         Statement that returns the version of the objects.
+    deadline_s : float, optional
+        Seconds for the connection.
 
     Raises
     ------
@@ -120,7 +61,12 @@ class Snapshot:
     """
 
     def __init__(
-        self, database: str, password: str | None, timeout_s: float, version: str | None
+        self,
+        database: str,
+        password: str | None,
+        timeout_s: float,
+        version: str | None,
+        deadline_s: float | None = None,
     ) -> None:
         psycopg = optional_module("psycopg", "sql")
         self._error, self._cancelled = psycopg.Error, psycopg.errors.QueryCanceled
@@ -128,22 +74,19 @@ class Snapshot:
         self.begun, self.n_open = 0.0, 0
         self.version: str | None = None
         try:
-            self._connection = psycopg.connect(
-                database,
-                password=password,
-                connect_timeout=CONNECT_S,
-                application_name="fedneighbors",
-            )
+            self._connection = connect(database, password, deadline_s)
         except psycopg.Error as error:
             raise SourceError(f"cannot connect to the database: {error}") from None
         self._connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         self._connection.read_only = True
 
-    def acquire(self) -> Self:
+    def acquire(self, deadline_s: float | None = None) -> Self:
         """Add an open query; the first begins the transaction.
 
         Raises
         ------
+        TimeoutError
+            If the statement of the version takes longer than ``deadline_s``.
         SourceError
             If the connection is lost, or the statement of the version fails.
         """
@@ -155,16 +98,16 @@ class Snapshot:
                 raise SourceError(f"the database failed: {error}") from None
             self.begun = time.monotonic()
             if self._version_sql is not None:
-                self.version = self._read_version(self._version_sql)
+                self.version = self._read_version(self._version_sql, deadline_s)
         self.n_open += 1
         return self
 
-    def _read_version(self, statement: str) -> str:
+    def _read_version(self, statement: str, deadline_s: float | None) -> str:
         try:
-            rows = self.run(statement, {})
+            rows = self.run(statement, None, deadline_s)
             if len(rows) != 1 or rows[0][0] is None:
                 raise SourceError(f"expected one row from the statement of the version, got {rows}")
-        except SourceError:
+        except (SourceError, TimeoutError):
             self.close()
             raise
         return str(rows[0][0])
@@ -190,11 +133,13 @@ class Snapshot:
     def run(
         self,
         statement: Any,
-        values: Mapping[str, Any],
+        values: Mapping[str, Any] | None,
         deadline_s: float | None = None,
         settings: Mapping[str, str] | None = None,
     ) -> list[tuple[Any, ...]]:
         """Return the rows of a statement, run with settings of the database.
+
+        Only with ``values``, a ``%`` in the statement has to be doubled.
 
         Raises
         ------
@@ -213,7 +158,7 @@ class Snapshot:
             with self._connection.transaction(force_rollback=True):
                 self._connection.execute(assign, [it for pair in chosen.items() for it in pair])
                 found: list[tuple[Any, ...]] = self._connection.execute(
-                    statement, values or None, binary=True
+                    statement, values, binary=True
                 ).fetchall()
                 return found
         except self._cancelled as error:
@@ -256,7 +201,7 @@ class PostgresSource(CandidateSource):
     """Option that names the column of the objects."""
 
     def __init__(self, settings: SourceSettings) -> None:
-        sql = optional_module("psycopg.sql", "sql")
+        optional_module("psycopg", "sql")
         options = dict(settings.options)
         known = {*_COMMON, self.column_option, *self._more_options()}
         for name in sorted(set(options) - known):
@@ -274,12 +219,34 @@ class PostgresSource(CandidateSource):
             raise DataError("the database has a password; put it into a file, name password_file")
         self.options, self.metric, self._folder = options, settings.metric, settings.folder
         self._kinds, self._payload = settings.filters, settings.payload
-        self._table = sql.Identifier(*options["table"].split("."))
-        self._id = sql.SQL("{}::text").format(sql.Identifier(options["id"]))
-        self.column = sql.Identifier(options[self.column_option])
+        self._table = quote_name(*options["table"].split("."))
+        self._id = _as_text(quote_name(options["id"]))
+        self.column = quote_name(options[self.column_option])
         self._snapshots: list[Snapshot] = []
         self._longest: tuple[str | None, int] | None = None
-        self._prepare()
+        with ExitStack() as opened:  # closed after an error
+            opened.callback(self.close)
+            names = (options[self.column_option], *self._kinds)
+            self._types = dict(zip(names, self._read_types(names), strict=True))
+            self._prepare()
+            opened.pop_all()
+
+    def _read_types(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Return the types of columns, even of an empty table."""
+        sql = optional_module("psycopg.sql", "sql")
+        one = sql.SQL("pg_typeof((SELECT {} FROM {} LIMIT 0))::text")
+        types = [one.format(quote_name(name), self._table) for name in names]
+        with self.snapshot() as snapshot:
+            return snapshot.run(sql.SQL("SELECT {}").format(sql.SQL(", ").join(types)), {})[0]
+
+    def check_type(self, *accepted: str) -> None:
+        """Raise DataError if the column of the objects has another type."""
+        name = self.options[self.column_option]
+        if self._types[name] not in accepted:
+            raise DataError(
+                f"the column {name} has type {self._types[name]}, expected "
+                f"{' or '.join(accepted)} for the metric {self.metric}; a view can cast it"
+            )
 
     def _more_options(self) -> set[str]:
         """Return the names of further options."""
@@ -316,7 +283,8 @@ class PostgresSource(CandidateSource):
         present = sql.SQL("{} IS NOT NULL").format(self.column)
         if where is None:
             return present
-        return sql.SQL("{} AND {}").format(present, filter_sql(where, self._kinds, values))
+        condition = filter_sql(where, self._kinds, self._types, values)
+        return sql.SQL("{} AND {}").format(present, condition)
 
     def select(self, columns: Any, where: Where | None, values: Values, rest: Any = None) -> Any:
         """Return a statement over the rows that meet a filter."""
@@ -325,34 +293,37 @@ class PostgresSource(CandidateSource):
             columns, self._table, self.condition(where, values), rest or sql.SQL("")
         )
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self, deadline_s: float | None = None) -> Snapshot:
         """Return a recent snapshot for a new query, which must release it."""
         self._snapshots = [one for one in self._snapshots if one.is_alive]
         used = [one for one in self._snapshots if one.n_open]
         newest = max(used, key=lambda one: one.begun, default=None)
         if newest and (time.monotonic() - newest.begun < SNAPSHOT_S or len(used) >= MAX_SNAPSHOTS):
-            return newest.acquire()
+            return newest.acquire(deadline_s)
         for one in self._snapshots:
             if not one.n_open:
                 with suppress(SourceError):  # the database closed an idle connection
-                    return one.acquire()
+                    return one.acquire(deadline_s)
         options, file = self.options, self.options.get("password_file")
         password = None if file is None else read_password(self._folder / file)
         timeout_s = float(options.get("timeout_s", TIMEOUT_S))
-        one = Snapshot(options["database"], password, timeout_s, options.get("version")).acquire()
-        self._snapshots.append(one)
+        version = options.get("version")
+        one = Snapshot(options["database"], password, timeout_s, version, deadline_s)
+        self._snapshots.append(one.acquire(deadline_s))
         return one
 
-    def open(self, query: Any, where: Where | None) -> "PostgresCandidates":
+    def open(
+        self, query: Any, where: Where | None, *, deadline_s: float | None = None
+    ) -> "PostgresCandidates":
         """Open a query over the objects that meet a filter."""
-        return PostgresCandidates(self, self.snapshot(), query, where)
+        return PostgresCandidates(self, self.snapshot(deadline_s), query, where)
 
-    def size(self, where: Where | None) -> int:
+    def size(self, where: Where | None, *, deadline_s: float | None = None) -> int:
         """Count the objects that meet a filter."""
         sql, values = optional_module("psycopg.sql", "sql"), Values()
         statement = self.select(sql.SQL("count(*)"), where, values)
-        with self.snapshot() as snapshot:
-            return int(snapshot.run(statement, values)[0][0])
+        with self.snapshot(deadline_s) as snapshot:
+            return int(snapshot.run(statement, values, deadline_s)[0][0])
 
     def longest_name(self) -> int:
         """Return the length of the longest name in bytes of UTF-8."""
@@ -398,7 +369,9 @@ class PostgresSource(CandidateSource):
             return [{} for _ in ids]
         sql, values = optional_module("psycopg.sql", "sql"), Values()
         pairs = [
-            part for name in self._payload for part in (sql.Literal(name), sql.Identifier(name))
+            part
+            for name in self._payload
+            for part in (_as_text(values.bind(name)), quote_name(name))
         ]
         columns = sql.SQL("{}, json_build_object({})").format(self._id, sql.SQL(", ").join(pairs))
         rest = sql.SQL("AND {} = ANY({})").format(self._id, values.bind(list(ids)))
@@ -414,6 +387,10 @@ class PostgresSource(CandidateSource):
         for snapshot in self._snapshots:
             snapshot.close()
         self._snapshots = []
+
+
+def _as_text(expression: Any) -> Any:
+    return optional_module("psycopg.sql", "sql").SQL("{}::text").format(expression)
 
 
 class PostgresCandidates(Candidates):

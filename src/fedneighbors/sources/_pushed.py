@@ -97,10 +97,10 @@ class PushedSource:
         """Return whether all names fit into replies of fixed size."""
         return self.candidates.longest_name() <= MAX_NAME_BYTES
 
-    def size(self, where: Where | None, *, end: float = math.inf) -> int:  # noqa: ARG002 - the database has a timeout
+    def size(self, where: Where | None, *, end: float = math.inf) -> int:
         """Count the objects that meet a filter."""
         self._check(where)
-        return self.candidates.size(where)
+        return self.candidates.size(where, deadline_s=_left_until(end))
 
     def open(self, query: Any, where: Where | None, *, end: float = math.inf) -> "PushedQuery":
         """Open a query over the objects that meet a filter."""
@@ -108,7 +108,8 @@ class PushedSource:
         self._check(where)
         if self._probe is not None:
             self._probe.open(query)
-        return PushedQuery(self, self.candidates.open(query, where), query)
+        found = self.candidates.open(query, where, deadline_s=_left_until(end))
+        return PushedQuery(self, found, query)
 
     def _check(self, where: Where | None) -> None:
         if where is not None:
@@ -137,6 +138,12 @@ class PushedSource:
     def ties(self, ids: list[str]) -> Integers:
         """Return the tie keys of objects."""
         return tie_keys(ids, owner=self._owner, key=self._key)
+
+
+def _left_until(end: float) -> float | None:
+    """Return the seconds until a monotonic time, None for infinity."""
+    check_time(end)
+    return None if end == math.inf else end - time.monotonic()
 
 
 class PushedQuery:

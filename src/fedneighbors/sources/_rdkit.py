@@ -14,7 +14,8 @@ from fedneighbors._lazy import optional_module
 from fedneighbors.errors import DataError
 from fedneighbors.methods.fedknn._filters import Where
 from fedneighbors.sources._candidates import CandidateBatch, SourceSettings
-from fedneighbors.sources._postgres import PostgresCandidates, PostgresSource, Snapshot, Values
+from fedneighbors.sources._filter_sql import Values
+from fedneighbors.sources._postgres import PostgresCandidates, PostgresSource, Snapshot
 
 _THRESHOLDS = (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.0)
 _MARGIN = 1e-9  # rounding of similarities
@@ -36,6 +37,7 @@ class RDKitSource(PostgresSource):
         super().__init__(settings)
 
     def _prepare(self) -> None:
+        self.check_type("bfp")
         sql, values = optional_module("psycopg.sql", "sql"), Values()
         name = self.options[self.column_option]
         columns = sql.SQL("min(size({0})), max(size({0}))").format(self.column)
@@ -68,9 +70,11 @@ class RDKitSource(PostgresSource):
         """Return a lower bound of distances below a threshold of similarity."""
         return math.inf if distance == 1 else distance - _MARGIN
 
-    def open(self, query: Any, where: Where | None) -> "RDKitCandidates":
+    def open(
+        self, query: Any, where: Where | None, *, deadline_s: float | None = None
+    ) -> "RDKitCandidates":
         """Open a query over the molecules that meet a filter."""
-        return RDKitCandidates(self, self.snapshot(), query, where)
+        return RDKitCandidates(self, self.snapshot(deadline_s), query, where)
 
     def read_similar(
         self,

@@ -17,9 +17,16 @@ from fedneighbors._lazy import optional_module
 from fedneighbors.datasets._table import check_names
 from fedneighbors.errors import DataError, MissingDataError, SourceError
 
-CONNECT_S = 10
-"""Seconds to wait for a PostgreSQL server."""
-
+# a database that vanishes is noticed after some 30 s; names are libpq's, times are in seconds, the
+# last in milliseconds
+_CONNECTION = {
+    "application_name": "fedneighbors",
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 4,
+    "tcp_user_timeout": 30_000,
+}
+_CONNECT_S, _MIN_CONNECT_S = 10, 2  # seconds to wait for a PostgreSQL server; libpq's minimum
 _BATCH_ROWS = 10_000
 _PROGRESS_STEPS = 100_000  # steps of SQLite between looks at the clock, some milliseconds
 _BYTEA = 17  # number of PostgreSQL's type
@@ -35,6 +42,21 @@ def has_password(database: str) -> bool:
         return address.password is not None or any("password" in name for name in names)
     except ValueError:  # no address at all; nothing of it is shown
         return True
+
+
+def connect(database: str, password: str | None, deadline_s: float | None = None) -> Any:
+    """Connect to PostgreSQL, within a deadline if there is one.
+
+    Raises
+    ------
+    psycopg.Error
+        If the server cannot be reached or refuses.
+    """
+    psycopg = optional_module("psycopg", "sql")
+    chosen = psycopg.conninfo.conninfo_to_dict(database)
+    seconds = min(_CONNECT_S, _CONNECT_S if deadline_s is None else int(deadline_s))
+    options = {"connect_timeout": max(seconds, _MIN_CONNECT_S), **_CONNECTION, **chosen}
+    return psycopg.connect(**options, **({} if password is None else {"password": password}))
 
 
 def read_password(path: Path) -> str:
@@ -169,6 +191,8 @@ class SqlQuery:
             self._explain(sqlite3.Error, remedy),
             closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as connection,
         ):
+            connection.execute("PRAGMA query_only = ON")
+            connection.set_authorizer(_authorize)
             connection.set_progress_handler(is_late, _PROGRESS_STEPS)
             cursor = connection.execute(self._sql)
             if cursor.description is None:
@@ -192,15 +216,15 @@ class SqlQuery:
 
     def _read_postgresql(self) -> dict[str, list[Any]]:
         psycopg = optional_module("psycopg", "sql")
-        options: dict[str, Any] = {"connect_timeout": CONNECT_S, "application_name": "fedneighbors"}
+        password = None
         if self._password_file is not None:
-            options["password"] = read_password(self._folder / self._password_file)
+            password = read_password(self._folder / self._password_file)
         remedy = (
             "check the address, the role, and its password in password_file, PGPASSFILE or "
             "PGPASSWORD"
         )
         with self._explain(psycopg.Error, remedy):
-            connection = psycopg.connect(self._database, **options)
+            connection = connect(self._database, password)
         remedy = "check the query, and that the role may read its tables (GRANT SELECT)"
         with self._explain(psycopg.Error, remedy), closing(connection):
             self._interrupt = connection.cancel_safe
@@ -230,6 +254,11 @@ class SqlQuery:
                     )
                 columns[name] = [None if cell is None else decode(cell) for cell in cells]
         return columns
+
+
+def _authorize(action: int, *_: str | None) -> int:
+    """Refuse other databases, which a statement could create: VACUUM INTO attaches its file."""
+    return sqlite3.SQLITE_DENY if action == sqlite3.SQLITE_ATTACH else sqlite3.SQLITE_OK
 
 
 def _decode_floats(dtype: str) -> Callable[[bytes], npt.NDArray[np.float64]]:
