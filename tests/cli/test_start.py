@@ -31,11 +31,16 @@ COMMANDS = [
     ["broker", "revoke"],
     ["broker", "token"],
     ["broker", "status"],
+    ["broker", "log", "verify"],
+    ["broker", "log", "export"],
     ["provider", "enrol"],
     ["provider", "pause"],
     ["provider", "resume"],
     ["provider", "serve"],
     ["provider", "check"],
+    ["provider", "log", "verify"],
+    ["provider", "log", "export"],
+    ["provider", "log", "compare"],
     ["data", "list"],
     ["data", "describe"],
     ["data", "partition"],
@@ -88,12 +93,12 @@ def test_help_imports_no_slow_packages(command):
 
 
 def test_the_list_of_commands_is_complete():
-    commands = []
-    for name, command in typer.main.get_command(app).commands.items():
-        parts = command.commands if isinstance(command, Group) else [None]
-        commands += [[name, part] if part else [name] for part in parts]
+    def list_commands(group):
+        for name, command in group.commands.items():
+            parts = list_commands(command) if isinstance(command, Group) else [[]]
+            yield from ([name, *part] for part in parts)
 
-    assert sorted(commands) == sorted(COMMANDS)
+    assert sorted(list_commands(typer.main.get_command(app))) == sorted(COMMANDS)
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)

@@ -51,7 +51,7 @@ def map_database(postgres):
 def read(config, name, database, **changes):
     """Read a collection of the page from another address, as the role of the page."""
     server, database = database
-    section = config.collections[name].model_dump()
+    section = config.collections[name].model_dump(by_alias=True)
     section["source"] |= {"database": server.url(database, user="fedneighbors"), **changes}
     return OfferedObjects.read(
         "north", name, OfferSection.model_validate(section), config.folder, secret=b"secret"

@@ -69,7 +69,7 @@ class Collection:
         )
 
 
-METRICS = sorted(set(METRIC_KINDS) - {"tanimoto"})  # queries of fingerprints are SMILES
+METRICS = sorted(set(METRIC_KINDS) - {"tanimoto", "tabular"})  # with other queries than objects
 FILTERS = [
     None,
     None,

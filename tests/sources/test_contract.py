@@ -15,7 +15,7 @@ from fedneighbors.methods.fedknn._queries import decode_query, encode_query
 from fedneighbors.methods.fedknn.metrics import metric_of
 from fedneighbors.methods.fedknn.metrics._sessions import LATE
 from fedneighbors.methods.fedknn.private._padding import PaddedNearestRequest
-from fedneighbors.service import _provider
+from fedneighbors.service import _offers
 from fedneighbors.service._config import OfferSection
 from fedneighbors.service._offers import OfferedObjects
 from fedneighbors.sources import (
@@ -254,7 +254,7 @@ def test_private_searches_without_versions_are_refused_before_the_table_is_scann
 
 
 def test_a_source_that_cannot_be_read_says_why(monkeypatch, tmp_path):
-    monkeypatch.setattr(_provider, "find_source", lambda kind: lambda _: source_of(Failing))
+    monkeypatch.setattr(_offers, "find_source", lambda kind: lambda _: source_of(Failing))
     section = OfferSection.model_validate({"metric": "manhattan", "source": {"kind": "list"}})
     with pytest.raises(SourceError, match="has a NULL"):
         OfferedObjects.read("a", "rows", section, tmp_path, secret=b"secret")
@@ -303,7 +303,7 @@ def test_an_open_query_that_sees_a_change_is_found():
 
 def test_other_settings_of_a_source_begin_a_new_epoch(monkeypatch, tmp_path):
     source = ListSource(rows_of(5, 0), np.random.default_rng(0))
-    monkeypatch.setattr(_provider, "find_source", lambda kind: lambda settings: source)
+    monkeypatch.setattr(_offers, "find_source", lambda kind: lambda settings: source)
 
     def epoch(**options):
         content = {"metric": "manhattan", "source": {"kind": "list", **options}}

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedneighbors.cli._access_log import broker_log, provider_log
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
@@ -18,6 +20,9 @@ broker = typer.Typer(
 provider = typer.Typer(
     no_args_is_help=True, help="Offer collections to a broker, without an open port."
 )
+
+broker.add_typer(broker_log, name="log")
+provider.add_typer(provider_log, name="log")
 
 BrokerFile = Annotated[Path, typer.Option("--config", help="The broker's configuration (TOML).")]
 ProviderFile = Annotated[Path, typer.Option("--config", help="The provider's configuration.")]

@@ -1,6 +1,7 @@
 """The broker: collections, and the queries that it runs over the links of providers."""
 
 import asyncio
+import math
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
@@ -23,6 +24,7 @@ from fedneighbors.methods.fedknn.metrics._mixed import TabularMetric
 from fedneighbors.methods.fedknn.protocol import Answer
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.privacy.ledger._ledger import Ledger
+from fedneighbors.service._access_log import AccessLog
 from fedneighbors.service._config import BrokerConfig, CollectionSection, PrivacySection
 from fedneighbors.service._links import LinkRegistry, QueryLost
 from fedneighbors.service._messages import UNKNOWN_QUERY, OfferedCollection
@@ -95,6 +97,7 @@ class BrokerCollection:
             self.settings.set_budgets(
                 ledger, [p for p in self.providers if allowed.get(p) != budget]
             )
+        self.distance_steps: dict[str, float | None] = {}
         self._sizes: dict[str, int] = {}
         self._planner = Planner({}, shares_cores=False)
 
@@ -155,6 +158,14 @@ class BrokerCollection:
                     f"the setting {setting!r} differs",
                     f"collection {self.name!r} has {expected!r} at the broker, {found!r} here",
                 )
+        self.distance_steps[provider] = offered.distance_step
+
+    def show_distance(self, provider: str, distance: float) -> float | None:
+        """Return a distance as the provider's policy lets users see it."""
+        step = self.distance_steps.get(provider, 0.0)
+        if not step:
+            return None if step is None else distance
+        return step * math.ceil(distance / step)
 
 
 _RETRIED = (UNKNOWN_QUERY, SOURCE_FAILED)
@@ -180,6 +191,7 @@ class Broker:
             for name, section in config.collections.items()
         }
         self.registry = LinkRegistry(state, fingerprint, self._check)
+        self.log = AccessLog(config.path(config.log))
         self._n_running, self._by_user = 0, Counter[str]()
         self._is_draining = False
 

@@ -3,6 +3,7 @@
 Unknown keys are errors. Paths are relative to the folder of the file.
 """
 
+import math
 import re
 import tomllib
 from dataclasses import replace
@@ -31,6 +32,7 @@ Filters = dict[str, Literal["number", "text", "boolean"]]
 """Columns for the filters of queries, and the kind of their cells."""
 
 Algorithm = Literal["auto", "baseline", "dann", "dann*", "eager", "hufu", "hufu+"]
+Level = Literal["none", "boolean", "count", "objects"]
 C = TypeVar("C", bound="Config")
 _SECRET = "source"
 
@@ -192,6 +194,7 @@ class BrokerConfig(Config):
     """Configuration of a broker."""
 
     state: str = "state/broker.sqlite"
+    log: str = "state/broker.log.sqlite"
     server: ServerSection = ServerSection()
     queries: QueriesSection = QueriesSection()
     collections: dict[Name, CollectionSection] = Field(min_length=1)
@@ -244,15 +247,48 @@ def _name_section(source: Any) -> str:
     return "pushed" if has_kind else "loaded"
 
 
-class PolicySection(ConfigSection):
+class GrantSection(ConfigSection):
+    """What a user may do in a collection.
+
+    ``level`` allows nothing, only whether objects are within a radius, how many, or to find them.
+    ``max_k`` limits the objects of a query. Quotas are of one user and day (UTC).
+    """
+
+    level: Level = "objects"
+    max_k: int | None = Field(default=None, ge=1)
+    queries_per_day: int | None = Field(default=None, ge=0)
+    objects_per_day: int | None = Field(default=None, ge=0)
+
+
+class PolicySection(GrantSection):
     """Limits of what a provider gives away.
 
     ``payload`` names the columns that are returned with found objects. A filter must leave at least
-    ``min_filtered`` objects.
+    ``min_filtered`` objects. Counts below ``min_count`` are 0, radii above ``max_radius`` are
+    refused. Without ``bounds``, no lower bounds are sent, which tell about distances. With
+    ``private``, only private searches are answered. Users see distances rounded up to multiples of
+    ``distance_step``, or none if it is infinite; radii of counts must be such multiples. ``users``
+    replaces fields for users by name.
     """
 
     payload: tuple[str, ...] = ()
     min_filtered: int = Field(default=0, ge=0)
+    min_count: int = Field(default=0, ge=0)
+    max_radius: float | None = None
+    bounds: bool = True
+    private: bool = False
+    distance_step: float = Field(default=0.0, ge=0)
+    users: dict[str, GrantSection] = {}
+
+    @property
+    def shown_step(self) -> float | None:
+        """Return the step of the distances that users see; None if they see none."""
+        return None if math.isinf(self.distance_step) else self.distance_step
+
+    def grant_of(self, user: str) -> GrantSection:
+        """Return what a user may do."""
+        own = self.users.get(user)
+        return self if own is None else self.model_copy(update=own.model_dump(exclude_unset=True))
 
 
 class OfferSection(SharedSection):
@@ -268,13 +304,14 @@ class OfferSection(SharedSection):
 class ProviderSection(ConfigSection):
     """The provider, and its broker, whose certificate is stored at the enrolment.
 
-    The collections are read again every ``reload_s`` seconds.
+    The collections are read again every ``reload_s`` seconds. ``log`` is the log of queries.
     """
 
     name: Name
     broker: str = Field(pattern=r"^https?://[^/]+/?$")
     key: str = "state/provider.pem"
     certificate: str = "state/broker.crt"
+    log: str = "state/provider.log.sqlite"
     reload_s: float | None = Field(default=None, ge=1)
 
 

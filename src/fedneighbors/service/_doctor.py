@@ -335,7 +335,15 @@ def _make_hello(config: ProviderConfig, challenge: Challenge, fingerprint: bytes
             "identity", f"no key in {key} ({error}); enrol: fedneighbors provider enrol CODE"
         ) from None
     offers = tuple(
-        OfferedCollection(name, one.metric, one.tie_key, 0, dict(one.filters), digest)
+        OfferedCollection(
+            name,
+            one.metric,
+            one.tie_key,
+            0,
+            dict(one.filters),
+            digest,
+            distance_step=one.policy.shown_step,
+        )
         for name, one, digest in _read_digests(config)
     )
     return Hello.signed(

@@ -323,8 +323,8 @@ class QueryExchange:
     ----------
     registry : LinkRegistry
         The open links.
-    collection, query : str
-        Names of the collection and of the query.
+    collection, query, user : str
+        Names of the collection, the query and its user.
     deadline : float
         Monotonic time after which providers without a reply are missing.
     is_patient : bool
@@ -345,7 +345,9 @@ class QueryExchange:
         deadline: float,
         *,
         is_patient: bool,
+        user: str = "",
     ) -> None:
+        self._user = user
         self._registry, self._links = registry, registry.links
         self._collection, self._query, self._deadline = collection, query, deadline
         self._share = 1.0 if is_patient else 0.5
@@ -392,6 +394,7 @@ class QueryExchange:
                             step=key[0],
                             remaining_ms=int(1000 * remaining_s),
                             body=frames[name],
+                            user=self._user,
                         )
                     )
                 link.request(number, encoded[key], replies)

@@ -58,7 +58,8 @@ class Challenge:
 class OfferedCollection:
     """A collection that a provider offers, with the settings that all providers must share.
 
-    ``schema`` is the digest of the columns of rows; empty for other objects.
+    ``schema`` is the digest of the columns of rows; empty for other objects. Users see distances
+    rounded up to multiples of ``distance_step``, none if it is None; it may differ.
     """
 
     name: str
@@ -67,6 +68,11 @@ class OfferedCollection:
     n_objects: int
     filters: dict[str, str]
     schema: str = ""
+    distance_step: float | None = 0.0
+
+    def __post_init__(self) -> None:
+        if self.distance_step is not None and not self.distance_step >= 0:
+            raise ValueError(f"expected a distance step of 0 or more, got {self.distance_step}")
 
 
 @message
@@ -156,6 +162,8 @@ class LinkRequest:
         Milliseconds before the deadline.
     body : bytes
         Frame of the request.
+    user : str
+        User of the query.
     """
 
     number: int
@@ -164,6 +172,7 @@ class LinkRequest:
     step: int
     remaining_ms: int
     body: bytes
+    user: str = ""
 
 
 @message

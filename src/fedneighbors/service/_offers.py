@@ -4,6 +4,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,13 +17,15 @@ from fedneighbors.methods.fedknn._sources import MemorySource
 from fedneighbors.methods.fedknn.metrics import metric_of
 from fedneighbors.methods.fedknn.metrics._sessions import LATE
 from fedneighbors.methods.fedknn.protocol import BoundRequest, FinishRequest, NearestRequest
-from fedneighbors.service._config import OfferSection, PushedSection
+from fedneighbors.service._access_log import AccessLog
+from fedneighbors.service._config import OfferSection, PolicySection, PushedSection
 from fedneighbors.service._loading import compute_epoch, read_source
 from fedneighbors.service._messages import (
     UNKNOWN_QUERY,
     LinkRequest,
     OfferedCollection,
 )
+from fedneighbors.service._policy import PolicyParty
 from fedneighbors.sources._candidates import SourceSettings
 from fedneighbors.sources._pushed import PushedSource, find_source
 from fedneighbors.sources._sql import SqlQuery
@@ -44,6 +47,10 @@ class OfferedObjects:
         Hexadecimal id of this version of the objects, if it survives restarts.
     release : callable
         Closes what the objects are read from.
+    policy : PolicySection, optional
+        Limits of the owner; none by default.
+    log : AccessLog, optional
+        Takes each request, and keeps the quotas of users.
     """
 
     def __init__(
@@ -52,8 +59,14 @@ class OfferedObjects:
         offer: OfferedCollection,
         epoch: str | None = None,
         release: Callable[[], None] = lambda: None,
+        *,
+        policy: PolicySection | None = None,
+        log: AccessLog | None = None,
     ) -> None:
-        self.party, self.offer, self.epoch, self.release = party, offer, epoch, release
+        policy = policy or PolicySection()
+        self.party, self.epoch, self.release = party, epoch, release
+        self.offer = replace(offer, distance_step=policy.shown_step)
+        self._guarded = PolicyParty(party, offer.name, policy, log)
         # number of requests, and the later of the time and the deadline of the last
         self._steps: OrderedDict[str, tuple[int, float]] = OrderedDict()
 
@@ -67,6 +80,7 @@ class OfferedObjects:
         *,
         secret: bytes,
         on_query: Callable[[SqlQuery], None] = lambda _: None,
+        log: AccessLog | None = None,
     ) -> "OfferedObjects":
         """Read the objects of a collection, and build their index.
 
@@ -83,6 +97,8 @@ class OfferedObjects:
             it and their content, so that a private query is charged once.
         on_query : callable
             Called with the query to a database before it is run.
+        log : AccessLog, optional
+            As for the class.
 
         Raises
         ------
@@ -90,7 +106,7 @@ class OfferedObjects:
             If the source is invalid.
         """
         if isinstance(section.source, PushedSection):
-            return cls._open(provider, name, section, section.source, folder, secret)
+            return cls._open(provider, name, section, section.source, folder, secret, log)
         schema = section.read_schema(folder)
         source = read_source(section, section.source, folder, on_query, schema)
         digest = "" if schema is None else schema.digest
@@ -114,7 +130,7 @@ class OfferedObjects:
         offer = OfferedCollection(
             name, section.metric, section.tie_key, n_objects, dict(section.filters), digest
         )
-        return cls(party, offer, epoch)
+        return cls(party, offer, epoch, policy=section.policy, log=log)
 
     @classmethod
     def _open(
@@ -125,6 +141,7 @@ class OfferedObjects:
         source: PushedSection,
         folder: Path,
         secret: bytes,
+        log: AccessLog | None,
     ) -> Self:
         """Open a collection whose objects stay in a database."""
         if section.schema_file is not None:
@@ -155,7 +172,7 @@ class OfferedObjects:
             n_objects = pushed.size(None)
             opened.pop_all()
         offer = OfferedCollection(name, section.metric, section.tie_key, n_objects, kinds)
-        return cls(party, offer, release=candidates.close)
+        return cls(party, offer, release=candidates.close, policy=section.policy, log=log)
 
     def answer(self, request: LinkRequest, deadline: float) -> bytes:
         """Return the frame of the reply to a request.
@@ -175,7 +192,8 @@ class OfferedObjects:
         if step == 0:
             self.drop_old()
         self.party.end = deadline
-        frame = serve_safely(self.party, request.body)
+        self._guarded.user = request.user
+        frame = serve_safely(self._guarded, request.body)
         self._steps[request.query] = step + 1, max(time.monotonic(), deadline)
         self._steps.move_to_end(request.query)
         return frame
@@ -201,7 +219,7 @@ class OfferedObjects:
         """Close the queries that are open."""
         known = tuple(query for query in queries if self._steps.pop(query, None))
         if known:
-            self.party.answer(FinishRequest(known))
+            self._guarded.answer(FinishRequest(known))
 
     def close_all(self) -> None:
         """Close all queries."""

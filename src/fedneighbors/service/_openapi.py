@@ -87,6 +87,10 @@ _COLLECTION = _object(
     providers=_NAMES,
     connected=_NAMES,
     filters=_map(_TEXT),
+    distance_steps={
+        **_map({"type": ["number", "null"]}),
+        "description": "Users see distances rounded up to multiples of it; null: none",
+    },
     columns={
         "type": ["object", "null"],
         "additionalProperties": {"type": "array"},

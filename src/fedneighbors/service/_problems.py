@@ -20,6 +20,7 @@ from fedneighbors.methods.fedknn._radius import TooManyObjects
 from fedneighbors.methods.fedknn.metrics._sessions import LATE
 from fedneighbors.service._broker import Overloaded, TooManyQueries
 from fedneighbors.service._links import QueryLost
+from fedneighbors.service._policy import NOT_ALLOWED, QUOTA_SPENT
 
 log = logging.getLogger(__name__)
 PROBLEM_TYPE = "application/problem+json"
@@ -116,6 +117,10 @@ def problem_of(error: Exception, query_id: str | None = None) -> Problem:
                 return Problem(504, "deadline-passed", str(error), **later)
             if error.code == FEW_FILTERED:
                 return Problem(403, "few-filtered", str(error), **fields)
+            if error.code == NOT_ALLOWED:
+                return Problem(403, "not-allowed", str(error), **fields)
+            if error.code == QUOTA_SPENT:
+                return Problem(429, "quota-spent", str(error), **fields)
             if error.code == SOURCE_FAILED:
                 return Problem(503, "source-failed", str(error), **later)
             return Problem(502, "provider-refused", str(error), **fields)

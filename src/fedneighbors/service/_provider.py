@@ -18,6 +18,7 @@ from fedneighbors.errors import FedneighborsError, WireError
 from fedneighbors.federation._messages import decode, encode
 from fedneighbors.federation._roles import Refusal
 from fedneighbors.secure_sum._keys import Identity
+from fedneighbors.service._access_log import AccessLog
 from fedneighbors.service._config import ProviderConfig
 from fedneighbors.service._dialling import (
     ConnectionRejected,
@@ -106,14 +107,20 @@ class ProviderService:
         """
         section, folder = config.provider, config.folder
         identity = Identity.read(config.path(section.key))
-        secret = identity.private
+        secret, access = identity.private, AccessLog(config.path(section.log))
 
         def load(on_query: Callable[[SqlQuery], None]) -> dict[str, OfferedObjects]:
             found = {}
             with ExitStack() as opened:  # closed after an error
                 for name, one in config.collections.items():
                     found[name] = OfferedObjects.read(
-                        section.name, name, one, folder, secret=secret, on_query=on_query
+                        section.name,
+                        name,
+                        one,
+                        folder,
+                        secret=secret,
+                        on_query=on_query,
+                        log=access,
                     )
                     opened.callback(found[name].release)
                 opened.pop_all()

@@ -190,6 +190,7 @@ class QueryRun:
             name,
             self._deadline,
             is_patient=not self._settings.allow_partial,
+            user=self._options.user,
         )
         try:
             return await run_rounds_async(

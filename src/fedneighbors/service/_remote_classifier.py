@@ -116,6 +116,8 @@ class RemoteNeighborsClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         for group, near, found in group_by_number(distances, positions):
             if not found.shape[1]:
                 raise DataError("expected neighbors, got none: no provider has an object")
+            if self.weights == "distance" and np.isnan(near).any():
+                raise ValueError("a provider shows no distances; use weights='uniform'")
             if self.weights == "distance" and (near < 0).any():
                 raise ValueError(NEGATIVE.format("this collection"))
             groups.append((group, found, weigh(near, np.ones(found.shape), self.weights)))

@@ -21,6 +21,7 @@ from fedneighbors.federation._messages import encode
 from fedneighbors.methods.fedknn._filters import filter_text
 from fedneighbors.methods.fedknn._queries import FilteredQuery, encode_queries
 from fedneighbors.privacy._guarantees import ApproxDP, Guarantee, PureDP
+from fedneighbors.service._access_log import AccessEntry
 from fedneighbors.service._broker import Broker
 from fedneighbors.service._config import Algorithm
 from fedneighbors.service._problems import (
@@ -102,6 +103,8 @@ class Operation:
 
     Parameters
     ----------
+    kind : str
+        Its name.
     body : class
         Class of the request's body.
     scope : str
@@ -111,6 +114,7 @@ class Operation:
         answer.
     """
 
+    kind: str
     body: type[QueryBody]
     scope: str
     run: Callable[..., Awaitable[dict[str, Any]]]
@@ -130,12 +134,13 @@ async def _search(
     answer = result.outcome.result
     merged = answer.merged
     found = list(zip(merged.owners, merged.ids, merged.distances.tolist(), strict=True))
+    show = broker.collections[collection].show_distance
     return {
         **_describe(result, exact=answer.exact, answered=answer.answered, missing=answer.missing),
         "trust": answer.trust,
         "algorithm": answer.algorithm,
         "n_returned": dict(answer.n_returned),
-        "neighbors": _add_payloads(describe_neighbors(found), result.payloads),
+        "neighbors": _add_payloads(describe_neighbors(found, show), result.payloads),
     }
 
 
@@ -177,9 +182,9 @@ async def _explain(
 
 
 OPERATIONS = {
-    "search": Operation(SearchBody, "search", _search),
-    "count": Operation(CountBody, "count", _count),
-    "explain": Operation(ExplainBody, "search", _explain),
+    "search": Operation("search", SearchBody, "search", _search),
+    "count": Operation("count", CountBody, "count", _count),
+    "explain": Operation("explain", ExplainBody, "search", _explain),
 }
 
 
@@ -246,9 +251,13 @@ async def answer_query(
     if isinstance(body, SearchBody):
         most = None if body.radius is not None else body.k or _DEFAULT_K
 
+    show = broker.collections[name].show_distance
+
     async def work(query: StoredQuery) -> StoredAnswer:
         try:
-            done = await perform(content, query_id, on_round=partial(query.on_round, k=most))
+            done = await perform(
+                content, query_id, on_round=partial(query.on_round, k=most, show=show)
+            )
             return StoredAnswer(200, encode_json(done))
         except Exception as error:
             problem = error if isinstance(error, Problem) else report_internal(error, query_id)
@@ -302,6 +311,7 @@ async def _perform(
 ) -> dict[str, Any]:
     """Run the query of a body; raise a problem if it fails."""
     body, found = parse_body(content, operation.body), broker.collections[collection]
+    frame, answer, outcome = b"", dict[str, Any](), "cancelled"
     try:
         if body.where is not None:
             found.check_filter(body.where)
@@ -313,9 +323,25 @@ async def _perform(
             ((_, frame),) = encode_queries([found.read_query(body.query)], body.where)
         common = {"deadline_s": body.deadline_s, "allow_partial": body.allow_partial}
         options |= {"query_id": query_id, **common}
-        return await operation.run(broker, collection, frame, body, options)
+        answer, outcome = await operation.run(broker, collection, frame, body, options), ""
+        return answer
     except QUERY_ERRORS as error:
-        raise problem_of(error, query_id) from None
+        problem = problem_of(error, query_id)
+        outcome = problem.content["code"]
+        raise problem from None
+    finally:
+        entry = AccessEntry(
+            query=query_id,
+            user=options["user"],
+            collection=collection,
+            kind=operation.kind,
+            size=getattr(body, "radius", None) or getattr(body, "k", None),
+            outcome=outcome,
+            n_objects=len(answer.get("neighbors", ())),
+            providers=tuple(answer.get("answered", ())),
+            digest=hashlib.sha256(frame).hexdigest()[:16],
+        )
+        broker.log.append(entry)
 
 
 async def _answer_lines(

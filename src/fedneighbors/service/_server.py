@@ -87,6 +87,7 @@ async def running_broker(config: BrokerConfig) -> AsyncIterator[tuple[Broker, st
             server.should_exit = True
             await task
             state.close()
+            broker.log.close()
 
 
 async def _close_connections(server: uvicorn.Server) -> None:

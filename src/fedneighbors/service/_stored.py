@@ -24,6 +24,9 @@ MAX_STORED_BYTES = 64 << 20
 
 _KEEP_ALIVE_S = 15.0  # proxies close connections without traffic, often after 60 s
 
+Show = Callable[[str, float], float | None]
+"""Function from a provider and a distance to what users see of it."""
+
 
 class StoredAnswer(NamedTuple):
     """The answer to a query: a status code, and JSON."""
@@ -70,12 +73,18 @@ class StoredQuery:
         return self.answer
 
     def on_round(
-        self, record: Round, requests: Mapping[str, Message], replies: Replies, *, k: int | None
+        self,
+        record: Round,
+        requests: Mapping[str, Message],
+        replies: Replies,
+        *,
+        k: int | None,
+        show: Show,
     ) -> None:
         """Add the events of an exchange.
 
         At most k objects are certified; all if k is None. No further ones are once a provider is
-        missing, whose objects the answer leaves out.
+        missing, whose objects the answer leaves out. ``show`` is as for :func:`describe_neighbors`.
         """
         if record.index == 0:
             self._parts, self._n_certified, self._names = {}, 0, set(requests)
@@ -101,7 +110,7 @@ class StoredQuery:
         merged = merge(self._parts, n if k is None else min(n, k))
         found = list(zip(merged.owners, merged.ids, merged.distances.tolist(), strict=True))
         if len(found) > self._n_certified:
-            neighbors = describe_neighbors(found[self._n_certified :])
+            neighbors = describe_neighbors(found[self._n_certified :], show)
             described = {"first": self._n_certified, "neighbors": neighbors}
             self._emit("certified", encode_json(described))
             self._n_certified = len(found)
@@ -132,9 +141,9 @@ class StoredQuery:
                 yield b": keep-alive\n\n"
 
 
-def describe_neighbors(found: list[tuple[str, str, float]]) -> list[dict[str, Any]]:
-    """Return objects (provider, id, distance) as JSON."""
-    return [{"provider": owner, "id": name, "distance": d} for owner, name, d in found]
+def describe_neighbors(found: list[tuple[str, str, float]], show: Show) -> list[dict[str, Any]]:
+    """Return objects (provider, id, distance) as JSON, with distances that users see."""
+    return [{"provider": owner, "id": name, "distance": show(owner, d)} for owner, name, d in found]
 
 
 def _read_part(request: Message, reply: Any) -> Part | None:

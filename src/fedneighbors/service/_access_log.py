@@ -1,0 +1,208 @@
+"""Log of the queries of users, a chain of digests, and their use of daily quotas."""
+
+import json
+import re
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from fedneighbors.errors import DataError
+from fedneighbors.privacy.ledger._chain import extend_chain
+
+_TABLES = """
+CREATE TABLE IF NOT EXISTS entry (number INTEGER PRIMARY KEY, content TEXT, chain TEXT);
+CREATE TABLE IF NOT EXISTS usage (day INTEGER, collection TEXT, user TEXT, n_queries INTEGER,
+    n_objects INTEGER, PRIMARY KEY (day, collection, user));
+"""
+_DAY_S = 86400
+_KEPT_DAYS = 2  # of usage; a clock that was late must not give a quota again at once
+
+
+@dataclass(frozen=True)
+class AccessEntry:
+    """A query of a user, or a request of it.
+
+    Parameters
+    ----------
+    query : str
+        Name of the query; a provider's begin with that in the broker's answer.
+    user, collection : str
+        Who asked, and what.
+    kind : str
+        Kind of the query or request.
+    size : float or None
+        Number of neighbours, or radius.
+    outcome : str
+        Empty, or the code of the refusal or error.
+    n_objects : int
+        Number of objects returned, or counted.
+    providers : tuple of str
+        Providers that the broker asked; empty at a provider.
+    digest : str
+        Hexadecimal digest of the query.
+    """
+
+    query: str
+    user: str
+    collection: str
+    kind: str
+    size: float | None
+    outcome: str = ""
+    n_objects: int = 0
+    providers: tuple[str, ...] = ()
+    digest: str = ""
+
+
+class AccessLog:
+    """Entries in an SQLite file; each has a digest of all entries before it.
+
+    A crash of the process loses no entry. The file does not show that its last entries were
+    removed: keep :meth:`head` elsewhere. Threads may share a log.
+
+    Parameters
+    ----------
+    path : path
+        The file; created if it does not exist.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = threading.Lock()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._connection = sqlite3.connect(path, check_same_thread=False, timeout=30)
+        path.chmod(0o600)
+        self._connection.executescript(
+            f"PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; {_TABLES}"
+        )
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()
+
+    def append(self, entry: AccessEntry, *, n_queries: int = 0) -> None:
+        """Add an entry, and its use of the user's quota.
+
+        Parameters
+        ----------
+        entry : AccessEntry
+            The entry; its objects are counted if there are queries.
+        n_queries : int
+            Number of queries that are counted.
+        """
+        now = time.time()
+        content = json.dumps({"time": round(now, 3), **asdict(entry)}, allow_nan=False)
+        with self._lock, self._connection:
+            self._connection.execute("BEGIN IMMEDIATE")  # another process may append
+            rows = self._connection.execute(
+                "SELECT number, chain FROM entry ORDER BY number DESC LIMIT 1"
+            ).fetchall()
+            number, chain = rows[0] if rows else (0, "")
+            values = number + 1, content, extend_chain(chain, [number + 1, content])
+            self._connection.execute("INSERT INTO entry VALUES (?, ?, ?)", values)
+            if n_queries or entry.n_objects:
+                day = int(now // _DAY_S)
+                self._connection.execute(
+                    "INSERT INTO usage VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET "
+                    "n_queries = n_queries + excluded.n_queries, "
+                    "n_objects = n_objects + excluded.n_objects",
+                    (day, entry.collection, entry.user, n_queries, entry.n_objects),
+                )
+                self._connection.execute("DELETE FROM usage WHERE day < ?", (day - _KEPT_DAYS,))
+
+    def usage(self, collection: str, user: str) -> tuple[int, int]:
+        """Return the numbers of queries and objects of a user today (UTC)."""
+        values = int(time.time() // _DAY_S), collection, user
+        rows = self._rows(
+            "SELECT n_queries, n_objects FROM usage WHERE day = ? AND collection = ? AND user = ?",
+            *values,
+        )
+        return rows[0] if rows else (0, 0)
+
+    def entries(self) -> Iterator[dict[str, Any]]:
+        """Yield the entries in order, with their ``number`` and ``time``."""
+        for number, content in self._rows("SELECT number, content FROM entry ORDER BY number"):
+            yield {"number": number, **json.loads(content)}
+
+    @property
+    def head(self) -> str:
+        """Return the number and the digest of the last entry, to be kept elsewhere."""
+        rows = self._rows("SELECT number, chain FROM entry ORDER BY number DESC LIMIT 1")
+        return f"{rows[0][0]}:{rows[0][1]}" if rows else "0:"
+
+    def verify(self, head: str = "0:") -> int:
+        """Check all digests; return the number of entries.
+
+        Parameters
+        ----------
+        head : str
+            Earlier :attr:`head`, from which the log must continue.
+
+        Raises
+        ------
+        DataError
+            If an entry was altered, removed or added; the error names the first.
+        """
+        if not re.fullmatch(r"0:|[1-9][0-9]{0,18}:[0-9a-f]{64}", head):
+            raise DataError(f"expected the head of a log, such as 12:5f0c..., got {head[:80]!r}")
+        number, chain, heads = 0, "", {"0:"}
+        for found, content, stored in self._rows("SELECT * FROM entry ORDER BY number"):
+            number, chain = number + 1, extend_chain(chain, [number + 1, content])
+            if found != number or stored != chain:
+                raise DataError(f"{self.path}: entry {number} was altered or removed")
+            if f"{number}:{chain}" == head:
+                heads.add(head)
+        if head not in heads:
+            raise DataError(
+                f"{self.path}: the log does not continue from entry {head.partition(':')[0]} of "
+                "the given head: it was rolled back or replaced"
+            )
+        return number
+
+    def _rows(self, statement: str, *values: object) -> list[Any]:
+        with self._lock:
+            return self._connection.execute(statement, values).fetchall()
+
+
+def compare_logs(
+    provider: str, own: Iterator[Mapping[str, Any]], broker: Iterator[Mapping[str, Any]]
+) -> list[str]:
+    """Return a sentence for each difference of two logs.
+
+    Parameters
+    ----------
+    provider : str
+        Name of the provider.
+    own : iterator of mapping
+        Entries of the provider.
+    broker : iterator of mapping
+        Entries of the broker. Queries before its first entry are left out.
+    """
+    asked = {entry["query"]: entry for entry in broker}
+    seen: dict[str, Mapping[str, Any]] = {}
+    for entry in own:
+        seen.setdefault(entry["query"][:_ID_LENGTH], entry)
+    start = min((entry["time"] for entry in asked.values()), default=0.0)
+    hidden = [
+        f"the broker's log lacks query {query} of {entry['user']!r}"
+        for query, entry in seen.items()
+        if query not in asked and entry["time"] >= start
+    ]
+    changed = [
+        f"query {query} has {name} {asked[query][name]!r} in the broker's log, {entry[name]!r} here"
+        for query, entry in seen.items()
+        for name in ("user", "collection", "digest")
+        if query in asked and asked[query][name] != entry[name]
+    ]
+    unseen = [
+        f"the log of {provider!r} lacks query {query} of {entry['user']!r}"
+        for query, entry in asked.items()
+        if provider in entry["providers"] and query not in seen
+    ]
+    return hidden + changed + unseen
+
+
+_ID_LENGTH = 16  # characters of a query's name that all of its runs have

@@ -1,0 +1,175 @@
+"""The owner's policy of a collection, applied to each request and reply."""
+
+import hashlib
+import math
+from typing import Any
+
+from fedneighbors.federation._messages import Message
+from fedneighbors.federation._roles import Refused
+from fedneighbors.methods.fedknn._batch import NearestBatchRequest
+from fedneighbors.methods.fedknn._payloads import PayloadRequest
+from fedneighbors.methods.fedknn._provider import Provider
+from fedneighbors.methods.fedknn.private._padding import PaddedBoundRequest, PaddedNearestRequest
+from fedneighbors.methods.fedknn.protocol import (
+    BoundRequest,
+    FinishRequest,
+    NearestRequest,
+    RangeCountReply,
+    RangeCountRequest,
+)
+from fedneighbors.service._access_log import AccessEntry, AccessLog
+from fedneighbors.service._config import GrantSection, PolicySection
+
+NOT_ALLOWED = "the provider's policy does not allow this"
+"""Code of the refusal of a kind of request, or of its size."""
+
+QUOTA_SPENT = "the user's quota at the provider is spent; it is given again at midnight UTC"
+
+_Padded = PaddedBoundRequest | PaddedNearestRequest
+
+
+class PolicyParty:
+    """A provider's objects behind the policy of their owner.
+
+    Parameters
+    ----------
+    party : Provider
+        The objects.
+    policy : PolicySection
+        The policy.
+    log : AccessLog, optional
+        Takes each request, and keeps the quotas of users; required for quotas.
+
+    Attributes
+    ----------
+    user : str
+        User of the next request, by the broker's word.
+    """
+
+    def __init__(
+        self,
+        party: Provider,
+        collection: str,
+        policy: PolicySection,
+        log: AccessLog | None = None,
+    ) -> None:
+        self.name, self.accepts, self.user = party.name, party.accepts, ""
+        self._party, self._collection, self._policy, self._log = party, collection, policy, log
+        self._returned: dict[str, int] = {}  # objects of each open query
+
+    def answer(self, request: Message) -> Message:
+        """Return the reply to a request, or refuse it."""
+        if isinstance(request, FinishRequest):
+            for name in request.names:
+                self._returned.pop(name, None)
+            return self._party.answer(request)
+        outcome, n_queries, n_objects = "", 0, 0
+        try:
+            grant = self._policy.grant_of(self.user)
+            self._check(request, grant)
+            n_new = self._count_queries(request)
+            self._check_quota(grant, n_new)
+            n_queries = n_new
+            reply = self._limit(self._party.answer(request), grant)
+            n_objects = _count_objects(request, reply)
+            self._check_quota(grant, n_queries, n_objects)
+            if not isinstance(request, NearestBatchRequest):
+                name = str(getattr(request, "name", ""))
+                self._returned[name] = self._returned.get(name, 0) + n_objects
+            return reply
+        except Refused as refused:
+            outcome, n_objects = refused.code, 0
+            raise
+        finally:
+            if self._log is not None:
+                entry = self._describe(request, outcome, n_objects)
+                self._log.append(entry, n_queries=n_queries)
+
+    def _check(self, request: Message, grant: GrantSection) -> None:
+        """Refuse a kind of request that the policy does not allow, or too large a one."""
+        policy, level = self._policy, grant.level
+        match request:
+            case RangeCountRequest(radius=None):
+                allowed = level != "none"
+            case RangeCountRequest(radius=float(radius)):
+                allowed = level != "none" and self._may_count(radius)
+            case BoundRequest():
+                allowed = level == "objects" and policy.bounds
+            case _:
+                allowed = level == "objects"
+        if policy.private and not isinstance(request, _Padded):
+            allowed = False
+        if not allowed:
+            raise Refused(NOT_ALLOWED, f"{type(request).__name__} in {self._collection!r}")
+        k = _size_of(request)
+        returned = self._returned.get(getattr(request, "name", ""), 0)
+        counts = isinstance(request, NearestRequest)
+        if grant.max_k is not None and k + (returned if counts else 0) > grant.max_k:
+            raise Refused(NOT_ALLOWED, f"more than {grant.max_k} objects of a query")
+
+    def _may_count(self, radius: float) -> bool:
+        """Return whether objects within a radius may be counted."""
+        policy = self._policy
+        if policy.max_radius is not None and radius > policy.max_radius:
+            return False
+        step = policy.distance_step
+        return not step or (math.isfinite(step) and math.floor(radius / step) * step == radius)
+
+    def _count_queries(self, request: Message) -> int:
+        """Return the number of queries of a request that count.
+
+        The radii of one query locate an object, so that each count is one.
+        """
+        match request:
+            case NearestBatchRequest():
+                return len(request.points)
+            case RangeCountRequest():
+                return 1
+        return int(getattr(request, "name", "") not in self._returned)
+
+    def _check_quota(self, grant: GrantSection, n_queries: int, n_objects: int = 0) -> None:
+        if grant.queries_per_day is None and grant.objects_per_day is None:
+            return
+        assert self._log is not None
+        queries, objects = self._log.usage(self._collection, self.user)
+        limits = grant.queries_per_day, grant.objects_per_day
+        used = queries + n_queries, objects + n_objects
+        if any(n > limit for n, limit in zip(used, limits, strict=True) if limit is not None):
+            raise Refused(QUOTA_SPENT)
+
+    def _limit(self, reply: Message, grant: GrantSection) -> Message:
+        """Return a reply with no more than the level allows."""
+        if not isinstance(reply, RangeCountReply):
+            return reply
+        count = reply.count if reply.count >= self._policy.min_count else 0
+        return RangeCountReply(min(count, 1) if grant.level == "boolean" else count)
+
+    def _describe(self, request: Any, outcome: str, n_objects: int) -> AccessEntry:
+        size = getattr(request, "radius", None)
+        query = getattr(request, "query", b"")
+        return AccessEntry(
+            query=getattr(request, "name", ""),
+            user=self.user,
+            collection=self._collection,
+            kind=type(request).__name__,
+            size=_size_of(request) if size is None else size if math.isfinite(size) else None,
+            outcome=outcome,
+            n_objects=n_objects,
+            digest=hashlib.sha256(query).hexdigest()[:16],
+        )
+
+
+def _size_of(request: Any) -> int:
+    """Return the number of objects or bounds that a request is for."""
+    if isinstance(request, PayloadRequest):
+        return 0  # of objects that were returned
+    return int(getattr(request, "k", getattr(request, "count", 0)))
+
+
+def _count_objects(request: Message, reply: Any) -> int:
+    """Return the number of objects in a reply, without revealing that of a padded one."""
+    if isinstance(request, _Padded):
+        return request.k if isinstance(request, PaddedNearestRequest) else 0
+    if isinstance(request, NearestBatchRequest):
+        return int(reply.positions.size)
+    return len(getattr(reply, "ids", ()))

@@ -1,0 +1,283 @@
+"""Policies of providers: levels, limits, quotas of users, rounded distances."""
+
+import math
+import ssl
+
+import httpx
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedneighbors.federation._roles import Refused
+from fedneighbors.methods.fedknn._batch import NearestBatchRequest
+from fedneighbors.methods.fedknn._eager import EagerRequest
+from fedneighbors.methods.fedknn._payloads import PayloadRequest
+from fedneighbors.methods.fedknn._provider import Provider
+from fedneighbors.methods.fedknn._queries import decode_query, encode_query
+from fedneighbors.methods.fedknn.metrics import metric_of
+from fedneighbors.methods.fedknn.private._padding import (
+    PaddedBoundReply,
+    PaddedBoundRequest,
+    PaddedNearestReply,
+    PaddedNearestRequest,
+)
+from fedneighbors.methods.fedknn.protocol import (
+    BoundReply,
+    BoundRequest,
+    Finished,
+    FinishRequest,
+    NearestRequest,
+    RangeCountReply,
+    RangeCountRequest,
+)
+from fedneighbors.service import RemoteNeighborsClassifier, ServiceError
+from fedneighbors.service._access_log import AccessLog
+from fedneighbors.service._config import PolicySection
+from fedneighbors.service._offers import OfferedObjects
+from fedneighbors.service._policy import NOT_ALLOWED, QUOTA_SPENT, PolicyParty
+from tests.seeds import cases
+from tests.service.deployment import deployed, offered
+
+POINTS = np.arange(12.0)[:, np.newaxis]
+QUERIES = [encode_query([value]) for value in (0.0, 3.5, 40.0)]
+counts = st.integers(0, 14)
+radii = st.sampled_from([0.0, 0.5, 1.0, 2.0, 7.5, 8.0, 100.0, math.inf])
+queries = st.sampled_from([*zip("abc", QUERIES, strict=True)])
+
+
+@st.composite
+def requests(draw):
+    (name, query), k = draw(queries), draw(st.integers(1, 14))
+    kind = draw(st.integers(0, 8))
+    return [
+        lambda: BoundRequest(name, query, k),
+        lambda: NearestRequest(name, query, draw(counts), draw(st.none() | radii)),
+        lambda: EagerRequest(name, query, draw(counts), None),
+        lambda: NearestBatchRequest(POINTS[:2], k),
+        lambda: RangeCountRequest(name, query, draw(st.none() | radii)),
+        lambda: PaddedBoundRequest(name, query, k, 0.0),
+        lambda: PaddedNearestRequest(name, query, np.array([draw(st.integers(0, k))]), k, 0.0),
+        lambda: PayloadRequest(
+            name, query, tuple(draw(st.lists(st.sampled_from("012"), min_size=1)))
+        ),
+        lambda: FinishRequest((name,)),
+    ][kind]()
+
+
+sequences = st.lists(st.tuples(st.sampled_from(["alice", "bob"]), requests()), max_size=25)
+
+
+def make_party(log=None, **policy):
+    party = Provider.of(
+        "north", POINTS, metric_of("euclidean"), decode=decode_query, epoch="00" * 16
+    )
+    return PolicyParty(party, "points", PolicySection.model_validate(policy), log)
+
+
+def answers(party, sequence):
+    """Return the requests that are answered, with user and reply."""
+    found = []
+    for user, request in sequence:
+        party.user = user
+        try:
+            found.append((user, request, party.answer(request)))
+        except Refused:
+            continue
+    return [one for one in found if not isinstance(one[2], Finished)]
+
+
+def ids_of(reply):
+    if isinstance(reply, PaddedNearestReply):
+        return int(reply.numbers[0])
+    if hasattr(reply, "positions"):
+        return reply.positions.size
+    return len(getattr(reply, "ids", ()))
+
+
+@settings(max_examples=cases(150), deadline=None)
+@given(sequences, st.sampled_from(["none", "boolean", "count"]), st.integers(0, 4))
+def test_replies_are_those_of_the_level(sequence, level, min_count):
+    for _, _, reply in answers(make_party(level=level, min_count=min_count), sequence):
+        assert isinstance(reply, RangeCountReply)
+        assert level != "none"
+        assert (
+            reply.count in (0, 1) if level == "boolean" else reply.count not in range(1, min_count)
+        )
+
+
+@settings(max_examples=cases(150), deadline=None)
+@given(sequences)
+def test_other_users_have_the_general_level(sequence):
+    party = make_party(level="none", users={"bob": {"level": "objects"}})
+    assert {user for user, _, _ in answers(party, sequence)} <= {"bob"}
+
+
+@settings(max_examples=cases(150), deadline=None)
+@given(sequences, st.integers(1, 6))
+def test_no_query_returns_more_than_max_k(sequence, max_k):
+    returned = {}
+    for _, request, reply in answers(make_party(max_k=max_k), sequence):
+        if isinstance(request, NearestBatchRequest):
+            assert reply.positions.shape[1] <= max_k
+            continue
+        if isinstance(reply, BoundReply | PaddedBoundReply):
+            assert len(reply.bounds) <= max_k
+        if isinstance(request, NearestRequest | PaddedNearestRequest):
+            key = request.name, type(request) is PaddedNearestRequest
+            returned[key] = returned.get(key, 0) + ids_of(reply)
+
+
+def test_objects_of_several_requests_are_counted_together():
+    party = make_party(max_k=5)
+    party.answer(NearestRequest("a", QUERIES[0], 3, None))
+    with pytest.raises(Refused, match=NOT_ALLOWED):
+        party.answer(NearestRequest("a", QUERIES[0], 3, None))
+    assert len(party.answer(NearestRequest("a", QUERIES[0], 2, None)).ids) == 2
+    assert len(party.answer(NearestRequest("b", QUERIES[1], 5, None)).ids) == 5
+
+
+@settings(max_examples=cases(150), deadline=None)
+@given(sequences)
+def test_private_collections_send_padded_messages_only(sequence):
+    for _, _, reply in answers(make_party(private=True), sequence):
+        assert isinstance(reply, PaddedBoundReply | PaddedNearestReply)
+
+
+@settings(max_examples=cases(150), deadline=None)
+@given(sequences)
+def test_counts_have_allowed_radii(sequence):
+    party = make_party(distance_step=2.0, max_radius=8.0, bounds=False)
+    for _, request, reply in answers(party, sequence):
+        assert not isinstance(reply, BoundReply)
+        if isinstance(request, RangeCountRequest) and request.radius is not None:
+            assert request.radius in (0.0, 2.0, 8.0)
+    party = make_party(distance_step=math.inf)
+    for _, request, _ in answers(party, sequence):
+        assert getattr(request, "radius", None) is None
+
+
+@settings(max_examples=cases(60), deadline=None)
+@given(sequences, st.integers(0, 5), st.integers(0, 20))
+def test_users_stay_within_their_quotas_also_after_restarts(
+    tmp_path_factory, sequence, n_queries, n_objects
+):
+    path = tmp_path_factory.mktemp("log") / "log.sqlite"
+    policy = {"queries_per_day": n_queries, "objects_per_day": n_objects}
+    objects, half = {"alice": 0, "bob": 0}, len(sequence) // 2
+    for part in (sequence[:half], sequence[half:]):  # of two processes
+        log = AccessLog(path)
+        for user, _, reply in answers(make_party(log, **policy), part):
+            objects[user] += ids_of(reply)
+        used = {user: log.usage("points", user) for user in objects}
+        log.close()
+    for user, n in objects.items():
+        assert n <= used[user][1] <= n_objects
+        assert used[user][0] <= n_queries
+
+
+def test_a_spent_quota_is_refused_before_the_search(tmp_path):
+    log = AccessLog(tmp_path / "log.sqlite")
+    party = make_party(log, queries_per_day=1)
+    party.user = "alice"
+    party.answer(NearestRequest("a", QUERIES[0], 3, None))
+    party.answer(NearestRequest("a", QUERIES[0], 3, None))  # of the same query
+    with pytest.raises(Refused, match=QUOTA_SPENT):
+        party.answer(NearestRequest("b", QUERIES[0], 3, None))
+    party.user = "bob"
+    party.answer(NearestRequest("b", QUERIES[0], 3, None))
+    assert [entry["outcome"] for entry in log.entries()] == ["", "", QUOTA_SPENT, ""]
+    assert log.usage("points", "alice") == (1, 6)
+
+
+SECTIONS = {
+    name: {"metric": "euclidean", "providers": ["north", "south"], "tie_key": "0"}
+    for name in ("points", "ranks", "counts")
+}
+POLICIES = {
+    "points": {
+        "north": {"distance_step": 0.5, "users": {"bob": {"level": "count"}}, "queries_per_day": 9},
+        "south": {},
+    },
+    "ranks": {name: {"distance_step": math.inf} for name in ("north", "south")},
+    "counts": {name: {"level": "count", "min_count": 3} for name in ("north", "south")},
+}
+
+
+@pytest.fixture(scope="module")
+def deployment(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("broker")
+    with deployed(folder, SECTIONS) as running:
+        for number, provider in enumerate(["north", "south"]):
+            log = AccessLog(folder / f"{provider}.sqlite")
+            offers = {}
+            for name, policies in POLICIES.items():
+                points = POINTS[number::2] + 0.2
+                one = offered(provider, name, "euclidean", points, tie_key="0")
+                policy = PolicySection.model_validate(policies[provider])
+                offers[name] = OfferedObjects(one.party, one.offer, policy=policy, log=log)
+            running.start(provider, offers)
+        running.wait("north", "south")
+        yield running
+
+
+def test_users_see_rounded_distances_in_exact_order(deployment):
+    with deployment.client("points") as search:
+        distances, objects = search.kneighbors([[0.0]], 4)
+
+    assert [provider for provider, _ in objects[0]] == ["north", "south", "north", "south"]
+    np.testing.assert_allclose(distances[0], [0.5, 1.2, 2.5, 3.2])
+    assert search.results_[0]["exact"]
+
+
+def test_infinite_step_hides_distances(deployment):
+    with deployment.client("ranks") as search:
+        distances, objects = search.kneighbors([[0.0]], 12)
+        assert np.isnan(distances[0]).all()
+        labels = {(p, str(n)): n % 2 for p in ("north", "south") for n in range(6)}
+        votes = RemoteNeighborsClassifier(search, weights="distance").fit(labels)
+        with pytest.raises(ValueError, match="shows no distances"):
+            votes.predict([[0.0]])
+        search.kneighbors([[0.0]], 12)
+        found = [POINTS[2 * int(name) + (provider == "south"), 0] for provider, name in objects[0]]
+        assert found == sorted(found)
+        for ask in (search.count, search.radius_neighbors):
+            with pytest.raises(ServiceError, match="not-allowed"):
+                ask([[0.0]], 3.0)
+
+
+def test_certified_events_hide_distances(deployment):
+    headers = {"Authorization": f"Bearer {deployment.token}", "Prefer": "respond-async"}
+    context = ssl.create_default_context(cafile=str(deployment.certificate))
+    with httpx.Client(base_url=deployment.url, headers=headers, verify=context) as client:
+        body = {"query": [0.0], "k": 5}
+        location = client.post("/v1/collections/ranks/search", json=body).headers["location"]
+        events = client.get(f"{location}/events").text
+    assert "event: certified" in events
+    assert '"distance":null' in events.replace(" ", "")
+    assert '"distance":0' not in events.replace(" ", "")
+
+
+def test_level_count_answers_counts_only(deployment):
+    with deployment.client("counts") as search:
+        assert search.count([[0.0], [0.0]], 6.0).tolist() == [6, 6]
+        assert search.count([[0.0]], 3.0).tolist() == [0]  # two at one provider, one at the other
+        with pytest.raises(ServiceError, match="not-allowed") as caught:
+            search.kneighbors([[0.0]], 1)
+    assert caught.value.status == 403
+
+
+def test_users_have_their_own_levels_and_quotas(deployment):
+    token = deployment.broker.state.new_token("bob", 1)
+    with deployment.client("points", token=token) as search:
+        with pytest.raises(ServiceError, match="not-allowed"):
+            search.kneighbors([[0.0]], 1)
+        assert search.count([[0.0]], 3.0).tolist() == [3]
+    token = deployment.broker.state.new_token("carol", 1)
+    with deployment.client("points", token=token) as search:
+        for _ in range(9):
+            search.kneighbors([[0.0]], 1)
+        with pytest.raises(ServiceError, match="quota-spent") as caught:
+            search.kneighbors([[0.0]], 1)
+    assert caught.value.status == 429
+    assert caught.value.party == "north"
