@@ -129,7 +129,7 @@ class AccessLog:
 
     @property
     def head(self) -> str:
-        """Return the number and the digest of the last entry, to be kept elsewhere."""
+        """Return the number and the digest of the last entry."""
         rows = self._rows("SELECT number, chain FROM entry ORDER BY number DESC LIMIT 1")
         return f"{rows[0][0]}:{rows[0][1]}" if rows else "0:"
 

@@ -282,7 +282,7 @@ class PolicySection(GrantSection):
 
     @property
     def shown_step(self) -> float | None:
-        """Return the step of the distances that users see; None if they see none."""
+        """Return the step of shown distances; None if none are."""
         return None if math.isinf(self.distance_step) else self.distance_step
 
     def grant_of(self, user: str) -> GrantSection:

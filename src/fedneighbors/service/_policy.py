@@ -86,7 +86,7 @@ class PolicyParty:
                 self._log.append(entry, n_queries=n_queries)
 
     def _check(self, request: Message, grant: GrantSection) -> None:
-        """Refuse a kind of request that the policy does not allow, or too large a one."""
+        """Refuse a request that the policy does not allow."""
         policy, level = self._policy, grant.level
         match request:
             case RangeCountRequest(radius=None):
@@ -167,7 +167,7 @@ def _size_of(request: Any) -> int:
 
 
 def _count_objects(request: Message, reply: Any) -> int:
-    """Return the number of objects in a reply, without revealing that of a padded one."""
+    """Return the number of objects in a reply; ``k`` if padded."""
     if isinstance(request, _Padded):
         return request.k if isinstance(request, PaddedNearestRequest) else 0
     if isinstance(request, NearestBatchRequest):
