@@ -23,6 +23,7 @@ from fedneighbors.federation._roles import Refused, make_refusal
 from fedneighbors.service._broker import Broker, BrokerCollection, Overloaded
 from fedneighbors.service._links import ProviderLink
 from fedneighbors.service._messages import Challenge, Welcome
+from fedneighbors.service._oidc import IssuerFailed
 from fedneighbors.service._openapi import describe_api
 from fedneighbors.service._problems import Problem, problem_of, report_internal
 from fedneighbors.service._rest import (
@@ -98,7 +99,7 @@ def _public(broker: Broker, endpoint: Endpoint) -> Any:
     async def answer(request: Request) -> Response:
         try:
             return await endpoint(broker, request)
-        except (Problem, Overloaded) as error:
+        except (Problem, Overloaded, IssuerFailed) as error:
             return problem_of(error).response()
         except Exception as error:
             return report_internal(error).response()
@@ -114,11 +115,9 @@ def _protected(broker: Broker, endpoint: UserEndpoint, *, is_query: bool = False
         if is_query and "idempotency-key" not in request.headers:
             broker.check_load()
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        user = broker.state.user_of(token) if scheme.lower() == "bearer" else None
+        user = await broker.find_user(token) if scheme.lower() == "bearer" else None
         if user is None:
-            raise Problem(
-                401, "unauthorized", "expected a valid token: 'Authorization: Bearer fn_...'"
-            )
+            raise Problem(401, "unauthorized", "expected 'Authorization: Bearer' and a valid token")
         return await endpoint(broker, request, user)
 
     return _public(broker, check)

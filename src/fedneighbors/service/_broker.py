@@ -28,8 +28,9 @@ from fedneighbors.service._access_log import AccessLog
 from fedneighbors.service._config import BrokerConfig, CollectionSection, PrivacySection
 from fedneighbors.service._links import LinkRegistry, QueryLost
 from fedneighbors.service._messages import UNKNOWN_QUERY, OfferedCollection
+from fedneighbors.service._oidc import OidcUsers
 from fedneighbors.service._query_run import QueryOptions, QueryRun, SearchResult
-from fedneighbors.service._state import BrokerState
+from fedneighbors.service._state import ApiUser, BrokerState
 
 R = TypeVar("R")
 _RECONNECT_S = 5.0  # maximum wait for a provider that was restarted
@@ -191,9 +192,21 @@ class Broker:
             for name, section in config.collections.items()
         }
         self.registry = LinkRegistry(state, fingerprint, self._check)
+        self._oidc = None if config.oidc is None else OidcUsers(config.oidc)
         self.log = AccessLog(config.path(config.log))
         self._n_running, self._by_user = 0, Counter[str]()
         self._is_draining = False
+
+    async def find_user(self, token: str) -> ApiUser | None:
+        """Return the user of a token, or None.
+
+        Raises
+        ------
+        IssuerFailed
+            If the issuer of tokens cannot be reached.
+        """
+        user = self.state.user_of(token)
+        return await self._oidc.user_of(token) if user is None and self._oidc else user
 
     async def drain(self, seconds: float) -> None:
         """Refuse new queries, and wait until the running ones have ended."""

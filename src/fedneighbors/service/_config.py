@@ -190,6 +190,20 @@ class QueriesSection(ConfigSection):
     retries: int = Field(default=1, ge=0, le=5)
 
 
+class OidcSection(ConfigSection):
+    """Users of a login service, by OpenID Connect.
+
+    A token must be of the issuer, for the audience. ``user_claim`` has the name of the user;
+    ``groups`` are scopes for the values of ``groups_claim``, by default everything for everybody.
+    """
+
+    issuer: str = Field(pattern=r"^(https://|http://(127\.0\.0\.1|localhost|\[::1\])[:/])")
+    audience: str = Field(min_length=1)
+    user_claim: str = Field(default="sub", min_length=1)
+    groups_claim: str = "groups"
+    groups: dict[str, tuple[str, ...]] = {}
+
+
 class BrokerConfig(Config):
     """Configuration of a broker."""
 
@@ -197,6 +211,7 @@ class BrokerConfig(Config):
     log: str = "state/broker.log.sqlite"
     server: ServerSection = ServerSection()
     queries: QueriesSection = QueriesSection()
+    oidc: OidcSection | None = None
     collections: dict[Name, CollectionSection] = Field(min_length=1)
 
 

@@ -20,6 +20,7 @@ from fedneighbors.methods.fedknn._radius import TooManyObjects
 from fedneighbors.methods.fedknn.metrics._sessions import LATE
 from fedneighbors.service._broker import Overloaded, TooManyQueries
 from fedneighbors.service._links import QueryLost
+from fedneighbors.service._oidc import IssuerFailed
 from fedneighbors.service._policy import NOT_ALLOWED, QUOTA_SPENT
 
 log = logging.getLogger(__name__)
@@ -102,6 +103,8 @@ def problem_of(error: Exception, query_id: str | None = None) -> Problem:
             return Problem(429, "too-many-queries", str(error), **later)
         case Overloaded():
             return Problem(503, "overloaded", str(error), **later)
+        case IssuerFailed():
+            return Problem(503, "issuer-failed", str(error), **later)
         case QueryLost():
             return Problem(503, "provider-restarted", str(error), **later)
         case PartyMissing():

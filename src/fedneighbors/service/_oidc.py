@@ -1,0 +1,136 @@
+"""Users of an organisation's login service, by OpenID Connect bearer tokens."""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import httpx
+from joserfc import jwt
+from joserfc.errors import JoseError
+from joserfc.jwk import KeySet
+
+from fedneighbors.errors import FederationError
+from fedneighbors.service._config import OidcSection
+from fedneighbors.service._state import ApiUser
+
+_ALGORITHMS = [
+    "RS256",
+    "RS384",
+    "RS512",
+    "PS256",
+    "PS384",
+    "PS512",
+    "ES256",
+    "ES384",
+    "Ed25519",
+    "EdDSA",
+]
+"""Signatures by a private key; with a shared secret, a broker could forge tokens."""
+
+_LEEWAY_S = 60  # between the clocks of issuer and broker
+_MIN_REFRESH_S = 30.0  # strangers cannot make the broker read the keys more often
+_TIMEOUT_S = 5.0
+MAX_TOKEN_LENGTH = 16_384
+"""Maximum number of characters of a token."""
+
+
+class IssuerFailed(FederationError):  # noqa: N818 - the name states the error
+    """The keys of the issuer cannot be read."""
+
+
+class OidcUsers:
+    """Verifies tokens of one issuer.
+
+    Its keys are read at the first token, and again when a token names an unknown one.
+
+    Parameters
+    ----------
+    section : OidcSection
+        Issuer, audience and claims.
+    """
+
+    def __init__(self, section: OidcSection) -> None:
+        self._section = section
+        self._keys: KeySet | None = None
+        self._read_at = -_MIN_REFRESH_S
+        self._reading = asyncio.Lock()
+
+    async def user_of(self, token: str) -> ApiUser | None:
+        """Return the user of a valid token, or None.
+
+        Raises
+        ------
+        IssuerFailed
+            If the issuer's keys cannot be read.
+        """
+        if len(token) > MAX_TOKEN_LENGTH or token.count(".") != 2:
+            return None
+        keys = self._keys
+        claims = None if keys is None else self._verify(token, keys)
+        if claims is None and await self._refresh(keys):
+            assert self._keys is not None
+            claims = self._verify(token, self._keys)
+        return None if claims is None else self._read(claims)
+
+    def _verify(self, token: str, keys: KeySet) -> Mapping[str, Any] | None:
+        """Return the claims of a valid token, or None."""
+        section = self._section
+        expected: dict[str, Any] = {
+            section.user_claim: {"essential": True},
+            "iss": {"essential": True, "value": section.issuer},
+            "aud": {"essential": True, "value": section.audience},
+            "exp": {"essential": True},
+        }
+        registry = jwt.JWTClaimsRegistry(leeway=_LEEWAY_S, **expected)
+        try:
+            claims = jwt.decode(token, keys, algorithms=_ALGORITHMS).claims
+            registry.validate(claims)
+        except (JoseError, ValueError, TypeError, RecursionError):
+            return None
+        return claims
+
+    def _read(self, claims: Mapping[str, Any]) -> ApiUser | None:
+        """Return the user of valid claims, with the scopes of the groups."""
+        section, name = self._section, claims[self._section.user_claim]
+        if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= 200:
+            return None
+        if not section.groups:
+            return ApiUser(name)
+        groups = claims.get(section.groups_claim, ())
+        groups = [groups] if isinstance(groups, str) else groups
+        if not isinstance(groups, list):
+            return None
+        known = [group for group in groups if isinstance(group, str) and group in section.groups]
+        scopes = tuple(scope for group in known for scope in section.groups[group])
+        return ApiUser(name, scopes) if scopes else None
+
+    async def _refresh(self, known: KeySet | None) -> bool:
+        """Read the issuer's keys; return whether there are newer ones than the known."""
+        async with self._reading:
+            if self._keys is not known:  # read meanwhile
+                return True
+            if time.monotonic() - self._read_at < _MIN_REFRESH_S:
+                if known is None:
+                    raise IssuerFailed(f"the keys of {self._section.issuer} could not be read")
+                return False
+            self._read_at = time.monotonic()
+            try:
+                self._keys = KeySet.import_key_set(await self._download())
+            except (httpx.HTTPError, JoseError, ValueError, TypeError, KeyError) as error:
+                if known is not None:
+                    return False
+                raise IssuerFailed(
+                    f"the keys of {self._section.issuer} could not be read: {error!r}"
+                ) from None
+            return True
+
+    async def _download(self) -> Any:
+        issuer = self._section.issuer.rstrip("/")
+        async with httpx.AsyncClient(timeout=_TIMEOUT_S) as client:
+            found = await client.get(f"{issuer}/.well-known/openid-configuration")
+            described = found.raise_for_status().json()
+            if described["issuer"] != self._section.issuer:
+                raise ValueError(f"it calls itself {described['issuer']!r:.200}")
+            keys = await client.get(described["jwks_uri"])
+            return keys.raise_for_status().json()
