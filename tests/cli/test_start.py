@@ -38,6 +38,7 @@ COMMANDS = [
     ["provider", "resume"],
     ["provider", "serve"],
     ["provider", "check"],
+    ["provider", "forget"],
     ["provider", "log", "verify"],
     ["provider", "log", "export"],
     ["provider", "log", "compare"],

@@ -6,8 +6,10 @@ import threading
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from fedneighbors._lazy import optional_module
+from fedneighbors.cli._main import app
 from fedneighbors.datasets._molecules import fingerprint_from_smiles, graph_from_smiles
 from fedneighbors.errors import DataError, MissingDataError, SourceError
 from fedneighbors.federation._messages import encode
@@ -15,6 +17,7 @@ from fedneighbors.methods.fedknn._filters import filter_text
 from fedneighbors.methods.fedknn._queries import FilteredQuery, encode_query
 from fedneighbors.methods.fedknn.metrics import metric_of
 from fedneighbors.methods.fedknn.protocol import FinishRequest, NearestRequest
+from fedneighbors.secure_sum._keys import Identity
 from fedneighbors.service._config import OfferSection, ProviderConfig
 from fedneighbors.service._offers import OfferedObjects
 
@@ -355,3 +358,73 @@ def test_a_source_of_a_configuration_is_checked(tmp_path, source, message):
         ProviderConfig.read(path)
     assert message in str(info.value)
     assert "hunter2" not in str(info.value)
+
+
+def forget(folder, *arguments):
+    return CliRunner().invoke(
+        app, ["provider", "forget", *arguments, "--config", str(folder / "provider.toml")]
+    )
+
+
+@pytest.fixture
+def forgetful(tmp_path):
+    """Return a folder with the configuration and the key of a provider."""
+    (tmp_path / "state").mkdir()
+    Identity.new().write(tmp_path / "state/provider.pem")
+    (tmp_path / "provider.toml").write_text(
+        'format = 1\n[provider]\nname = "north"\nbroker = "https://b"\n'
+        '[collections.points]\nmetric = "edit"\nfilters = { age = "number" }\n'
+        'source = { file = "a.csv", columns = ["title"], id = "id" }\npolicy.payload = ["age"]\n'
+        '[collections.unnamed]\nmetric = "edit"\nsource = { file = "a.csv", columns = ["title"] }\n'
+        '[collections.pushed]\nmetric = "haversine"\nsource = { kind = "postgis" }\n'
+    )
+    lines = "".join(f"p{row},{'x' * (row + 1)},{row}\n" for row in range(6))
+    (tmp_path / "a.csv").write_text("id,title,age\n" + lines)
+    return tmp_path
+
+
+def test_forgotten_objects_are_in_no_answer(forgetful):
+    config = ProviderConfig.read(forgetful / "provider.toml")
+    options = {"secret": Identity.read(forgetful / "state/provider.pem").private}
+
+    def read_points():
+        section = config.collections["points"]
+        return OfferedObjects.read(
+            "north", "points", section, forgetful, **options, forgotten=config.forgotten_file
+        )
+
+    before = read_points()
+    result = forget(forgetful, "points", "p1", "p4")
+    assert "2 names of points are forgotten" in result.output
+    after = read_points()
+    assert search(after, "", 9) == ([1.0, 3.0, 4.0, 6.0], ["p0", "p2", "p3", "p5"])
+    assert search(after, "", 9, {"age": {">=": 2}})[1] == ["p2", "p3", "p5"]
+    assert before.offer.n_objects == 6
+    assert after.offer.n_objects == 4
+    assert before.epoch != after.epoch
+    assert "p1" not in config.forgotten_file.read_text()
+    assert "0 names" in forget(forgetful, "points", "p1").output
+    with pytest.raises(DataError, match="objects without id"):
+        OfferedObjects.read(
+            "north",
+            "unnamed",
+            config.collections["unnamed"],
+            forgetful,
+            **options,
+            forgotten=config.forgotten_file,
+        )
+
+
+@pytest.mark.parametrize(
+    ("collection", "message"),
+    [
+        ("others", "expected one of points, unnamed, pushed"),
+        ("unnamed", "have no names; set id"),
+        ("pushed", "delete the objects there"),
+    ],
+)
+def test_objects_that_cannot_be_forgotten_are_an_error(forgetful, collection, message):
+    result = forget(forgetful, collection, "p1")
+    assert result.exit_code == 1
+    assert message in result.output
+    assert not (forgetful / "state/forgotten").exists()

@@ -137,6 +137,30 @@ def test_paused_provider_has_no_link(tmp_path):
             pause_file.unlink()
 
 
+def test_objects_are_read_again_when_some_are_forgotten(tmp_path):
+    path, loads = tmp_path / "forgotten", []
+
+    def load(on_query):
+        loads.append(path.read_text())
+        loop.call_soon_threadsafe(loaded.set)
+        return {"points": offered("north", "points", "euclidean", POINTS)}
+
+    async def run():
+        nonlocal loop, loaded
+        loop, loaded = asyncio.get_running_loop(), asyncio.Event()
+        work = loop.create_task(make_service(load, forgotten_file=path)._reload_changed())
+        await asyncio.sleep(0)  # it has looked at the file once
+        for text in ("a", "ab"):
+            path.write_text(text)
+            await loaded.wait()
+            loaded.clear()
+        work.cancel()
+
+    loop = loaded = None
+    asyncio.run(run())
+    assert loads == ["a", "ab"]
+
+
 async def wait_for_loss(registry, name):
     while name in registry.links:
         await asyncio.sleep(0.01)

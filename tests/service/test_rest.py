@@ -19,11 +19,13 @@ from fedneighbors.errors import (
 )
 from fedneighbors.methods.fedknn._provider import INVALID_QUERY
 from fedneighbors.methods.fedknn.metrics._sessions import LATE
-from fedneighbors.service import RemoteNeighbors
+from fedneighbors.secure_sum._keys import Identity
+from fedneighbors.service import RemoteNeighbors, _limits
 from fedneighbors.service._broker import Overloaded
 from fedneighbors.service._links import QueryLost
 from fedneighbors.service._problems import Problem, problem_of
 from fedneighbors.service._rest import MAX_BODY_BYTES, read_content
+from fedneighbors.service._state import EnrolmentCode
 from tests.service.deployment import deployed, offered
 
 KINDS = {"age": "number"}
@@ -289,3 +291,34 @@ def test_a_failure_of_the_broker_is_a_problem_without_its_text(deployment, http,
     response = search(http, "words", {"query": "a"})
     assert (response.status_code, response.json()["code"]) == (500, "internal")
     assert "secret" not in response.text
+
+
+def test_wrong_enrolment_codes_of_an_address_are_limited(deployment, http, monkeypatch):
+    identity = Identity.new()
+    code = deployment.broker.state.new_code("east", b"")
+
+    def enrol(secret):
+        content = EnrolmentCode(secret, b"").content("east", identity.public)
+        body = {
+            "provider": "east",
+            "secret": secret.hex(),
+            "key": identity.public.hex(),
+            "signature": identity.sign(content).hex(),
+        }
+        return http.post("/v1/enrolments", json=body)
+
+    codes = [enrol(number.to_bytes(16)).status_code for number in range(12)]
+    assert codes == [403] * 10 + [429] * 2
+    refused = enrol(code.secret)
+    assert (refused.status_code, refused.json()["code"]) == (429, "too-many-attempts")
+    assert refused.headers["retry-after"]
+    monkeypatch.setattr(_limits, "WRONG_CODES_S", 0.0)
+    assert enrol(code.secret).status_code == 201
+
+
+def test_few_addresses_with_wrong_codes_are_kept(monkeypatch):
+    monkeypatch.setattr(_limits, "_MAX_ADDRESSES", 3)
+    codes = _limits.WrongCodes()
+    for number in range(10):
+        codes.add(str(number))
+    assert list(codes._times) == ["7", "8", "9"]

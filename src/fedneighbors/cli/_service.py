@@ -198,6 +198,39 @@ def resume(config: ProviderFile = _PROVIDER) -> None:
     echo(f"{loaded.provider.name} is not paused", "green")
 
 
+@provider.command(epilog="Example: [bold]fedneighbors provider forget patients p-117[/bold]")
+def forget(
+    collection: Annotated[str, typer.Argument(help="Name of the collection.")],
+    names: Annotated[list[str], typer.Argument(help="Names of the objects.")],
+    config: ProviderFile = _PROVIDER,
+) -> None:
+    """Offer objects no longer, even if their source still has them.
+
+    A running provider reads its collections again at once. Digests of the names are kept.
+    """
+    from fedneighbors.cli._console import echo
+    from fedneighbors.secure_sum._keys import Identity
+    from fedneighbors.service._config import ProviderConfig, PushedSection
+    from fedneighbors.service._loading import Forgotten
+
+    loaded = ProviderConfig.read(config)
+    if collection not in loaded.collections:
+        raise ValueError(f"expected one of {', '.join(loaded.collections)}, got {collection!r}")
+    source = loaded.collections[collection].source
+    if isinstance(source, PushedSection):
+        raise ValueError(f"{collection} stays in a database: delete the objects there")
+    if source.id is None:
+        raise ValueError(f"the objects of {collection} have no names; set id in its source")
+    secret = Identity.read(loaded.path(loaded.provider.key)).private
+    known = Forgotten.read(loaded.forgotten_file, collection, secret)
+    lines = [known.digest(name) for name in names if not known.has(name)]
+    with loaded.forgotten_file.open("a", encoding="ascii") as file:
+        file.writelines(f"{line}\n" for line in lines)
+    echo(f"{len(lines)} names of {collection} are forgotten from the next second on", "green")
+    echo("What remains: the rows of the source, which you should delete; answers that were given;")
+    echo("answers that the broker stores for retries, for an hour at most.")
+
+
 @provider.command(epilog="Example: [bold]fedneighbors provider check[/bold]")
 def check(config: ProviderFile = _PROVIDER) -> None:
     """Read the configuration and all collections, without a broker.
@@ -217,7 +250,12 @@ def check(config: ProviderFile = _PROVIDER) -> None:
     for name, section in loaded.collections.items():
         try:
             found = OfferedObjects.read(
-                loaded.provider.name, name, section, loaded.folder, secret=secret or b""
+                loaded.provider.name,
+                name,
+                section,
+                loaded.folder,
+                secret=secret or b"",
+                forgotten=loaded.forgotten_file if secret else None,
             )
         except (FedneighborsError, ValueError) as error:
             failed = True

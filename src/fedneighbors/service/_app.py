@@ -248,6 +248,10 @@ async def _list_budgets(broker: Broker, request: Request, user: ApiUser) -> Resp
 
 async def _enrol(broker: Broker, request: Request) -> Response:
     body = parse_body(await read_content(request), EnrolmentBody)
+    address = request.client.host if request.client else ""
+    if broker.wrong_codes.are_too_many(address):
+        detail = "too many wrong enrolment codes; try again in a minute"
+        raise Problem(429, "too-many-attempts", detail, retryable=True)
     try:
         broker.state.enrol(
             body.provider,
@@ -256,6 +260,7 @@ async def _enrol(broker: Broker, request: Request) -> Response:
             bytes.fromhex(body.signature),
         )
     except PartyRefused as error:
+        broker.wrong_codes.add(address)
         raise Problem(403, "enrolment-refused", error.code) from None
     await broker.registry.reject_revoked()  # of an earlier key
     return JSONResponse({"provider": body.provider}, 201)

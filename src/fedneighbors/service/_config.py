@@ -337,6 +337,11 @@ class ProviderConfig(Config):
     collections: dict[Name, OfferSection] = Field(min_length=1)
 
     @property
+    def forgotten_file(self) -> Path:
+        """Return the path of the digests of forgotten objects, one a line."""
+        return self.path(self.provider.key).with_name("forgotten")
+
+    @property
     def pause_file(self) -> Path:
         """Return the path of the file that pauses the provider."""
         return self.path(self.provider.key).with_name("paused")

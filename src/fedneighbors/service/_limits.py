@@ -1,6 +1,7 @@
-"""Limits of connections whose peer is not known yet."""
+"""Limits of connections and attempts whose peer is not known yet."""
 
 import asyncio
+import time
 from asyncio.sslproto import SSLProtocol
 from typing import Any
 
@@ -21,9 +22,34 @@ MAX_HEADER_BYTES = 1 << 16
 FIRST_REQUEST_S = 10.0
 """Seconds after which a connection that waits for a request is closed."""
 
+MAX_WRONG_CODES, WRONG_CODES_S = 10, 60.0
+"""Maximum number of wrong enrolment codes of an address, within this number of seconds."""
+
+_MAX_ADDRESSES = 10_000  # with wrong codes; the oldest is forgotten
 _HAS_NO_LIMIT = hasattr(AutoHTTPProtocol, "on_header")  # httptools; h11 limits headers itself
 _NOTHING = object()  # is no request
 _TLS_BUFFER_BYTES = 1 << 15  # two records; asyncio's 256 KiB a connection are 250 MiB for 1,000
+
+
+class WrongCodes:
+    """Addresses that sent wrong enrolment codes."""
+
+    def __init__(self) -> None:
+        self._times: dict[str, list[float]] = {}
+
+    def are_too_many(self, address: str) -> bool:
+        """Return whether an address sent too many wrong codes."""
+        oldest = time.monotonic() - WRONG_CODES_S
+        times = [one for one in self._times.pop(address, ()) if one > oldest]
+        if times:
+            self._times[address] = times
+        return len(times) >= MAX_WRONG_CODES
+
+    def add(self, address: str) -> None:
+        """Count a wrong code."""
+        self._times.setdefault(address, []).append(time.monotonic())
+        if len(self._times) > _MAX_ADDRESSES:
+            del self._times[next(iter(self._times))]
 
 
 def reduce_tls_buffers() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fedneighbors._typing import Integers
 from fedneighbors.datasets._cells import has_values, read_all_cells
 from fedneighbors.datasets._object_cells import (
     METRIC_KINDS,
@@ -36,6 +37,40 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
+class Forgotten:
+    """Objects of a collection that a provider no longer offers, by digests of their names.
+
+    Parameters
+    ----------
+    collection : str
+        Name of the collection.
+    secret : bytes
+        Secret of the provider; without it, nobody can try names.
+    digests : frozenset of str
+        Digests, also of other collections.
+    """
+
+    collection: str
+    secret: bytes
+    digests: frozenset[str]
+
+    @classmethod
+    def read(cls, path: Path, collection: str, secret: bytes) -> "Forgotten":
+        """Return the digests of a file; none if it does not exist."""
+        lines = path.read_text("ascii").split() if path.exists() else []
+        return cls(collection, secret, frozenset(lines))
+
+    def digest(self, name: str) -> str:
+        """Return the digest of an object's name."""
+        content = f"forgotten\0{self.collection}\0{name}".encode()
+        return hmac.digest(self.secret, content, "sha256").hex()
+
+    def has(self, name: str) -> bool:
+        """Return whether an object is forgotten."""
+        return self.digest(name) in self.digests
+
+
+@dataclass(frozen=True)
 class SourceContent:
     """Objects of a source, with their names, columns for filters and payload, if any."""
 
@@ -43,6 +78,31 @@ class SourceContent:
     ids: list[str] | None
     columns: FilterColumns | None
     payload: dict[str, list[Any]]
+
+    def without(self, forgotten: Forgotten) -> "SourceContent":
+        """Return the objects that are not forgotten.
+
+        Raises
+        ------
+        DataError
+            If objects are forgotten, but have no names.
+        """
+        if not forgotten.digests:
+            return self
+        if self.ids is None:
+            raise DataError("objects without id cannot be forgotten; name the column with id")
+        left = [row for row, name in enumerate(self.ids) if not forgotten.has(name)]
+        return self if len(left) == len(self.ids) else self.select(np.array(left, np.int64))
+
+    def select(self, rows: Integers) -> "SourceContent":
+        """Return some of the objects, which have names."""
+        items, ids = self.items, self.ids or []
+        return SourceContent(
+            items[rows] if isinstance(items, np.ndarray) else [items[row] for row in rows],
+            [ids[row] for row in rows],
+            None if self.columns is None else self.columns.select(rows),
+            {name: [column[row] for row in rows] for name, column in self.payload.items()},
+        )
 
 
 def read_source(
@@ -114,18 +174,11 @@ def read_source(
     if shown:
         table = _read_columns(file, shown) if cells is None else cells
         payload = _read_payload(table, section.policy.payload, place)
+    content = SourceContent(objects.items, ids, columns, payload)
     if ids is None or source.sql is None:
-        return SourceContent(objects.items, ids, columns, payload)
+        return content
     # a database has no order, but the content of an epoch has
-    order = np.array(sorted(range(len(ids)), key=ids.__getitem__), np.int64)
-    items = objects.items
-    items = items[order] if isinstance(items, np.ndarray) else [items[row] for row in order]
-    return SourceContent(
-        items,
-        [ids[row] for row in order],
-        None if columns is None else columns.select(order),
-        {name: [column[row] for row in order] for name, column in payload.items()},
-    )
+    return content.select(np.array(sorted(range(len(ids)), key=ids.__getitem__), np.int64))
 
 
 def _read_rows(

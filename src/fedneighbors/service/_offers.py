@@ -19,7 +19,7 @@ from fedneighbors.methods.fedknn.metrics._sessions import LATE
 from fedneighbors.methods.fedknn.protocol import BoundRequest, FinishRequest, NearestRequest
 from fedneighbors.service._access_log import AccessLog
 from fedneighbors.service._config import OfferSection, PolicySection, PushedSection
-from fedneighbors.service._loading import compute_epoch, read_source
+from fedneighbors.service._loading import Forgotten, compute_epoch, read_source
 from fedneighbors.service._messages import (
     UNKNOWN_QUERY,
     LinkRequest,
@@ -81,6 +81,7 @@ class OfferedObjects:
         secret: bytes,
         on_query: Callable[[SqlQuery], None] = lambda _: None,
         log: AccessLog | None = None,
+        forgotten: Path | None = None,
     ) -> "OfferedObjects":
         """Read the objects of a collection, and build their index.
 
@@ -99,6 +100,8 @@ class OfferedObjects:
             Called with the query to a database before it is run.
         log : AccessLog, optional
             As for the class.
+        forgotten : path, optional
+            File with digests of the objects that are left out.
 
         Raises
         ------
@@ -109,6 +112,8 @@ class OfferedObjects:
             return cls._open(provider, name, section, section.source, folder, secret, log)
         schema = section.read_schema(folder)
         source = read_source(section, section.source, folder, on_query, schema)
+        if forgotten is not None:
+            source = source.without(Forgotten.read(forgotten, name, secret))
         digest = "" if schema is None else schema.digest
         epoch = compute_epoch(secret, f"{name}{digest}", section, source)
         objects = MemorySource(

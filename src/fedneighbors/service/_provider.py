@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 MIN_WAIT_S, MAX_WAIT_S = 0.2, 5.0
 """Shortest and longest wait between attempts to connect."""
 
-_LOOK_S = 0.5  # between looks at the file that pauses a provider
+_LOOK_S = 0.5  # between looks at files that commands write
 _MAX_BATCH_S, _MAX_BATCH_BYTES = 0.002, 1 << 20  # replies of more work are not sent together
 
 
@@ -71,6 +71,8 @@ class ProviderService:
         Read them again each time that this number of seconds has passed.
     pause_file : path, optional
         While it exists, no link is open.
+    forgotten_file : path, optional
+        The collections are read again when it has changed.
     """
 
     def __init__(
@@ -82,10 +84,12 @@ class ProviderService:
         *,
         reload_s: float | None = None,
         pause_file: Path | None = None,
+        forgotten_file: Path | None = None,
     ) -> None:
         self.name = name
         self._identity, self._load = identity, load
         self._reload_s, self._pause_file = reload_s, pause_file
+        self._forgotten_file = forgotten_file
         self._collections = dict(collections)
         # former versions with queries that are open
         self._retired: dict[str, list[OfferedObjects]] = {name: [] for name in collections}
@@ -121,6 +125,7 @@ class ProviderService:
                         secret=secret,
                         on_query=on_query,
                         log=access,
+                        forgotten=config.forgotten_file,
                     )
                     opened.callback(found[name].release)
                 opened.pop_all()
@@ -133,6 +138,7 @@ class ProviderService:
             load,
             reload_s=section.reload_s,
             pause_file=config.pause_file,
+            forgotten_file=config.forgotten_file,
         )
 
     async def reload(self) -> None:
@@ -202,7 +208,12 @@ class ProviderService:
 
         upkeep = [
             asyncio.create_task(work())
-            for work in (self._close_idle, self._reload_regularly, self._close_paused)
+            for work in (
+                self._close_idle,
+                self._reload_regularly,
+                self._reload_changed,
+                self._close_paused,
+            )
         ]
         try:
             while True:
@@ -245,6 +256,16 @@ class ProviderService:
         while self._reload_s is not None:
             await asyncio.sleep(self._reload_s)
             await self.reload()
+
+    async def _reload_changed(self) -> None:
+        """Read the collections again without the objects that were forgotten."""
+        path, n_bytes = self._forgotten_file, None
+        while path is not None:
+            found = path.stat().st_size if path.exists() else 0
+            if n_bytes not in (None, found):
+                await self.reload()
+            n_bytes = found
+            await asyncio.sleep(_LOOK_S)
 
     @property
     def _is_paused(self) -> bool:
