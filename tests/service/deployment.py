@@ -21,7 +21,16 @@ __all__ = ["Deployment", "deployed", "encode", "offered"]
 
 
 def offered(
-    provider, collection, metric, objects, *, ids=None, tie_key="", columns=None, filters=None
+    provider,
+    collection,
+    metric,
+    objects,
+    *,
+    ids=None,
+    tie_key="",
+    columns=None,
+    filters=None,
+    epoch=None,
 ):
     """Return a collection of a provider."""
     typed = None if columns is None else FilterColumns.of(columns, len(objects), kinds=filters)
@@ -33,6 +42,7 @@ def offered(
         ids=ids,
         key=tie_key.encode(),
         columns=typed,
+        epoch=epoch,
     )
     return OfferedObjects(
         party, OfferedCollection(collection, metric, tie_key, len(objects), filters or {})

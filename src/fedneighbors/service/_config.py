@@ -171,7 +171,7 @@ class ServerSection(ConfigSection):
     names: tuple[str, ...] = ()
     certificate: str | None = None
     key: str | None = None
-    heartbeat_s: float = Field(default=5.0, gt=0)
+    heartbeat_s: float = Field(default=1.0, gt=0)
 
     @property
     def address(self) -> tuple[str, int]:

@@ -9,7 +9,7 @@ from fedneighbors.errors import FederationError
 from fedneighbors.service._messages import MAX_LINK_FRAME_BYTES, VERSION, Challenge
 from fedneighbors.service._tls import peer_fingerprint, pinned_context
 
-HEARTBEAT_S = 5.0
+HEARTBEAT_S = 1.0
 _PATH = "/v1/link"
 
 
@@ -40,7 +40,7 @@ def open_link(
         max_size=MAX_LINK_FRAME_BYTES,
         compression=None,
         ping_interval=HEARTBEAT_S,
-        ping_timeout=2 * HEARTBEAT_S,
+        ping_timeout=3 * HEARTBEAT_S,
     )
 
 

@@ -361,7 +361,7 @@ class QueryExchange:
         Raises
         ------
         QueryLost
-            If a provider that took part was restarted, or its link is lost.
+            If a provider that took part was restarted, its link is lost, or its objects changed.
         """
         await self._registry.reject_revoked()
         missing: dict[str, str] = {}
@@ -410,7 +410,10 @@ class QueryExchange:
                 self._steps[name] = self._steps.get(name, 0) + 1
             else:
                 missing[name] = "no answer before the deadline"
-        self.epochs |= {name: epoch.hex() for name, epoch in replies.epochs.items() if epoch}
+        epochs = {name: epoch.hex() for name, epoch in replies.epochs.items() if epoch}
+        for name, epoch in epochs.items():
+            if self.epochs.setdefault(name, epoch) != epoch:
+                raise QueryLost(f"the objects of provider {name!r} changed during the query")
         return ExchangeResult(replies.bodies, missing, replies.busy_s)
 
     def end(self) -> None:

@@ -63,7 +63,7 @@ async def running_broker(config: BrokerConfig) -> AsyncIterator[tuple[Broker, st
             http=LimitedHttp,
             ws=LimitedWebSocket,
             ws_ping_interval=config.server.heartbeat_s,
-            ws_ping_timeout=2 * config.server.heartbeat_s,
+            ws_ping_timeout=3 * config.server.heartbeat_s,
             ws_per_message_deflate=False,
             timeout_graceful_shutdown=1,
         )
