@@ -32,7 +32,7 @@ from fedneighbors.methods.fedknn.protocol import (
     RangeCountRequest,
 )
 from fedneighbors.service import RemoteNeighborsClassifier, ServiceError
-from fedneighbors.service._access_log import AccessLog
+from fedneighbors.service._access_log import LOG_FAILED, AccessLog
 from fedneighbors.service._config import PolicySection
 from fedneighbors.service._offers import OfferedObjects
 from fedneighbors.service._policy import NOT_ALLOWED, QUOTA_SPENT, PolicyParty
@@ -281,3 +281,30 @@ def test_users_have_their_own_levels_and_quotas(deployment):
             search.kneighbors([[0.0]], 1)
     assert caught.value.status == 429
     assert caught.value.party == "north"
+
+
+def test_nothing_is_answered_that_cannot_be_logged(tmp_path, caplog):
+    log = AccessLog(tmp_path / "log.sqlite")
+    party = make_party(log, queries_per_day=9)
+    log.close()
+    with pytest.raises(Refused, match=LOG_FAILED):
+        party.answer(NearestRequest("a", QUERIES[0], 3, None))
+    assert "log.sqlite cannot be used" in caplog.text
+
+
+def test_a_log_that_fails_is_named(tmp_path):
+    section = {"points": {"metric": "euclidean", "providers": ["north"]}}
+    with deployed(tmp_path, section) as deployment:
+        log = AccessLog(tmp_path / "north.sqlite")
+        one = offered("north", "points", "euclidean", POINTS)
+        deployment.start("north", {"points": OfferedObjects(one.party, one.offer, log=log)})
+        deployment.wait("north")
+        with deployment.client("points") as search:
+            search.kneighbors([[0.0]], 1)
+            log.close()
+            with pytest.raises(ServiceError, match="log-failed") as caught:
+                search.kneighbors([[0.0]], 1)
+            assert (caught.value.party, caught.value.retryable) == ("north", True)
+            deployment.broker.log.close()
+            with pytest.raises(ServiceError, match="the broker cannot write its log"):
+                search.kneighbors([[0.0]], 1)

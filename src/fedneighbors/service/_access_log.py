@@ -6,11 +6,12 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from fedneighbors.errors import DataError
+from fedneighbors.errors import DataError, FederationError
 from fedneighbors.privacy.ledger._chain import extend_chain
 
 _TABLES = """
@@ -18,8 +19,15 @@ CREATE TABLE IF NOT EXISTS entry (number INTEGER PRIMARY KEY, content TEXT, chai
 CREATE TABLE IF NOT EXISTS usage (day INTEGER, collection TEXT, user TEXT, n_queries INTEGER,
     n_objects INTEGER, PRIMARY KEY (day, collection, user));
 """
+LOG_FAILED = "the provider cannot write its log of queries"
+"""Code of the refusal of a request that cannot be logged."""
+
 _DAY_S = 86400
 _KEPT_DAYS = 2  # of usage; a clock that was late must not give a quota again at once
+
+
+class LogFailed(FederationError):  # noqa: N818 - the name states the error
+    """The log of queries cannot be written or read."""
 
 
 @dataclass(frozen=True)
@@ -92,10 +100,15 @@ class AccessLog:
             The entry; its objects are counted if there are queries.
         n_queries : int
             Number of queries that are counted.
+
+        Raises
+        ------
+        LogFailed
+            If the file cannot be written; nothing was added.
         """
         now = time.time()
         content = json.dumps({"time": round(now, 3), **asdict(entry)}, allow_nan=False)
-        with self._lock, self._connection:
+        with self._lock, self._convert_errors(), self._connection:
             self._connection.execute("BEGIN IMMEDIATE")  # another process may append
             rows = self._connection.execute(
                 "SELECT number, chain FROM entry ORDER BY number DESC LIMIT 1"
@@ -162,8 +175,15 @@ class AccessLog:
             )
         return number
 
+    @contextmanager
+    def _convert_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise LogFailed(f"{self.path} cannot be used: {error}") from error
+
     def _rows(self, statement: str, *values: object) -> list[Any]:
-        with self._lock:
+        with self._lock, self._convert_errors():
             return self._connection.execute(statement, values).fetchall()
 
 

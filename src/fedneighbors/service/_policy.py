@@ -1,6 +1,7 @@
 """The owner's policy of a collection, applied to each request and reply."""
 
 import hashlib
+import logging
 import math
 from typing import Any
 
@@ -17,8 +18,10 @@ from fedneighbors.methods.fedknn.protocol import (
     RangeCountReply,
     RangeCountRequest,
 )
-from fedneighbors.service._access_log import AccessEntry, AccessLog
+from fedneighbors.service._access_log import LOG_FAILED, AccessEntry, AccessLog, LogFailed
 from fedneighbors.service._config import GrantSection, PolicySection
+
+log = logging.getLogger(__name__)
 
 NOT_ALLOWED = "the provider's policy does not allow this"
 """Code of the refusal of a kind of request, or of its size."""
@@ -80,10 +83,15 @@ class PolicyParty:
         except Refused as refused:
             outcome, n_objects = refused.code, 0
             raise
+        except LogFailed as error:
+            raise refuse_unlogged(error) from None
         finally:
             if self._log is not None:
                 entry = self._describe(request, outcome, n_objects)
-                self._log.append(entry, n_queries=n_queries)
+                try:
+                    self._log.append(entry, n_queries=n_queries)
+                except LogFailed as error:
+                    raise refuse_unlogged(error) from None
 
     def _check(self, request: Message, grant: GrantSection) -> None:
         """Refuse a request that the policy does not allow."""
@@ -157,6 +165,12 @@ class PolicyParty:
             n_objects=n_objects,
             digest=hashlib.sha256(query).hexdigest()[:16],
         )
+
+
+def refuse_unlogged(error: LogFailed) -> Refused:
+    """Return the refusal of a request that cannot be logged."""
+    log.error("%s", error)
+    return Refused(LOG_FAILED)
 
 
 def _size_of(request: Any) -> int:

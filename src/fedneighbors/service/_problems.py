@@ -18,6 +18,7 @@ from fedneighbors.errors import (
 from fedneighbors.methods.fedknn._provider import FEW_FILTERED, INVALID_QUERY, SOURCE_FAILED
 from fedneighbors.methods.fedknn._radius import TooManyObjects
 from fedneighbors.methods.fedknn.metrics._sessions import LATE
+from fedneighbors.service._access_log import LOG_FAILED, LogFailed
 from fedneighbors.service._broker import Overloaded, TooManyQueries
 from fedneighbors.service._links import QueryLost
 from fedneighbors.service._oidc import IssuerFailed
@@ -120,6 +121,8 @@ def problem_of(error: Exception, query_id: str | None = None) -> Problem:
                 return Problem(504, "deadline-passed", str(error), **later)
             if error.code == FEW_FILTERED:
                 return Problem(403, "few-filtered", str(error), **fields)
+            if error.code == LOG_FAILED:
+                return Problem(503, "log-failed", str(error), **later)
             if error.code == NOT_ALLOWED:
                 return Problem(403, "not-allowed", str(error), **fields)
             if error.code == QUOTA_SPENT:
@@ -129,6 +132,8 @@ def problem_of(error: Exception, query_id: str | None = None) -> Problem:
             return Problem(502, "provider-refused", str(error), **fields)
         case BudgetExceeded():
             return Problem(403, "budget-exceeded", str(error), **fields, party=error.dataset)
+        case LogFailed():
+            return Problem(503, "log-failed", "the broker cannot write its log", **later)
         case LedgerError():
             return Problem(503, "ledger-failed", str(error), **later)
         case MissingExtraError():

@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import io
 import json
+import logging
 import math
 import secrets
 from collections import deque
@@ -21,7 +22,7 @@ from fedneighbors.federation._messages import encode
 from fedneighbors.methods.fedknn._filters import filter_text
 from fedneighbors.methods.fedknn._queries import FilteredQuery, encode_queries
 from fedneighbors.privacy._guarantees import ApproxDP, Guarantee, PureDP
-from fedneighbors.service._access_log import AccessEntry
+from fedneighbors.service._access_log import AccessEntry, LogFailed
 from fedneighbors.service._broker import Broker
 from fedneighbors.service._config import Algorithm
 from fedneighbors.service._problems import (
@@ -35,6 +36,8 @@ from fedneighbors.service._problems import (
 from fedneighbors.service._query_run import SearchResult
 from fedneighbors.service._state import ApiUser
 from fedneighbors.service._stored import QueryStore, StoredAnswer, StoredQuery, describe_neighbors
+
+log = logging.getLogger(__name__)
 
 MAX_BODY_BYTES = 256 << 10
 MAX_LINES_BYTES = 16 << 20
@@ -341,7 +344,11 @@ async def _perform(
             providers=tuple(answer.get("answered", ())),
             digest=hashlib.sha256(frame).hexdigest()[:16],
         )
-        broker.log.append(entry)
+        try:
+            broker.log.append(entry)
+        except LogFailed as error:
+            log.error("%s", error)
+            raise problem_of(error, query_id) from None
 
 
 async def _answer_lines(
