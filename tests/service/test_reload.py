@@ -92,7 +92,7 @@ def test_a_reload_that_fails_closes_what_it_opened(tmp_path, monkeypatch, caplog
     assert "the collections were not reloaded" in caplog.text
     assert len(closed) == 1
     monkeypatch.setattr(Source, "size", lambda *_, **__: 1 / 0)
-    with pytest.raises(ZeroDivisionError):  # of a collection itself
+    with pytest.raises(ZeroDivisionError):  # within a collection
         asyncio.run(service.reload())
     assert len(closed) == 2
     assert used not in closed
