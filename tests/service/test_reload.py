@@ -14,7 +14,7 @@ from fedneighbors.federation._messages import decode, encode
 from fedneighbors.methods.fedknn._queries import encode_query
 from fedneighbors.methods.fedknn.protocol import NearestReply, NearestRequest
 from fedneighbors.secure_sum._keys import Identity
-from fedneighbors.service import RemoteNeighbors, ServiceError, _provider
+from fedneighbors.service import RemoteNeighbors, ServiceError, _offers
 from fedneighbors.service._config import ProviderConfig
 from fedneighbors.service._messages import LinkReplies, LinkRequest
 from fedneighbors.service._provider import ProviderService
@@ -76,7 +76,7 @@ def test_a_reload_that_fails_closes_what_it_opened(tmp_path, monkeypatch, caplog
     def make(settings):
         return Source(rows_of(5, 0), np.random.default_rng(0))
 
-    monkeypatch.setattr(_provider, "find_source", lambda kind: make)
+    monkeypatch.setattr(_offers, "find_source", lambda kind: make)
     words, path = tmp_path / "words.txt", tmp_path / "provider.toml"
     words.write_text("alpha\n")
     Identity.new().write(tmp_path / "provider.pem")
