@@ -275,6 +275,14 @@ def test_a_query_of_a_superuser_cannot_write(tmp_path, postgres):
         read(tmp_path, source)
 
 
+@pytest.mark.parametrize("sql", ["VACUUM INTO '{}'", "ATTACH '{}' AS other"])
+def test_a_query_of_sqlite_can_write_no_file(tmp_path, request, sql):
+    source, file = make_sqlite(tmp_path, request), tmp_path / "other.sqlite"
+    with pytest.raises(SourceError, match=r"authorization denied|not authorized"):
+        read(tmp_path, {**source, "sql": sql.format(file)})
+    assert not file.exists()
+
+
 def test_a_wrong_password_is_not_shown(tmp_path, postgres_url, monkeypatch):
     (tmp_path / "wrong").write_text("verysecret", encoding="utf-8")
     source = {"database": postgres_url, "sql": "SELECT id, v FROM points"}

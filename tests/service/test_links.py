@@ -132,7 +132,7 @@ def test_no_query_uses_the_link_of_a_former_key(tmp_path, is_revoked):
         deployment.wait("north", "south")
         client = deployment.client("points")
         assert client.kneighbors([[0.0, 1.0]], 1)[1][0][0].id == "north-0"
-        state = BrokerState(tmp_path / "state/broker.sqlite")  # of a command
+        state = BrokerState(tmp_path / "state/broker.sqlite")  # as a command opens it
         if is_revoked:
             state.revoke("north")
         else:

@@ -300,7 +300,8 @@ def test_nothing_is_certified_once_a_provider_is_missing():
         record = Round(
             index, "NearestRequest", "gather", {}, {}, 0.0, dict.fromkeys(missing, "late")
         )
-        query.on_round(record, requests, Replies(each, None, record.missing), k=9)
+        replies = Replies(each, None, record.missing)
+        query.on_round(record, requests, replies, k=9, show=lambda _, distance: distance)
         events = [event.decode() for event in query._events]
         return [event for event in events if event.startswith("event: certified")]
 

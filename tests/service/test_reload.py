@@ -13,11 +13,14 @@ from fedneighbors.errors import SourceError
 from fedneighbors.federation._messages import decode, encode
 from fedneighbors.methods.fedknn._queries import encode_query
 from fedneighbors.methods.fedknn.protocol import NearestReply, NearestRequest
-from fedneighbors.service import RemoteNeighbors, ServiceError
+from fedneighbors.secure_sum._keys import Identity
+from fedneighbors.service import RemoteNeighbors, ServiceError, _offers
+from fedneighbors.service._config import ProviderConfig
 from fedneighbors.service._messages import LinkReplies, LinkRequest
 from fedneighbors.service._provider import ProviderService
 from tests.service.deployment import deployed, offered
 from tests.service.test_processes import Commands, free_port
+from tests.sources.test_contract import ListSource, rows_of
 
 POINTS = np.arange(20.0)[:, np.newaxis]
 
@@ -61,6 +64,39 @@ def test_a_reload_that_fails_replaces_nothing(caplog):
     asyncio.run(service.reload())
     assert "not reloaded: the database is away" in caplog.text
     assert ask(service, "q", 0, 1) == ("0",)
+
+
+def test_a_reload_that_fails_closes_what_it_opened(tmp_path, monkeypatch, caplog):
+    closed = []
+
+    class Source(ListSource):
+        def close(self):
+            closed.append(self)
+
+    def make(settings):
+        return Source(rows_of(5, 0), np.random.default_rng(0))
+
+    monkeypatch.setattr(_offers, "find_source", lambda kind: make)
+    words, path = tmp_path / "words.txt", tmp_path / "provider.toml"
+    words.write_text("alpha\n")
+    Identity.new().write(tmp_path / "provider.pem")
+    path.write_text(
+        'format = 1\n[provider]\nname = "north"\nbroker = "https://b"\nkey = "provider.pem"\n'
+        '[collections.points]\nmetric = "manhattan"\nsource = { kind = "list" }\n'
+        '[collections.words]\nmetric = "edit"\nsource = { file = "words.txt" }\n'
+    )
+    service = ProviderService.of(ProviderConfig.read(path))
+    used = service._collections["points"].party.source.candidates
+    words.unlink()
+    asyncio.run(service.reload())
+    assert "the collections were not reloaded" in caplog.text
+    assert len(closed) == 1
+    monkeypatch.setattr(Source, "size", lambda *_, **__: 1 / 0)
+    with pytest.raises(ZeroDivisionError):  # within a collection
+        asyncio.run(service.reload())
+    assert len(closed) == 2
+    assert used not in closed
+    assert service._collections["points"].party.source.candidates is used
 
 
 def test_the_broker_learns_of_a_reload(tmp_path):

@@ -139,7 +139,7 @@ def test_every_request_to_the_broker_is_complete_and_has_its_own_deadline(monkey
             assert allow_partial is False  # counts without a shard would be too low
 
         def describe(self):
-            return {"metric": "euclidean", "filters": KINDS}
+            return {"metric": "euclidean", "filters": KINDS, "distance_steps": {}}
 
         def count(self, queries, radius, where):
             assert self.deadline_s == 1.0

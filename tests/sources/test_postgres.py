@@ -206,6 +206,22 @@ def test_wrong_settings_are_refused(places, changes, error, message):
         place_source(places, **changes).longest_name()
 
 
+def test_a_source_that_is_refused_leaves_no_connection(places):
+    server, name, *_ = places
+    count = (
+        "SELECT count(*) FROM pg_stat_activity "
+        f"WHERE datname = '{name}' AND application_name = 'fedneighbors'"
+    )
+    with server.connect() as connection:
+        before = connection.execute(count).fetchone()[0]
+        with pytest.raises(DataError) as info:
+            place_source(places, location="p")
+        end = time.monotonic() + 20
+        while (found := connection.execute(count).fetchone()[0]) > before:
+            assert time.monotonic() < end, found
+    assert "has type geometry" in str(info.value)
+
+
 def test_a_role_that_only_reads_is_enough(places, monkeypatch):
     server, name, points, *_ = places
     monkeypatch.setenv("PGPASSWORD", "secret")

@@ -20,7 +20,7 @@ from fedneighbors.datasets._schema_columns import NumericColumn
 from fedneighbors.errors import PartyRefused, WireError
 from fedneighbors.federation._messages import encode
 from fedneighbors.federation._roles import Refused, make_refusal
-from fedneighbors.service._broker import Broker, BrokerCollection, Overloaded
+from fedneighbors.service._broker import Broker, BrokerCollection, Overloaded, TooManyQueries
 from fedneighbors.service._links import ProviderLink
 from fedneighbors.service._messages import Challenge, Welcome
 from fedneighbors.service._oidc import IssuerFailed
@@ -99,7 +99,7 @@ def _public(broker: Broker, endpoint: Endpoint) -> Any:
     async def answer(request: Request) -> Response:
         try:
             return await endpoint(broker, request)
-        except (Problem, Overloaded, IssuerFailed) as error:
+        except (Problem, Overloaded, TooManyQueries, IssuerFailed) as error:
             return problem_of(error).response()
         except Exception as error:
             return report_internal(error).response()
@@ -262,7 +262,7 @@ async def _enrol(broker: Broker, request: Request) -> Response:
     except PartyRefused as error:
         broker.wrong_codes.add(address)
         raise Problem(403, "enrolment-refused", error.code) from None
-    await broker.registry.reject_revoked()  # of an earlier key
+    await broker.registry.reject_revoked()  # the earlier key has a link
     return JSONResponse({"provider": body.provider}, 201)
 
 

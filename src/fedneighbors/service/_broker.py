@@ -41,7 +41,7 @@ class Overloaded(FederationError):  # noqa: N818 - the name states the error
     """Too many queries run at once; try again later."""
 
 
-class TooManyQueries(Overloaded):
+class TooManyQueries(FederationError):  # noqa: N818 - the name states the error
     """A user runs more than a share of the queries; try again later."""
 
 
@@ -218,12 +218,14 @@ class Broker:
             await asyncio.sleep(0.02)
 
     def check_load(self, user: str = "") -> None:
-        """Raise Overloaded if no further query may run.
+        """Raise unless a further query may run.
 
         Raises
         ------
+        Overloaded
+            If the broker is being stopped, or runs too many queries.
         TooManyQueries
-            If the user, if any, has half of the places.
+            If the user runs half of them.
         """
         limit = self.config.queries.max_concurrent
         if self._is_draining:
@@ -259,7 +261,7 @@ class Broker:
 
         Raises
         ------
-        Overloaded
+        Overloaded, TooManyQueries
             If too many queries run at once.
         DataError
             If there is no such collection.
@@ -300,7 +302,9 @@ class Broker:
         ------
         TooManyObjects
             If there are more than ``max_k`` objects.
-        Overloaded, DataError, ValueError, PartyMissing, PartyRefused, ProtocolError, QueryLost
+        Overloaded, TooManyQueries, DataError, ValueError
+            As for :meth:`search`.
+        PartyMissing, PartyRefused, ProtocolError, QueryLost
             As for :meth:`search`.
         """
         return await self._search_range(
@@ -322,7 +326,9 @@ class Broker:
 
         Raises
         ------
-        Overloaded, DataError, ValueError, PartyMissing, PartyRefused, ProtocolError, QueryLost
+        Overloaded, TooManyQueries, DataError, ValueError
+            As for :meth:`search`.
+        PartyMissing, PartyRefused, ProtocolError, QueryLost
             As for :meth:`search`.
         """
         return await self._search_range(
@@ -360,7 +366,9 @@ class Broker:
 
         Raises
         ------
-        Overloaded, DataError, ValueError, PartyMissing, PartyRefused, ProtocolError, QueryLost
+        Overloaded, TooManyQueries, DataError, ValueError
+            As for :meth:`search`.
+        PartyMissing, PartyRefused, ProtocolError, QueryLost
             As for :meth:`search`.
         """
         self._check_k(k)

@@ -216,7 +216,7 @@ class BrokerState:
         with self._lock:
             ((changes,),) = self._connection.execute("PRAGMA data_version").fetchall()
             version = changes, self._connection.total_changes
-        if version != self._version:  # of other processes, or of this one
+        if version != self._version:  # here or in another process
             keys = {one.name: one.key for one in self.providers() if not one.is_revoked}
             self._keys, self._version = Roster(keys), version
         return self._keys

@@ -30,7 +30,7 @@ class Values(dict[str, Any]):
 
 
 def quote_name(*parts: str) -> Any:
-    """Return the quoted name of a table or column, for a statement with values."""
+    """Return a quoted name for a statement with values."""
     # a single % would begin a placeholder
     doubled = [part.replace("%", "%%") for part in parts]
     return optional_module("psycopg.sql", "sql").Identifier(*doubled)
@@ -44,7 +44,7 @@ def filter_sql(
     *,
     holds: bool = True,
 ) -> Any:
-    """Return a condition that is true for the rows that meet a filter, or for the others.
+    """Return the condition of rows that meet a filter, or do not.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ class _Column:
         return _join(parts, is_and=not holds)
 
     def _compare_order(self, symbol: str, operand: float) -> Any:
-        """Return an order relation to a number, which missing cells do not have."""
+        """Return an order relation to a number; false for missing cells."""
         if self._is_integer:
             value: Any = math.ceil(operand) if symbol in (">=", "<") else math.floor(operand)
         else:
@@ -141,7 +141,7 @@ class _Column:
         ]
 
     def _compare_equal(self, operands: list[Any], *, holds: bool) -> Any:
-        """Return the condition that a cell equals an operand, None for missing cells."""
+        """Return the condition that a cell is among operands."""
         known = [one for one in operands if _may_be_cell(one)]
         if self._is_integer:
             known = [int(one) for one in known if one == int(one)]

@@ -257,7 +257,7 @@ class SqlQuery:
 
 
 def _authorize(action: int, *_: str | None) -> int:
-    """Refuse other databases, which a statement could create: VACUUM INTO attaches its file."""
+    """Refuse other databases; VACUUM INTO attaches the one that it writes."""
     return sqlite3.SQLITE_DENY if action == sqlite3.SQLITE_ATTACH else sqlite3.SQLITE_OK
 
 
