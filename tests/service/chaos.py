@@ -157,7 +157,7 @@ def search_until(service, end, seed, summary):
 
 
 class Summary:
-    """What users got."""
+    """Outcomes of the queries of users."""
 
     def __init__(self):
         self.lock = threading.Lock()

@@ -32,7 +32,7 @@ MESSAGE_FAULTS = ("drop", "twice", "swap", "truncate", "epoch", "number", "delay
 DIRECTIONS = ("to provider", "to broker")
 ALGORITHMS = ("baseline", "dann", "eager", "hufu+", "dann*")
 DEADLINE_S, DELAY_S, RECOVERY_S = 1.0, 0.3, 5.0
-# what an honest provider behind a bad link may be called
+# codes for an honest provider behind a bad link
 HONEST = {"provider-missing", "provider-restarted", "deadline-passed"}
 SECTIONS = {
     "points": {"metric": "euclidean", "providers": OWNERS, "tie_key": "0"},

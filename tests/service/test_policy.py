@@ -165,7 +165,7 @@ def test_users_stay_within_their_quotas_also_after_restarts(
     path = tmp_path_factory.mktemp("log") / "log.sqlite"
     policy = {"queries_per_day": n_queries, "objects_per_day": n_objects}
     objects, half = {"alice": 0, "bob": 0}, len(sequence) // 2
-    for part in (sequence[:half], sequence[half:]):  # of two processes
+    for part in (sequence[:half], sequence[half:]):  # two processes
         log = AccessLog(path)
         for user, _, reply in answers(make_party(log, **policy), part):
             objects[user] += ids_of(reply)
@@ -181,7 +181,7 @@ def test_a_spent_quota_is_refused_before_the_search(tmp_path):
     party = make_party(log, queries_per_day=1)
     party.user = "alice"
     party.answer(NearestRequest("a", QUERIES[0], 3, None))
-    party.answer(NearestRequest("a", QUERIES[0], 3, None))  # of the same query
+    party.answer(NearestRequest("a", QUERIES[0], 3, None))  # the same query
     with pytest.raises(Refused, match=QUOTA_SPENT):
         party.answer(NearestRequest("b", QUERIES[0], 3, None))
     party.user = "bob"

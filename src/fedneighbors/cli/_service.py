@@ -204,7 +204,7 @@ def forget(
     names: Annotated[list[str], typer.Argument(help="Names of the objects.")],
     config: ProviderFile = _PROVIDER,
 ) -> None:
-    """Offer objects no longer, even if their source still has them.
+    """Leave out objects, even if their source still has them.
 
     A running provider reads its collections again at once. Digests of the names are kept.
     """

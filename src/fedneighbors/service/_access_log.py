@@ -23,7 +23,7 @@ LOG_FAILED = "the provider cannot write its log of queries"
 """Code of the refusal of a request that cannot be logged."""
 
 _DAY_S = 86400
-_KEPT_DAYS = 2  # of usage; a clock that was late must not give a quota again at once
+_KEPT_DAYS = 2  # usage; a corrected clock must not give a quota again at once
 
 
 class LogFailed(FederationError):  # noqa: N818 - the name states the error

@@ -263,7 +263,7 @@ def _name_section(source: Any) -> str:
 
 
 class GrantSection(ConfigSection):
-    """What a user may do in a collection.
+    """Rights of a user in a collection.
 
     ``level`` allows nothing, only whether objects are within a radius, how many, or to find them.
     ``max_k`` limits the objects of a query. Quotas are of one user and day (UTC).
@@ -301,7 +301,7 @@ class PolicySection(GrantSection):
         return None if math.isinf(self.distance_step) else self.distance_step
 
     def grant_of(self, user: str) -> GrantSection:
-        """Return what a user may do."""
+        """Return the rights of a user."""
         own = self.users.get(user)
         return self if own is None else self.model_copy(update=own.model_dump(exclude_unset=True))
 

@@ -106,7 +106,7 @@ class OidcUsers:
         return ApiUser(name, scopes) if scopes else None
 
     async def _refresh(self, known: KeySet | None) -> bool:
-        """Read the issuer's keys; return whether there are newer ones than the known."""
+        """Read the issuer's keys; return whether they are newer."""
         async with self._reading:
             if self._keys is not known:  # read meanwhile
                 return True

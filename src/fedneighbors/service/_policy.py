@@ -38,6 +38,8 @@ class PolicyParty:
     ----------
     party : Provider
         The objects.
+    collection : str
+        Name of the collection.
     policy : PolicySection
         The policy.
     log : AccessLog, optional
@@ -176,7 +178,7 @@ def refuse_unlogged(error: LogFailed) -> Refused:
 def _size_of(request: Any) -> int:
     """Return the number of objects or bounds that a request is for."""
     if isinstance(request, PayloadRequest):
-        return 0  # of objects that were returned
+        return 0  # for objects that were returned
     return int(getattr(request, "k", getattr(request, "count", 0)))
 
 
