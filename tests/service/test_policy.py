@@ -308,3 +308,28 @@ def test_a_log_that_fails_is_named(tmp_path):
             deployment.broker.log.close()
             with pytest.raises(ServiceError, match="the broker cannot write its log"):
                 search.kneighbors([[0.0]], 1)
+
+
+def test_users_read_their_own_entries_of_the_log(deployment):
+    token = deployment.broker.state.new_token("dora", 1)
+    context = ssl.create_default_context(cafile=str(deployment.certificate))
+    headers = {"Authorization": f"Bearer {token}"}
+    with httpx.Client(base_url=deployment.url, headers=headers, verify=context) as client:
+        assert client.get("/v1/audit").json() == {"entries": [], "next": None}
+        answers = [
+            client.post("/v1/collections/points/search", json={"query": [1.0], "k": k}).json()
+            for k in (1, 2, 3)
+        ]
+        client.post("/v1/collections/ranks/count", json={"query": [1.0], "radius": 2})
+        page = client.get("/v1/audit", params={"limit": 3}).json()
+        rest = client.get("/v1/audit", params={"cursor": page["next"]}).json()
+    entries = page["entries"] + rest["entries"]
+    assert [entry["query"] for entry in entries[:3]] == [one["query_id"] for one in answers]
+    assert [(entry["kind"], entry["size"], entry["outcome"]) for entry in entries] == [
+        ("search", 1, ""),
+        ("search", 2, ""),
+        ("search", 3, ""),
+        ("count", 2, "not-allowed"),
+    ]
+    assert {entry["user"] for entry in entries} == {"dora"}
+    assert rest["next"] is None

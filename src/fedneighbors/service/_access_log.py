@@ -140,6 +140,16 @@ class AccessLog:
         for number, content in self._rows("SELECT number, content FROM entry ORDER BY number"):
             yield {"number": number, **json.loads(content)}
 
+    def entries_of(self, user: str, n: int) -> list[dict[str, Any]]:
+        """Return the last ``n`` entries of a user, the latest first."""
+        rows = self._rows(
+            "SELECT number, content FROM entry WHERE json_extract(content, '$.user') = ? "
+            "ORDER BY number DESC LIMIT ?",
+            user,
+            n,
+        )
+        return [{"number": number, **json.loads(content)} for number, content in rows]
+
     @property
     def head(self) -> str:
         """Return the number and the digest of the last entry."""

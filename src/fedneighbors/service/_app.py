@@ -40,7 +40,7 @@ from fedneighbors.service._rest import (
 from fedneighbors.service._state import ApiUser
 from fedneighbors.service._stored import QueryStore
 
-PAGE, MAX_PAGE = 100, 1000
+PAGE, MAX_PAGE, MAX_AUDIT = 100, 1000, 1000
 _HELLO_S = 10.0  # time for a provider's first message
 _POLICY_VIOLATION, _TRY_AGAIN_LATER = 1008, 1013  # close codes of RFC 6455
 MAX_JOINING = 64
@@ -85,6 +85,7 @@ def make_app(broker: Broker) -> Starlette:
             Route("/v1/queries/{id}", protected(partial(delete_query, store)), methods=["DELETE"]),
             Route("/v1/queries/{id}/events", protected(partial(stream_events, store))),
             Route("/v1/budget", protected(_list_budgets)),
+            Route("/v1/audit", protected(_list_audit)),
             Route("/v1/providers", protected(_list_providers)),
             Route("/v1/enrolments", public(_enrol), methods=["POST"]),
             WebSocketRoute("/v1/link", partial(_serve_link, broker)),
@@ -244,6 +245,12 @@ async def _list_budgets(broker: Broker, request: Request, user: ApiUser) -> Resp
         if state.dataset in collection.providers and not state.user
     }
     return _paginate(request, "budgets", budgets)
+
+
+async def _list_audit(broker: Broker, request: Request, user: ApiUser) -> Response:
+    """Answer with the latest entries of the user in the broker's log."""
+    entries = broker.log.entries_of(user.name, MAX_AUDIT)
+    return _paginate(request, "entries", {f"{one['number']:019}": one for one in entries})
 
 
 async def _enrol(broker: Broker, request: Request) -> Response:

@@ -101,6 +101,19 @@ _PROVIDER = _object(
     name=_TEXT, revoked=_BOOLEAN, connected_since={"type": ["number", "null"]}, collections=_NAMES
 )
 _BUDGET = _object(collection=_TEXT, provider=_TEXT, allowed=_COST, spent=_COST, left=_COST)
+_ENTRY = _object(
+    number=_INTEGER,
+    time=_NUMBER,
+    query=_TEXT,
+    user=_TEXT,
+    collection=_TEXT,
+    kind=_TEXT,
+    size={"type": ["number", "null"], "description": "Number of neighbours, or radius"},
+    outcome={**_TEXT, "description": "Empty, or the code of the error"},
+    n_objects=_INTEGER,
+    providers=_NAMES,
+    digest={**_TEXT, "description": "Of the query"},
+)
 _STORED = {
     **_object(query_id=_TEXT, status={"enum": ["running", "done", "failed"]}),
     "description": "With `answer` if done, or `problem` if failed",
@@ -224,6 +237,9 @@ def describe_api(enrolment: type[BaseModel]) -> Json:
             "/v1/queries/{id}/events": {"get": {**events, "parameters": [_path("id"), last]}},
             "/v1/budget": {
                 "get": _paged("List the privacy budgets of collections", "budgets", _BUDGET)
+            },
+            "/v1/audit": {
+                "get": _paged("List the user's latest queries in the log", "entries", _ENTRY)
             },
             "/v1/providers": {"get": _paged("List the enrolled providers", "providers", _PROVIDER)},
             "/v1/enrolments": {"post": enrol},
