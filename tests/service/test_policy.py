@@ -155,6 +155,14 @@ def test_counts_have_allowed_radii(sequence):
     party = make_party(distance_step=math.inf)
     for _, request, _ in answers(party, sequence):
         assert getattr(request, "radius", None) is None
+    for _, request, _ in answers(make_party(distance_step=2.0), sequence):
+        assert getattr(request, "radius", None) in (None, 0.0, 2.0, 8.0, 100.0)
+
+
+@pytest.mark.parametrize(("radius", "is_allowed"), [(0.3, True), (0.7, True), (0.35, False)])
+def test_radii_are_multiples_up_to_rounding(radius, is_allowed):
+    party, request = make_party(distance_step=0.1), RangeCountRequest("a", QUERIES[0], radius)
+    assert len(answers(party, [("alice", request)])) == is_allowed
 
 
 @settings(max_examples=cases(60), deadline=None)

@@ -28,6 +28,7 @@ NOT_ALLOWED = "the provider's policy does not allow this"
 
 QUOTA_SPENT = "the user's quota at the provider is spent; it is given again at midnight UTC"
 
+_STEP_ERROR = 1e-9  # 0.3 is no exact multiple of 0.1
 _Padded = PaddedBoundRequest | PaddedNearestRequest
 
 
@@ -123,7 +124,10 @@ class PolicyParty:
         if policy.max_radius is not None and radius > policy.max_radius:
             return False
         step = policy.distance_step
-        return not step or (math.isfinite(step) and math.floor(radius / step) * step == radius)
+        if not step:
+            return True
+        n_steps = radius / step if math.isfinite(radius) and math.isfinite(step) else 0.5
+        return abs(n_steps - round(n_steps)) < _STEP_ERROR
 
     def _count_queries(self, request: Message) -> int:
         """Return the number of queries of a request that count.
