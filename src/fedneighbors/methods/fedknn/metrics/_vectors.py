@@ -40,10 +40,10 @@ from fedneighbors.methods.fedknn.metrics._points import (
 )
 from fedneighbors.methods.fedknn.metrics._sessions import check_ranks
 
-_CLIP = 8  # elements above this many times the mean magnitude are not spread over the codes
 if TYPE_CHECKING:
     from scipy.spatial import cKDTree
 
+_CLIP = 8  # elements above this many times the mean magnitude are not spread over the codes
 _MAX_EXPONENT = 1000  # power of two by which an inner product is scaled
 _MAX_POINT = 2.0**40  # magnitude of a query relative to the rows; beyond, bounds are useless
 
@@ -277,15 +277,15 @@ class _VectorIndex:
         self._ranks = ranks
         self._scale = metric.make_scale(rows.shape[1])
         self._search: RowSearch | None = None
-        self._tree: "cKDTree | None" = None
+        self._tree: cKDTree | None = None
         self._quantized: QuantizedVectors | None = None
         n_rows, n_columns = rows.shape
         max_columns = QuantizedRows.max_columns(is_square=metric.name != "manhattan")
         has_tree = self._scale is not None and n_columns <= _MAX_TREE_COLUMNS
         if n_rows >= _MIN_INDEXED_ROWS and has_tree:
-            from scipy.spatial import cKDTree  # slow to import, for large tables only
+            from scipy import spatial  # slow to import, for large tables only
 
-            self._tree = cKDTree(rows)
+            self._tree = spatial.cKDTree(rows)
         elif n_rows >= _MIN_INDEXED_ROWS and n_columns <= max_columns:
             self._quantized = QuantizedVectors(rows, self._scale)
 
