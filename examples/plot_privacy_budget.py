@@ -14,8 +14,8 @@ from sklearn.model_selection import train_test_split
 from fedneighbors import FlyNNClassifier, Privacy
 from fedneighbors.partition import iid
 
-X, y = make_classification(13_000, 12, n_informative=8, class_sep=0.8, random_state=0)
-X, X_new, y, y_new = train_test_split(X, y, test_size=4_000, random_state=0)
+X, y = make_classification(11_000, 12, n_informative=8, class_sep=0.8, random_state=0)
+X, X_new, y, y_new = train_test_split(X, y, test_size=2_000, random_state=0)
 
 # %%
 # Train with three parties and budgets from .25 to 16. The labels and the range of the values are

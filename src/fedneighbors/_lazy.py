@@ -1,10 +1,15 @@
-"""Lazy imports: public names of a package, and modules of optional extras."""
+"""Lazy imports: public names of a package, and modules of optional extras; cached results."""
 
 import importlib
 from collections.abc import Callable, Mapping
-from typing import Any
+from functools import lru_cache, wraps
+from threading import Lock
+from typing import Any, ParamSpec, TypeVar
 
 from fedneighbors.errors import MissingExtraError
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def lazy_names(
@@ -45,3 +50,22 @@ def optional_module(name: str, extra: str) -> Any:
         return importlib.import_module(name)
     except ModuleNotFoundError:
         raise MissingExtraError(package, extra) from None
+
+
+def compute_once(maxsize: int) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Return a decorator like ``lru_cache``, for parties in threads.
+
+    Threads that need a result at the same time do not all compute it: one does, the others wait.
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        cached, lock = lru_cache(maxsize, typed=True)(function), Lock()
+
+        @wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            with lock:
+                return cached(*args, **kwargs)  # type: ignore[arg-type] # it checks that they hash
+
+        return call
+
+    return decorate

@@ -15,7 +15,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
-from fedneighbors._lazy import optional_module
+from fedneighbors._lazy import compute_once, optional_module
 from fedneighbors.privacy._guarantees import ZCDP, ApproxDP, Guarantee, Number, PureDP, exact
 
 
@@ -251,7 +251,7 @@ def zcdp_to_approx(rho: Number, delta: Number) -> Fraction:
     return Fraction(epsilon)
 
 
-@lru_cache(maxsize=1024, typed=True)  # a search takes 0.5 s; each release repeats it
+@compute_once(maxsize=1024)  # a search takes 0.5 s; each release repeats it
 def largest_zcdp(epsilon: Number, delta: Number) -> Fraction:
     """Return the largest rho for which rho-zCDP implies (epsilon, delta).
 

@@ -11,8 +11,6 @@ from heapq import heappop, heappush
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
 
 from fedneighbors._typing import Booleans, Floats, Integers
 from fedneighbors.tabular._schema import (
@@ -290,15 +288,14 @@ def _scan_vertices(
         Fewer edges are a small cut; as many paths connect the vertices of a set.
     """
     is_edge = first != second
-    ends = first[is_edge], second[is_edge]
-    half = csr_array((np.ones(len(ends[0]), np.int64), ends), shape=(n, n))
-    adjacency = csr_array(half + half.T)
-    starts, neighbors, counts = (
-        part.tolist() for part in (adjacency.indptr, adjacency.indices, adjacency.data)
-    )
+    left, right = first[is_edge], second[is_edge]
+    edges = np.concatenate([left * n + right, right * n + left])
+    ends, n_edges = np.unique(edges, return_counts=True)  # those of each vertex, ascending
+    starts = np.searchsorted(ends, n * np.arange(n + 1)).tolist()
+    neighbors, counts = (ends % n).tolist(), n_edges.tolist()
     attached, is_scanned = [0] * n, [False] * n  # edges to earlier vertices
     queue = [(0, vertex) for vertex in range(n)]
-    isolated, connected, last = list[int](), list[tuple[int, int]](), -1
+    isolated, lowest, last = list[int](), list(range(n)), -1  # towards the lowest of a set
     while queue:
         n_attached, vertex = heappop(queue)
         if is_scanned[vertex] or -n_attached != attached[vertex]:
@@ -312,9 +309,16 @@ def _scan_vertices(
                 attached[other] += counts[k]
                 heappush(queue, (-attached[other], other))
                 if attached[other] >= min_count:
-                    connected.append((vertex, other))
+                    low, high = sorted((_find_lowest(lowest, vertex), _find_lowest(lowest, other)))
+                    lowest[high] = low
     if 0 < attached[last] < min_count:
         isolated.append(last)
-    pairs = np.array(connected, np.int64).reshape(-1, 2)
-    graph = csr_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(n, n))
-    return isolated, connected_components(graph, directed=False)[1].astype(np.int64)
+    sets = [_find_lowest(lowest, vertex) for vertex in range(n)]
+    return isolated, np.unique(sets, return_inverse=True)[1]
+
+
+def _find_lowest(lowest: list[int], vertex: int) -> int:
+    """Return the lowest vertex of a set; shorten the way to it."""
+    while lowest[vertex] != vertex:
+        lowest[vertex] = vertex = lowest[lowest[vertex]]
+    return vertex

@@ -22,13 +22,13 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
 from itertools import islice
 from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from fedneighbors._lazy import compute_once
 from fedneighbors.kernels._inversion import UNDECIDED, invert_words
 
 
@@ -282,7 +282,7 @@ class ThresholdTable(NamedTuple):
     symmetric: bool
 
 
-@lru_cache(maxsize=16)  # tables of at most 6 MB each
+@compute_once(maxsize=16)  # tables of at most 6 MB each
 def table(law: Law, n_bits: int = WORD_BITS) -> ThresholdTable:
     """Return the cached table of a distribution.
 

@@ -8,11 +8,10 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.spatial import cKDTree
 
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.kernels.vectors._centering import ROWS_PER_STEP, Centering
@@ -40,6 +39,9 @@ from fedneighbors.methods.fedknn.metrics._points import (
     TreeSession,
 )
 from fedneighbors.methods.fedknn.metrics._sessions import check_ranks
+
+if TYPE_CHECKING:
+    from scipy.spatial import cKDTree
 
 _CLIP = 8  # elements above this many times the mean magnitude are not spread over the codes
 _MAX_EXPONENT = 1000  # power of two by which an inner product is scaled
@@ -281,7 +283,9 @@ class _VectorIndex:
         max_columns = QuantizedRows.max_columns(is_square=metric.name != "manhattan")
         has_tree = self._scale is not None and n_columns <= _MAX_TREE_COLUMNS
         if n_rows >= _MIN_INDEXED_ROWS and has_tree:
-            self._tree = cKDTree(rows)
+            from scipy import spatial  # slow to import, for large tables only
+
+            self._tree = spatial.cKDTree(rows)
         elif n_rows >= _MIN_INDEXED_ROWS and n_columns <= max_columns:
             self._quantized = QuantizedVectors(rows, self._scale)
 
@@ -349,7 +353,7 @@ class _TreePoints:
         Order p of the Minkowski distance.
     """
 
-    def __init__(self, tree: cKDTree, point: Floats, *, power: int) -> None:
+    def __init__(self, tree: "cKDTree", point: Floats, *, power: int) -> None:
         self._tree, self._point, self._power = tree, point, power
 
     def count(self, radius: float) -> int:
