@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 FEDNEIGHBORS_DATA ?= $(abspath ../shared/data)
 export FEDNEIGHBORS_DATA
+# Processes of tests start faster with compiled modules, also where this is set.
+export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 
