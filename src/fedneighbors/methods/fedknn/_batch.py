@@ -144,8 +144,10 @@ def _add_reply(
         raise ProtocolError(
             f"party {name!r}: expected {n_expected} objects of a query, got {n_found}"
         )
+    # copies: compiled functions are slow to start on read-only arrays
+    distances, positions = reply.distances.copy(), reply.positions.copy()
     try:
-        lists.add(reply.distances, reply.positions, ties=ties, rows=rows)
+        lists.add(distances, positions, ties=ties, rows=rows)
     except ValueError as error:
         raise ProtocolError(f"party {name!r}: {error}") from None
 
@@ -166,6 +168,8 @@ def record_batch(
     """
     whole = Outcome(outcome.result.answer, outcome.rounds)
     record = QueryRecord.of(whole, seconds=seconds, why="queries of vectors share one exchange")
+    if n_queries == 1:
+        return [record]
 
     def divide(values: Mapping[str, float]) -> dict[str, Any]:
         return {name: value / n_queries for name, value in values.items()}
