@@ -30,7 +30,7 @@ LOWEST = 1.0  # ratio of the worst query
 
 
 def measure_ms(tasks):
-    """Return the median CPU milliseconds of each call, one after the other, and the results."""
+    """Return the median CPU milliseconds of each call, and the results."""
     times = [[] for _ in tasks]
     for _ in range(REPEATS):
         results = []

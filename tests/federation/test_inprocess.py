@@ -45,7 +45,7 @@ def test_the_callers_thread_gives_the_same_outcome():
 def test_the_callers_thread_raises_the_same_error(fault):
     raised = []
     for run_count in (run, run_here):
-        with pytest.raises(Exception, match="secret value|refused") as caught:
+        with pytest.raises(Exception, match=r"secret value|refused") as caught:
             run_count(count(3), counters(bob=fault))
         error = caught.value
         raised.append((type(error), str(error), getattr(error, "__notes__", [])))

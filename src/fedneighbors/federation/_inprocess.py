@@ -19,7 +19,7 @@ from fedneighbors.federation._loop import (
     Outcome,
     run_rounds,
 )
-from fedneighbors.federation._roles import Party, SharedRequests, serve
+from fedneighbors.federation._roles import Party, SharedRequests, serve_timed
 from fedneighbors.records import Round
 
 if TYPE_CHECKING:
@@ -188,18 +188,7 @@ class PartyConnection:
 
     def _ask(self, job: Job) -> tuple[bytes, float]:
         """Return the party's reply frame and the seconds that it worked."""
-        return ask(self._party, job.frame, job.requests)
-
-
-def ask(party: Party, frame: bytes, requests: SharedRequests) -> tuple[bytes, float]:
-    """Return a party's reply frame and the seconds that it worked."""
-    started = time.perf_counter()
-    try:
-        answer = serve(party, frame, decode=requests.decode)
-    except Exception as error:
-        error.add_note(f"raised by party {party.name!r}")
-        raise
-    return answer, time.perf_counter() - started
+        return serve_timed(self._party, job.frame, job.requests)
 
 
 class ConnectedParties:
@@ -447,15 +436,15 @@ def run(
 
 
 def run_here(coordinator: Coordinator[R], parties: Sequence[Party]) -> Outcome[R]:
-    """Run a coordinator and its parties, one after another, in the caller's thread.
+    """Run a coordinator and, one by one, its parties in the caller's thread.
 
-    This is faster than :func:`run`, but an interrupt may stop a party at any point: it is for
-    requests that change nothing at a party.
+    This is faster than :func:`run`, but an interrupt may stop a party at
+    any point: it is for requests that change nothing at a party.
     """
 
     def exchange(frames: Mapping[str, bytes]) -> ExchangeResult:
         requests = SharedRequests()
-        found = {name: ask(party_of[name], frame, requests) for name, frame in frames.items()}
+        found = {n: serve_timed(party_of[n], frame, requests) for n, frame in frames.items()}
         answers = {name: answer for name, (answer, _) in found.items()}
         return ExchangeResult(answers, {}, {name: busy_s for name, (_, busy_s) in found.items()})
 

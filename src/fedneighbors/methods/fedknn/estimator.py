@@ -369,7 +369,7 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         return distances, positions
 
     def _provider(self, name: str, ids: list[str], ledger: Ledger | None) -> Provider:
-        """Return the provider of a party's objects; a given ledger stores their epoch."""
+        """Return a party's provider; a given ledger stores the epoch."""
         X, rows, key, epoch = self._objects, self._rows_of[name], str(self.random_state), None
         objects = X[rows] if isinstance(X, np.ndarray) else [X[row] for row in rows]
         columns = None if self._columns is None else self._columns.select(rows)

@@ -20,7 +20,7 @@ from fedneighbors.methods.fedknn.metrics._sessions import (
 # as floats exactly if they are equal as fractions.
 _MAX_ELEMENTS = 1 << 25
 
-_KEY_BITS = 63  # of a nonnegative int64
+_KEY_BITS = 63  # a key is a nonnegative int64
 _MIN_SORTED = 256  # number of keys sorted first
 _EMPTY = (object(),)  # elements of an empty set
 
@@ -133,11 +133,11 @@ class _SetSession(BrowsingSession):
         self._known = known
         n_holders = int((index.starts[known + 1] - index.starts[known]).sum())
         self._common = np.zeros(index.n_objects, np.int32)
-        self._touched = np.empty(min(n_holders, index.n_objects), np.uint32)
+        self._touched: Any = np.empty(min(n_holders, index.n_objects), np.uint32)
         self._place = np.zeros(3, np.int64)
-        self._distances = np.empty(0)  # of the touched sets, of which the first are known
+        self._distances = np.empty(0)  # distances of touched sets; the first ones are known
         self._n_measured = 0
-        self._keys = np.empty(0, np.int64)  # of the touched sets, of which the lowest are sorted
+        self._keys = np.empty(0, np.int64)  # keys of touched sets; the lowest ones are sorted
         self._n_sorted = 0
         self._n_passed = 0  # touched or not, sets before this one are verified
 
@@ -182,7 +182,7 @@ class _SetSession(BrowsingSession):
         return bool(self._place[0] == len(self._known))
 
     def _make_keys(self) -> bool:
-        """Measure more touched sets; make their keys after the last; return whether they exist."""
+        """Measure more touched sets; return whether all have keys."""
         n_touched, index = int(self._place[2]), self._index
         if len(self._keys) == n_touched:
             return True
@@ -205,13 +205,14 @@ class _SetSession(BrowsingSession):
         return True
 
     def _verify_touched(self, n: int, cutoff: float) -> None:
-        """Verify up to ``n`` touched sets within the cutoff, the next ones in order."""
+        """Verify the next ``n`` touched sets, or those within the cutoff."""
         first, n_touched = self.n_verified, len(self._keys)
         if cutoff < 1:
             n = min(n, int(np.count_nonzero(self._distances <= cutoff)) - first)
-        stop = min(first + n, n_touched)
+        stop = min(first + min(n, self._n_per_step), n_touched)
         if stop >= self._n_sorted < n_touched:  # the key after the last one gives the frontier
-            n_sorted = max(stop + 1, 2 * self._n_sorted, _MIN_SORTED)
+            twice = self._n_sorted + min(self._n_sorted, self._n_per_step)
+            n_sorted = max(stop + 1, twice, _MIN_SORTED)
             rest, n_more = self._keys[self._n_sorted :], n_sorted - self._n_sorted
             if n_more < len(rest):
                 rest.partition(n_more)
@@ -237,7 +238,8 @@ class _SetSession(BrowsingSession):
         self._add_verified(self._index.locate(others), np.ones(len(others)), 1.0, follow=True)
 
     def _n_certified(self, k: int, cutoff: float) -> int:
-        """Count the sets among the next ``k`` within the cutoff; they are verified in order."""
+        """Count those of the next ``k`` sets that are within the cutoff."""
+        # sets are verified in the order of emission
         return int(self._pool.front(k).searchsorted(cutoff, side="right"))
 
     def _measure(self, positions: Integers) -> Floats:
