@@ -436,7 +436,7 @@ def run(
 
 
 def run_here(coordinator: Coordinator[R], parties: Sequence[Party]) -> Outcome[R]:
-    """Run a coordinator and, one by one, its parties in the caller's thread.
+    """Run a coordinator and its parties in the caller's thread.
 
     This is faster than :func:`run`, but an interrupt may stop a party at
     any point: it is for requests that change nothing at a party.
