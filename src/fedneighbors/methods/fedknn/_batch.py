@@ -144,10 +144,8 @@ def _add_reply(
         raise ProtocolError(
             f"party {name!r}: expected {n_expected} objects of a query, got {n_found}"
         )
-    # copies: compiled functions are slow to start on read-only arrays
-    distances, positions = reply.distances.copy(), reply.positions.copy()
     try:
-        lists.add(distances, positions, ties=ties, rows=rows)
+        lists.add(reply.distances, reply.positions, ties=ties, rows=rows)
     except ValueError as error:
         raise ProtocolError(f"party {name!r}: {error}") from None
 

@@ -248,9 +248,8 @@ class Provider:
         search: Any = getattr(self.source, "nearest", None)
         if search is None:
             raise Refused("this metric answers one query at a time")
-        points = request.points.copy()  # compiled functions are slow to start on read-only arrays
         with refuse_invalid():
-            distances, positions = search(points, request.k, peak=request.peak)
+            distances, positions = search(request.points, request.k, peak=request.peak)
         return NearestBatchReply(distances, positions.astype(np.int32))
 
     def _get_timed(
