@@ -62,6 +62,8 @@ def draw_table(name, rng):
             rows = rng.standard_cauchy((n, 64))
         case "offset 64":
             rows = 1e6 + rng.normal(size=(n, 64))
+        case "small 16":
+            rows = rng.normal(size=(1_000, 16))
         case "mnist" | "letter" | "shuttle":
             rows = load(name).x
         case _:
@@ -72,7 +74,7 @@ def draw_table(name, rng):
 TABLES = (
     "Gaussian 4", "Gaussian 8", "Gaussian 16", "Gaussian 64", "mixture 128", "unit 384",
     "Gaussian 1024", "one-hot 60", "equal 64", "heavy tails 64", "offset 64", "mnist", "letter",
-    "shuttle",
+    "shuttle", "small 16",
 )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from fedneighbors.errors import PartyMissing, PartyRefused, WireError
-from fedneighbors.federation._inprocess import ThreadPool, run
+from fedneighbors.federation._inprocess import ThreadPool, run, run_here
 from fedneighbors.federation._loop import gather
 from fedneighbors.federation._messages import encode
 from tests.federation.parties import Counter, CountRequest, Impostor, NameReply, NameRequest, count
@@ -32,6 +32,25 @@ def test_threads_and_processes_give_the_same_outcome():
     assert first[0] == (["hello ann", "hello bob", "hello cyd"], 4, [1, 2, 1])
     assert first[1][1][3] == dict.fromkeys(("ann", "bob", "cyd"), len(encode(CountRequest(3))))
     assert all(drop_times(outcome) == first for outcome in outcomes)
+
+
+def test_the_callers_thread_gives_the_same_outcome():
+    outcome = run_here(count(3), counters())
+
+    assert drop_times(outcome) == drop_times(run(count(3), counters()))
+    assert all(set(r.busy_s) == {"ann", "bob", "cyd"} for r in outcome.rounds)
+
+
+@pytest.mark.parametrize("fault", ["fail", "refuse"])
+def test_the_callers_thread_raises_the_same_error(fault):
+    raised = []
+    for run_count in (run, run_here):
+        with pytest.raises(Exception, match=r"secret value|refused") as caught:
+            run_count(count(3), counters(bob=fault))
+        error = caught.value
+        raised.append((type(error), str(error), getattr(error, "__notes__", [])))
+
+    assert raised[0] == raised[1]
 
 
 def test_party_keeps_its_state_between_rounds():

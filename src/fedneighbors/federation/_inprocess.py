@@ -19,7 +19,7 @@ from fedneighbors.federation._loop import (
     Outcome,
     run_rounds,
 )
-from fedneighbors.federation._roles import Party, SharedRequests, serve
+from fedneighbors.federation._roles import Party, SharedRequests, serve_timed
 from fedneighbors.records import Round
 
 if TYPE_CHECKING:
@@ -188,13 +188,7 @@ class PartyConnection:
 
     def _ask(self, job: Job) -> tuple[bytes, float]:
         """Return the party's reply frame and the seconds that it worked."""
-        started = time.perf_counter()
-        try:
-            answer = serve(self._party, job.frame, decode=job.requests.decode)
-        except Exception as error:
-            error.add_note(f"raised by party {self.name!r}")
-            raise
-        return answer, time.perf_counter() - started
+        return serve_timed(self._party, job.frame, job.requests)
 
 
 class ConnectedParties:
@@ -439,6 +433,23 @@ def run(
         threshold=threshold,
     ) as federation:
         return federation.run(coordinator, on_round=on_round)
+
+
+def run_here(coordinator: Coordinator[R], parties: Sequence[Party]) -> Outcome[R]:
+    """Run a coordinator and its parties in the caller's thread.
+
+    This is faster than :func:`run`, but an interrupt may stop a party at
+    any point: it is for requests that change nothing at a party.
+    """
+
+    def exchange(frames: Mapping[str, bytes]) -> ExchangeResult:
+        requests = SharedRequests()
+        found = {n: serve_timed(party_of[n], frame, requests) for n, frame in frames.items()}
+        answers = {name: answer for name, (answer, _) in found.items()}
+        return ExchangeResult(answers, {}, {name: busy_s for name, (_, busy_s) in found.items()})
+
+    party_of = {party.name: party for party in parties}
+    return run_rounds(coordinator, FrameTransport(exchange, tuple(party_of)))
 
 
 def _enroll_parties(

@@ -137,7 +137,9 @@ class Writer:
         self.write_raw(b"f" + _FLOAT.pack(number))
 
     def _write_array(self, array: npt.NDArray[Any], where: str) -> None:
-        code = _CODES.get(array.dtype.newbyteorder("<"), -1)
+        code = _CODES.get(array.dtype, -1)
+        if code < 0:  # slower
+            code = _CODES.get(array.dtype.newbyteorder("<"), -1)
         if code < 0 or array.ndim > MAX_DIMS:
             raise TypeError(
                 f"{where} is an array of {array.dtype}, {array.ndim} dimensions; "

@@ -1,6 +1,7 @@
 """The party interface, and the refusals and failures that a party sends."""
 
 import logging
+import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -152,6 +153,17 @@ def serve(
         return encode(party.answer(request))
     except Refused as refused:
         return encode(make_refusal(refused))
+
+
+def serve_timed(party: Party, frame: bytes, requests: SharedRequests) -> tuple[bytes, float]:
+    """Return a party's reply frame and the seconds that it worked."""
+    started = time.perf_counter()
+    try:
+        answer = serve(party, frame, decode=requests.decode)
+    except Exception as error:
+        error.add_note(f"raised by party {party.name!r}")
+        raise
+    return answer, time.perf_counter() - started
 
 
 def serve_safely(party: Party, frame: bytes) -> bytes:

@@ -1,5 +1,7 @@
 """The nearest rows of many queries equal those of a sort of all distances, bit for bit."""
 
+from unittest import mock
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -67,6 +69,20 @@ def test_rows_equal_those_of_a_sort_bit_for_bit(kind, search, k):
 @given(searches(), st.integers(1, 45))
 def test_products_find_the_same_rows(products, kind, search, k):
     check_search(search, k, kind=kind)
+
+
+@pytest.mark.parametrize("kind", [ROOT, HALF, SQUARE, PRODUCT])
+@pytest.mark.parametrize("max_cells", [-1, 1 << 16])
+@settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(searches(), st.integers(1, 45))
+def test_one_query_finds_the_same_rows_in_a_scan(products, max_cells, kind, search, k):
+    x, ranks, queries = search
+    with mock.patch.object(_nearest, "_MAX_SCANNED_CELLS", max_cells):
+        check_search((x, ranks, queries[1:2]), k, kind=kind)
 
 
 @pytest.mark.parametrize("kind", KINDS)

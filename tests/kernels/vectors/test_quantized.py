@@ -155,20 +155,18 @@ def narrow_cases_of_products():
 
 MUTATIONS = {
     "the residual of a row": [
-        ("- (np.float64(radii[first + lane]) + radius)", "- radius"),
+        ("- (np.float64(radii[i]) + radius)", "- radius"),
     ],
     "the residual of the query": [
-        ("- (np.float64(radii[first + lane]) + radius)", "- np.float64(radii[first + lane])"),
+        ("- (np.float64(radii[i]) + radius)", "- np.float64(radii[i])"),
     ],
     "the rounding of the square": [(" - 2.0**-50 * (own + other)", "")],
     "the relative error": [("1.0 - 2.0**-20", "1.0")],
-    "the clipped part of a row": [
-        ("clipped * factor - np.float64(scales[first + lane])", "clipped")
-    ],
+    "the clipped part of a row": [("clipped * factor - np.float64(scales[i])", "clipped")],
     "underflow": [("length + 2.0**-140", "length"), ("_UNDERFLOW = 2.0**-140", "_UNDERFLOW = 0.0")],
 }
 MUTATIONS_OF_PRODUCTS = {
-    "the residual of a row": [("- row_factor * np.float64(radii[first + lane])", "")],
+    "the residual of a row": [("- row_factor * np.float64(radii[i])", "")],
     "the residual of the query": [("radius * (1.0 + 2.0**-20) + ", "")],
     "the residual in the length of the query": [("math.sqrt(own) + radius", "math.sqrt(own)")],
     "the relative error": [("1.0 + 2.0**-20", "1.0")],

@@ -1,5 +1,8 @@
 """``FederatedNeighbors`` equals a scan of all objects, for every metric and algorithm."""
 
+import threading
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.neighbors import NearestNeighbors
@@ -246,3 +249,23 @@ def test_one_party_without_deadline_searches_at_once(settings, parties, is_at_on
     assert positions[0].tolist() == np.argsort(expected)[:7].tolist()
     np.testing.assert_allclose(distances[0], np.sort(expected)[:7], rtol=1e-12)
     assert ("share one exchange" in search.query_records_[0].why) == is_at_once
+
+
+@pytest.mark.parametrize("n_parties", [1, 3])
+def test_vectors_are_searched_in_the_callers_thread(n_parties, monkeypatch):
+    x = np.random.default_rng(3).normal(size=(90, 5))
+    owners = np.arange(90) % n_parties
+    patient = FederatedNeighbors(algorithm="baseline", deadline_s=60).fit(x, parties=owners)
+    expected = patient.kneighbors(x[:4], 7)
+    search = FederatedNeighbors(algorithm="baseline").fit(x, parties=owners)
+
+    monkeypatch.setattr(threading.Thread, "start", None)
+    found = search.kneighbors(x[:4], 7)
+
+    assert np.array_equal(found, expected)
+    times = dict.fromkeys(("seconds", "phase_seconds", "busy_seconds"), None)
+    records = [
+        [replace(record, **times) for record in one.query_records_] for one in (search, patient)
+    ]
+    assert records[0] == records[1]
+    assert len(search.query_records_[0].busy_seconds) == n_parties

@@ -41,6 +41,9 @@ _MAX_VERIFIED = (
     0.5  # part of the rows; beyond, products save nothing, as in rows that are all equal
 )
 _N_TRIAL = 16  # queries of the first block
+# One query takes 6 to 22 us without products, 33 to 66 us with them, in tables of 16,000 to 64,000
+# cells.
+_MAX_SCANNED_CELLS = 1 << 16
 _CHUNK = 16  # number of rows whose sums are computed at once
 
 
@@ -376,6 +379,8 @@ class RowSearch:
                 items,
             )  # fmt: skip
             return distances, items
+        if len(queries) == 1 and self.table.size <= _MAX_SCANNED_CELLS:
+            return self._scan.nearest(queries, k)
         with np.errstate(over="ignore"):  # queries that are far away
             self._search_blocks(queries, distances, items)
         return distances, items

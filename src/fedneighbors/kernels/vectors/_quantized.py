@@ -165,18 +165,17 @@ def _subtract_block(_typing: Any, codes: Any, block: Any, query: Any, sums: Any)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _least(bounds: Any, block: Any) -> Any:
-    """Return the lowest bound of a block."""
-    lowest = np.empty(16, np.float32)
-    first = block * 64
-    for lane in range(16):
-        low = min(bounds[first + lane], bounds[first + 16 + lane])
-        high = min(bounds[first + 32 + lane], bounds[first + 48 + lane])
-        lowest[lane] = min(low, high)
-    result = lowest[0]
-    for lane in range(1, 16):
-        result = min(result, lowest[lane])
-    return result
+def _least(bounds: Any, block: Any, lowest: Any) -> Any:
+    """Return the lowest bound of a block; ``lowest`` has room for 16."""
+    first = np.uint64(block * 64)
+    for lane in range(np.uint64(16)):
+        i = first + lane
+        low = min(bounds[i], bounds[i + np.uint64(16)])
+        lowest[lane] = min(low, min(bounds[i + np.uint64(32)], bounds[i + np.uint64(48)]))
+    for half in (8, 4, 2, 1):
+        for lane in range(half):
+            lowest[lane] = min(lowest[lane], lowest[lane + half])
+    return lowest[0]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -186,7 +185,7 @@ def _bound(
     """Compute lower bounds of distances in some blocks, and their minima."""
     codes, scales, squares, radii = rows
     query_codes, scale, radius, clipped = query
-    sums = np.empty(64, np.int32)
+    sums, lowest = np.empty(64, np.int32), np.empty(16, np.float32)
     factor, length = 1.0 - 2.0**-20, 0.0
     for j in range(query_codes.shape[0]):
         length += np.float64(query_codes[j]) * np.float64(query_codes[j])
@@ -195,39 +194,41 @@ def _bound(
     row_factor = size * (1.0 + 2.0**-20)
     code_factor = radius * (1.0 + 2.0**-20) + 2.0**-20 * size
     for block in range(blocks[0], blocks[1]):
-        first = block * 64
+        first = np.uint64(
+            block * 64
+        )  # checks of negative indices would prevent vector instructions
         if kind == SQUARE:
             _multiply_block(codes, block, query_codes, sums)
-            for lane in range(64):
-                s = np.float64(scales[first + lane])
-                other = s * s * squares[first + lane]
+            for lane in range(np.uint64(64)):
+                i = first + lane
+                s = np.float64(scales[i])
+                other = s * s * squares[i]
                 square = own - 2.0 * scale * s * sums[lane] + other - 2.0**-50 * (own + other)
-                bounds[first + lane] = np.float32(
-                    math.sqrt(max(square, 0.0)) * factor
-                    - (np.float64(radii[first + lane]) + radius)
+                bounds[i] = np.float32(
+                    math.sqrt(max(square, 0.0)) * factor - (np.float64(radii[i]) + radius)
                 )
         elif kind == PRODUCT:
             _multiply_block(codes, block, query_codes, sums)
-            for lane in range(64):
-                s = np.float64(scales[first + lane])
-                other = math.sqrt(np.float64(squares[first + lane]))
-                bounds[first + lane] = np.float32(
+            for lane in range(np.uint64(64)):
+                i = first + lane
+                s = np.float64(scales[i])
+                other = math.sqrt(np.float64(squares[i]))
+                bounds[i] = np.float32(
                     -s * (scale * sums[lane] + code_factor * other)
-                    - row_factor * np.float64(radii[first + lane])
+                    - row_factor * np.float64(radii[i])
                     - 2.0**-140
                 )
         else:
             _subtract_block(codes, block, query_codes, sums)
-            for lane in range(64):
-                beyond = max(clipped * factor - np.float64(scales[first + lane]), 0.0)
-                bounds[first + lane] = np.float32(
-                    sums[lane] * scale * factor
-                    + beyond
-                    - (np.float64(radii[first + lane]) + radius)
+            for lane in range(np.uint64(64)):
+                i = first + lane
+                beyond = max(clipped * factor - np.float64(scales[i]), 0.0)
+                bounds[i] = np.float32(
+                    sums[lane] * scale * factor + beyond - (np.float64(radii[i]) + radius)
                 )
-        for lane in range(n_rows - first, 64):
-            bounds[first + lane] = np.float32(math.inf)
-        minima[block] = _least(bounds, block)
+        for row in range(n_rows, block * 64 + 64):
+            bounds[row] = np.float32(math.inf)
+        minima[block] = _least(bounds, block, lowest)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -242,14 +243,14 @@ def _count_within(bounds: Any, minima: Any, limit: Any) -> int:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _take_within(bounds: Any, minima: Any, limit: Any, positions: Any) -> None:
-    n = 0
+    n, lowest = 0, np.empty(16, np.float32)
     for block in range(minima.shape[0]):
         if minima[block] <= limit:
             for i in range(block * 64, block * 64 + 64):
                 if bounds[i] <= limit:
                     positions[n], bounds[i] = i, np.float32(math.inf)
                     n += 1
-            minima[block] = _least(bounds, block)
+            minima[block] = _least(bounds, block, lowest)
 
 
 class RowBounds:

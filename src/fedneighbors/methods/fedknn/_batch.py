@@ -166,6 +166,8 @@ def record_batch(
     """
     whole = Outcome(outcome.result.answer, outcome.rounds)
     record = QueryRecord.of(whole, seconds=seconds, why="queries of vectors share one exchange")
+    if n_queries == 1:
+        return [record]
 
     def divide(values: Mapping[str, float]) -> dict[str, Any]:
         return {name: value / n_queries for name, value in values.items()}

@@ -4,8 +4,9 @@ import itertools
 import os
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import fields
+from functools import partial
 from typing import Any, Self, cast
 
 import numpy as np
@@ -15,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.errors import PartyRefused
-from fedneighbors.federation._inprocess import ConnectedParties, connected
+from fedneighbors.federation._inprocess import ConnectedParties, connected, run_here
 from fedneighbors.federation._loop import Outcome
 from fedneighbors.methods.fedknn._batch import search_blocks
 from fedneighbors.methods.fedknn._filters import FilterColumns, Where
@@ -43,6 +44,9 @@ from fedneighbors.methods.fedknn.metrics import Metric, metric_of
 from fedneighbors.methods.fedknn.protocol import Answer
 from fedneighbors.privacy.ledger._ledger import Ledger
 from fedneighbors.tabular._ownership import rows_by_party
+
+_NUMBERS = ("step", "least")  # attributes of a metric
+_SETTINGS = [field.name for field in fields(SearchSettings) if field.name not in _NUMBERS]
 
 
 class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
@@ -233,10 +237,9 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self, "providers_")
         k = check_n_neighbors(n_neighbors)
-        settings = self._settings(self._metric)
         if (batch := self._search_at_once(X, k, where)) is not None:
             return batch if return_distance else batch[1]
-        queries = self._encode(X, where)
+        settings, queries = self._settings(self._metric), self._encode(X, where)
         return self._run_queries(
             queries,
             lambda query, run: self._planner.run(run, settings, query, k, ledger=self.ledger_),
@@ -350,27 +353,23 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
 
     def _nearest_batch(self, points: Floats, k: int) -> tuple[Floats, Integers] | None:
         """Return all results from one exchange; None if not possible."""
-        if (
-            not getattr(self._metric, "answers_batches", False)
-            or self.privacy is not None
-            or self.algorithm not in ("auto", "baseline")
-            or self.check_distances
-        ):
+        can_answer = getattr(self._metric, "answers_batches", False) and self.privacy is None
+        if not can_answer or self.algorithm not in ("auto", "baseline") or self.check_distances:
             return None
         self._settings(self._metric)
         sources = {it.name: cast(MemorySource, it.source) for it in self.providers_}
         objects_of = {name: (self._rows_of[name], it.ties) for name, it in sources.items()}
-        with self._connect() as federation:
+        # the request changes nothing at a party, so that an interrupt may stop it
+        is_plain = self.workers == "threads" and self.link is None and self.deadline_s is None
+        with nullcontext() if is_plain else self._connect() as federation:
+            run = federation.run if federation else partial(run_here, parties=self.providers_)
             distances, positions, self.query_records_ = search_blocks(
-                federation.run, points, k, objects_of=objects_of, allow_partial=self.allow_partial
+                run, points, k, objects_of=objects_of, allow_partial=self.allow_partial
             )
         return distances, positions
 
     def _provider(self, name: str, ids: list[str], ledger: Ledger | None) -> Provider:
-        """Return the provider of a party's objects.
-
-        Their epoch is that stored in the ledger, if one is given.
-        """
+        """Return a party's provider; a given ledger stores the epoch."""
         X, rows, key, epoch = self._objects, self._rows_of[name], str(self.random_state), None
         objects = X[rows] if isinstance(X, np.ndarray) else [X[row] for row in rows]
         columns = None if self._columns is None else self._columns.select(rows)
@@ -405,9 +404,8 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
 
     def _settings(self, metric: Metric) -> SearchSettings:
         """Return the settings, checked for conflicts."""
-        numbers: dict[str, Any] = {n: float(getattr(metric, n, 0.0)) for n in ("step", "least")}
-        names = [field.name for field in fields(SearchSettings) if field.name not in numbers]
-        return SearchSettings(**{name: getattr(self, name) for name in names}, **numbers)
+        numbers: dict[str, Any] = {n: float(getattr(metric, n, 0.0)) for n in _NUMBERS}
+        return SearchSettings(**{name: getattr(self, name) for name in _SETTINGS}, **numbers)
 
     def _connect(self) -> AbstractContextManager[ConnectedParties]:
         return connected(

@@ -1,15 +1,18 @@
 from fractions import Fraction
+from unittest import mock
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedneighbors.methods.fedknn.metrics import _sets as sets
 from fedneighbors.methods.fedknn.metrics._sets import JaccardMetric
 from tests.methods.fedknn.metrics.brute_force import Search, Step, searches
 from tests.seeds import cases
 
 WORDS = st.sampled_from(["a", "bb", "ccc", "d", "e", "f", "g", "the", "of"])
+RANGE = np.arange(12)
 SETS = st.sets(WORDS | st.integers(-2, 5), max_size=8)
 
 
@@ -17,6 +20,13 @@ SETS = st.sets(WORDS | st.integers(-2, 5), max_size=8)
 @given(searches(objects=SETS, queries=st.sets(WORDS | st.integers(-2, 9), max_size=8)))
 def test_search_equals_brute_force(search):
     search.assert_equals_brute_force(JaccardMetric())
+
+
+@settings(max_examples=cases(300), deadline=None)
+@given(searches(objects=SETS, queries=SETS), st.integers(0, 63))
+def test_search_equals_brute_force_if_distances_and_ranks_need_more_bits(search, n_bits):
+    with mock.patch.object(sets, "_KEY_BITS", n_bits), mock.patch.object(sets, "_MIN_SORTED", 2):
+        search.assert_equals_brute_force(JaccardMetric())
 
 
 @settings(max_examples=cases(500), deadline=None)
@@ -49,6 +59,26 @@ def test_distances_are_ordered_like_exact_fractions(first, second, data):
 def zipfian_sets(n, seed):
     rng = np.random.default_rng(seed)
     return [set((rng.zipf(1.3, rng.integers(0, 15)) % 3000).tolist()) for _ in range(n)]
+
+
+HOSTILE = {
+    "equal": [frozenset(range(5))] * 700,
+    "one element": [{i % 7} for i in range(700)],
+    "empty": [{0} if i % 100 == 1 else set() for i in range(700)],
+    "dense": [set(np.flatnonzero(row).tolist()) for row in np.arange(700)[:, None] >> RANGE & 1],
+    "frequent": [{0, 1, 2, 3 + i} for i in range(700)],
+    "huge": [set(range(900)), *({i, 7 * i} for i in range(700))],
+}
+
+
+@pytest.mark.parametrize("query", [set(), {0}, {1, 2}, {-1}, set(range(1_000)), [5, 35]])
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_table_equals_brute_force(name, query):
+    objects = HOSTILE[name]
+    steps = [Step("next", k, "none", 0) for k in (1, 10, 300, 100)]
+    ranks = np.random.default_rng(2).permutation(len(objects)).tolist()
+
+    Search(objects, set(query), ranks, steps).assert_equals_brute_force(JaccardMetric())
 
 
 @pytest.mark.parametrize("case", [0, 1, 2, "empty", "foreign"])
@@ -100,3 +130,5 @@ def test_an_error_of_an_invalid_set_gives_its_position(invalid):
 def test_an_element_that_does_not_equal_itself_is_refused():
     with pytest.raises(ValueError, match=r"object 0: .*NaN"):
         JaccardMetric().index([{float("nan")}], ranks=np.arange(1))
+    with pytest.raises(ValueError, match=r"the query: .*NaN"):
+        JaccardMetric().index([{1}], ranks=np.arange(1)).open({1, float("nan")})

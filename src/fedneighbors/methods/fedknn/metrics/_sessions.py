@@ -118,11 +118,10 @@ class Pool:
             return
         front, front_distances = self._front[0][self._first :], self._front[1][self._first :]
         if follow and self._n_unsorted == 0:
-            self._front = (
-                np.concatenate([front, positions]),
-                np.concatenate([front_distances, distances]),
-            )
-            self._first = 0
+            if len(front):
+                positions = np.concatenate([front, positions])
+                distances = np.concatenate([front_distances, distances])
+            self._front, self._first = (positions, distances), 0
             return
         if len(self) == 0:
             self._set_unsorted(positions, distances)
