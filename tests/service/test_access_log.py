@@ -104,6 +104,9 @@ def test_each_difference_is_named(log):
     assert changed[0] == f"query {queries[0]} has user 'bob' in the broker's log, 'alice' here"
     other = compare_logs("north", log.entries(), broker_entries(*queries, digest="bb"))
     assert len(other) == 6
+    log.append(entry(f"{3:016x}01", user="eve"))  # under the name of a known query
+    second = compare_logs("north", log.entries(), broker_entries(*queries))
+    assert second == [f"query {queries[3]} has user 'alice' in the broker's log, 'eve' here"]
 
 
 def test_commands_verify_and_compare(log, tmp_path, monkeypatch):
@@ -120,7 +123,8 @@ def test_commands_verify_and_compare(log, tmp_path, monkeypatch):
     for party in ("broker", "provider"):
         verified = call(app, [party, "log", "verify", "--head", log.head])
         assert verified.exit_code == 0
-        assert f"6 entries, unaltered; the head is {log.head}" in verified.output.replace("\n", "")
+        assert f"6 entries agree; the head is {log.head}" in verified.output.replace("\n", "")
+        assert "give an earlier --head" in call(app, [party, "log", "verify"]).output
         exported = call(app, [party, "log", "export"]).stdout.splitlines()
         assert [json.loads(line) for line in exported] == list(log.entries())
     queries = [f"{number:016x}" for number in range(6)]

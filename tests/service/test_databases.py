@@ -412,15 +412,18 @@ def test_forgotten_objects_are_in_no_answer(forgetful):
     assert before.epoch != after.epoch
     assert "p1" not in config.forgotten_file.read_text()
     assert "0 names" in forget(forgetful, "points", "p1").output
-    with pytest.raises(DataError, match="objects without id"):
-        OfferedObjects.read(
-            "north",
-            "unnamed",
-            config.collections["unnamed"],
-            forgetful,
-            **options,
-            forgotten=config.forgotten_file,
-        )
+    (forgetful / "state/provider.pem").unlink()
+    Identity.new().write(forgetful / "state/provider.pem")  # a new key changes nothing
+    assert read_points().offer.n_objects == 4
+    others = config.collections["unnamed"]
+    other = OfferedObjects.read(
+        "north", "unnamed", others, forgetful, secret=b"", forgotten=config.forgotten_file
+    )
+    assert other.offer.n_objects == 6
+    assert config.forgotten_file.stat().st_mode & 0o777 == 0o600
+    config.forgotten_file.write_text("damaged\n")
+    with pytest.raises(DataError, match="is damaged; restore it from a backup"):
+        read_points()
 
 
 @pytest.mark.parametrize(

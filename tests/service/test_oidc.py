@@ -193,6 +193,30 @@ def test_an_issuer_that_fails_is_named(tmp_path, issuer, monkeypatch):
         assert search(deployment, issuer.token()) == "2"
 
 
+def test_withdrawn_keys_are_no_longer_accepted(tmp_path, issuer, monkeypatch):
+    new = RSAKey.generate_key(2048, {"kid": "new", "use": "sig"})
+    with running(tmp_path, issuer) as deployment:
+        assert search(deployment, issuer.token()) == "2"
+        issuer.publish(new)
+        assert search(deployment, issuer.token()) == "2"
+        monkeypatch.setattr(_oidc, "_MIN_REFRESH_S", 0.0)
+        monkeypatch.setattr(_oidc, "_REFRESH_S", 0.0)  # the keys are read again
+        with pytest.raises(ServiceError, match="unauthorized"):
+            search(deployment, issuer.token())
+        issuer.pages = {}
+        assert search(deployment, issuer.token(new)) == "2"
+        monkeypatch.setattr(_oidc, "_MAX_AGE_S", 0.0)
+        with pytest.raises(ServiceError, match="issuer-failed"):
+            search(deployment, issuer.token(new))
+
+
+def test_unknown_kinds_of_keys_are_left_out(tmp_path, issuer):
+    others = [{"kty": "EC", "crv": "P-999", "x": "AA", "y": "AA"}, {"kty": "new"}, 3]
+    issuer.pages["/realm/keys"]["keys"][:0] = others
+    with running(tmp_path, issuer) as deployment:
+        assert search(deployment, issuer.token()) == "2"
+
+
 def test_an_issuer_without_tls_is_refused():
     section = {"issuer": "http://login.example", "audience": "fedneighbors"}
     with pytest.raises(Exception, match="issuer"):

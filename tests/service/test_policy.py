@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedneighbors.federation._roles import Refused
-from fedneighbors.methods.fedknn._batch import NearestBatchRequest
 from fedneighbors.methods.fedknn._eager import EagerRequest
 from fedneighbors.methods.fedknn._payloads import PayloadRequest
 from fedneighbors.methods.fedknn._provider import Provider
@@ -25,7 +24,6 @@ from fedneighbors.methods.fedknn.private._padding import (
 from fedneighbors.methods.fedknn.protocol import (
     BoundReply,
     BoundRequest,
-    Finished,
     FinishRequest,
     NearestRequest,
     RangeCountReply,
@@ -49,12 +47,11 @@ queries = st.sampled_from([*zip("abc", QUERIES, strict=True)])
 @st.composite
 def requests(draw):
     (name, query), k = draw(queries), draw(st.integers(1, 14))
-    kind = draw(st.integers(0, 8))
+    kind = draw(st.integers(0, 7))
     return [
         lambda: BoundRequest(name, query, k),
         lambda: NearestRequest(name, query, draw(counts), draw(st.none() | radii)),
         lambda: EagerRequest(name, query, draw(counts), None),
-        lambda: NearestBatchRequest(POINTS[:2], k),
         lambda: RangeCountRequest(name, query, draw(st.none() | radii)),
         lambda: PaddedBoundRequest(name, query, k, 0.0),
         lambda: PaddedNearestRequest(name, query, np.array([draw(st.integers(0, k))]), k, 0.0),
@@ -79,19 +76,20 @@ def answers(party, sequence):
     """Return the requests that are answered, with user and reply."""
     found = []
     for user, request in sequence:
-        party.user = user
+        if isinstance(request, FinishRequest):
+            party.finish(request.names)
+            continue
+        party.user, party.query = user, request.name
         try:
             found.append((user, request, party.answer(request)))
         except Refused:
             continue
-    return [one for one in found if not isinstance(one[2], Finished)]
+    return found
 
 
 def ids_of(reply):
     if isinstance(reply, PaddedNearestReply):
         return int(reply.numbers[0])
-    if hasattr(reply, "positions"):
-        return reply.positions.size
     return len(getattr(reply, "ids", ()))
 
 
@@ -117,24 +115,64 @@ def test_other_users_have_the_general_level(sequence):
 @given(sequences, st.integers(1, 6))
 def test_no_query_returns_more_than_max_k(sequence, max_k):
     returned = {}
+    sequence = [one for one in sequence if not isinstance(one[1], FinishRequest)]
     for _, request, reply in answers(make_party(max_k=max_k), sequence):
-        if isinstance(request, NearestBatchRequest):
-            assert reply.positions.shape[1] <= max_k
-            continue
         if isinstance(reply, BoundReply | PaddedBoundReply):
             assert len(reply.bounds) <= max_k
         if isinstance(request, NearestRequest | PaddedNearestRequest):
-            key = request.name, type(request) is PaddedNearestRequest
-            returned[key] = returned.get(key, 0) + ids_of(reply)
+            returned[request.name] = returned.get(request.name, 0) + ids_of(reply)
+    assert max(returned.values(), default=0) <= max_k
 
 
 def test_objects_of_several_requests_are_counted_together():
     party = make_party(max_k=5)
+    party.query = "a"
     party.answer(NearestRequest("a", QUERIES[0], 3, None))
     with pytest.raises(Refused, match=NOT_ALLOWED):
         party.answer(NearestRequest("a", QUERIES[0], 3, None))
     assert len(party.answer(NearestRequest("a", QUERIES[0], 2, None)).ids) == 2
+    party.query = "b"
     assert len(party.answer(NearestRequest("b", QUERIES[1], 5, None)).ids) == 5
+
+
+def test_padded_objects_of_several_requests_are_counted_together():
+    party, query = make_party(max_k=3), QUERIES[0]
+    party.query = "a"
+    party.answer(PaddedBoundRequest("a", query, 3, 0.0))
+    party.answer(PaddedNearestRequest("a", query, np.array([3]), 3, 0.0))
+    with pytest.raises(Refused, match=NOT_ALLOWED):
+        party.answer(PaddedNearestRequest("a", query, np.array([1]), 3, 0.0))
+
+
+def test_no_bounds_are_sent_in_padded_messages_either():
+    party = make_party(bounds=False)
+    party.query = "a"
+    for request in (BoundRequest("a", QUERIES[0], 3), PaddedBoundRequest("a", QUERIES[0], 3, 0.0)):
+        with pytest.raises(Refused, match=NOT_ALLOWED):
+            party.answer(request)
+
+
+def test_a_request_of_another_query_is_refused():
+    party = make_party()
+    party.query = "a"
+    with pytest.raises(Refused, match="of another query"):
+        party.answer(NearestRequest("b", QUERIES[0], 3, None))
+
+
+def test_small_counts_of_users_who_may_search_are_exact(tmp_path):
+    party = make_party(min_count=5)
+    party.query = "a"
+    assert party.answer(RangeCountRequest("a", QUERIES[0], 1.0)).count == 2
+
+
+def test_a_failure_is_logged_as_one(tmp_path, monkeypatch):
+    log = AccessLog(tmp_path / "log.sqlite")
+    party = make_party(log)
+    party.query = "a"
+    monkeypatch.setattr(party._party, "answer", lambda _: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        party.answer(NearestRequest("a", QUERIES[0], 3, None))
+    assert [entry["outcome"] for entry in log.entries()] == ["failed"]
 
 
 @settings(max_examples=cases(150), deadline=None)
@@ -188,8 +226,10 @@ def test_a_spent_quota_is_refused_before_the_search(tmp_path):
     log = AccessLog(tmp_path / "log.sqlite")
     party = make_party(log, queries_per_day=1)
     party.user = "alice"
+    party.query = "a"
     party.answer(NearestRequest("a", QUERIES[0], 3, None))
     party.answer(NearestRequest("a", QUERIES[0], 3, None))  # the same query
+    party.query = "b"
     with pytest.raises(Refused, match=QUOTA_SPENT):
         party.answer(NearestRequest("b", QUERIES[0], 3, None))
     party.user = "bob"
@@ -295,6 +335,7 @@ def test_nothing_is_answered_that_cannot_be_logged(tmp_path, caplog):
     log = AccessLog(tmp_path / "log.sqlite")
     party = make_party(log, queries_per_day=9)
     log.close()
+    party.query = "a"
     with pytest.raises(Refused, match=LOG_FAILED):
         party.answer(NearestRequest("a", QUERIES[0], 3, None))
     assert "log.sqlite cannot be used" in caplog.text

@@ -14,7 +14,7 @@ from fedneighbors.federation._messages import decode, encode
 from fedneighbors.methods.fedknn._queries import encode_query
 from fedneighbors.methods.fedknn.protocol import NearestReply, NearestRequest
 from fedneighbors.secure_sum._keys import Identity
-from fedneighbors.service import RemoteNeighbors, ServiceError, _offers
+from fedneighbors.service import RemoteNeighbors, ServiceError, _offers, _provider
 from fedneighbors.service._config import ProviderConfig
 from fedneighbors.service._messages import LinkReplies, LinkRequest
 from fedneighbors.service._provider import ProviderService
@@ -54,6 +54,21 @@ def test_an_open_query_keeps_the_former_objects():
     assert ask(service, "new", 1, 1, closed=("old",)) == ("new2",)
     assert released == [True]
     assert not service._retired["points"]
+
+
+def test_queries_of_former_objects_are_closed_after_a_while(monkeypatch):
+    def load(on_query):
+        return {"points": offered("north", "points", "euclidean", POINTS)}
+
+    service = make_service(load)
+    ask(service, "old", 0, 2)
+    asyncio.run(service.reload())
+    (former,) = service._retired["points"]
+    former.drop_old()
+    assert former.has("old")
+    monkeypatch.setattr(_offers, "IDLE_S", -1.0)
+    former.drop_old()
+    assert not former.has("old")
 
 
 def test_a_reload_that_fails_replaces_nothing(caplog):
@@ -173,10 +188,14 @@ def test_paused_provider_has_no_link(tmp_path):
             pause_file.unlink()
 
 
-def test_objects_are_read_again_when_some_are_forgotten(tmp_path):
-    path, loads = tmp_path / "forgotten", []
+def test_objects_are_read_again_when_some_are_forgotten(tmp_path, monkeypatch):
+    path, loads, failures = tmp_path / "forgotten", [], iter([True])
+    monkeypatch.setattr(_provider, "_LOOK_S", 0.01)
+    monkeypatch.setattr(_provider, "MAX_WAIT_S", 0.01)
 
     def load(on_query):
+        if next(failures, False):
+            raise SourceError("the database is away")
         loads.append(path.read_text())
         loop.call_soon_threadsafe(loaded.set)
         return {"points": offered("north", "points", "euclidean", POINTS)}
@@ -185,7 +204,6 @@ def test_objects_are_read_again_when_some_are_forgotten(tmp_path):
         nonlocal loop, loaded
         loop, loaded = asyncio.get_running_loop(), asyncio.Event()
         work = loop.create_task(make_service(load, forgotten_file=path)._reload_changed())
-        await asyncio.sleep(0)  # it has looked at the file once
         for text in ("a", "ab"):
             path.write_text(text)
             await loaded.wait()

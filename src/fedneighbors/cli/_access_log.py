@@ -24,18 +24,20 @@ HeadOption = Annotated[
 
 @broker_log.command("verify", epilog="Example: [bold]fedneighbors broker log verify[/bold]")
 def verify_broker(head: HeadOption = "0:", config: BrokerFile = _BROKER) -> None:
-    """Check that no entry was altered or removed; print the head.
+    """Check the digests of all entries; print the head.
 
-    Only a head kept elsewhere shows that the last entries were removed.
+    Keep the head elsewhere: with it, a later check finds entries that were altered or removed by
+    somebody who can write the file.
     """
     _verify(_open_broker(config), head)
 
 
 @provider_log.command("verify", epilog="Example: [bold]fedneighbors provider log verify[/bold]")
 def verify_provider(head: HeadOption = "0:", config: ProviderFile = _PROVIDER) -> None:
-    """Check that no entry was altered or removed; print the head.
+    """Check the digests of all entries; print the head.
 
-    Only a head kept elsewhere shows that the last entries were removed.
+    Keep the head elsewhere: with it, a later check finds entries that were altered or removed by
+    somebody who can write the file.
     """
     _verify(_open_provider(config)[0], head)
 
@@ -109,7 +111,8 @@ def _verify(log: "AccessLog", head: str) -> None:
 
     with contextlib.closing(log):
         number = log.verify(head)
-        echo(f"{number} entries, unaltered; the head is {log.head}", "green")
+        proof = "" if head != "0:" else " in themselves; give an earlier --head to prove more"
+        echo(f"{number} entries agree{proof}; the head is {log.head}", "green")
 
 
 def _export(log: Any) -> None:

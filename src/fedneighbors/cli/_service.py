@@ -209,7 +209,6 @@ def forget(
     A running provider reads its collections again at once. Digests of the names are kept.
     """
     from fedneighbors.cli._console import echo
-    from fedneighbors.secure_sum._keys import Identity
     from fedneighbors.service._config import ProviderConfig, PushedSection
     from fedneighbors.service._loading import Forgotten
 
@@ -221,12 +220,8 @@ def forget(
         raise ValueError(f"{collection} stays in a database: delete the objects there")
     if source.id is None:
         raise ValueError(f"the objects of {collection} have no names; set id in its source")
-    secret = Identity.read(loaded.path(loaded.provider.key)).private
-    known = Forgotten.read(loaded.forgotten_file, collection, secret)
-    lines = [known.digest(name) for name in names if not known.has(name)]
-    with loaded.forgotten_file.open("a", encoding="ascii") as file:
-        file.writelines(f"{line}\n" for line in lines)
-    echo(f"{len(lines)} names of {collection} are forgotten from the next second on", "green")
+    n_new = Forgotten.add(loaded.forgotten_file, collection, names)
+    echo(f"{n_new} names of {collection} are forgotten from the next second on", "green")
     echo("What remains: the rows of the source, which you should delete; answers that were given;")
     echo("answers that the broker stores for retries, for an hour at most.")
 
@@ -255,7 +250,7 @@ def check(config: ProviderFile = _PROVIDER) -> None:
                 section,
                 loaded.folder,
                 secret=secret or b"",
-                forgotten=loaded.forgotten_file if secret else None,
+                forgotten=loaded.forgotten_file,
             )
         except (FedneighborsError, ValueError) as error:
             failed = True
@@ -353,7 +348,7 @@ def _open_state(path: Path) -> "contextlib.closing[BrokerState]":
 
 def _run(
     service: "Coroutine[Any, Any, None]",
-    reload: "Callable[[], Coroutine[Any, Any, None]] | None" = None,
+    reload: "Callable[[], Coroutine[Any, Any, bool]] | None" = None,
 ) -> None:
     """Run a service until an interrupt or a signal to end.
 
@@ -364,7 +359,7 @@ def _run(
 
     async def run() -> None:
         task = asyncio.ensure_future(service)
-        loop, reloads = asyncio.get_running_loop(), set[asyncio.Task[None]]()
+        loop, reloads = asyncio.get_running_loop(), set[asyncio.Task[bool]]()
 
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, task.cancel)

@@ -16,6 +16,7 @@ from fedneighbors.privacy.ledger._chain import extend_chain
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS entry (number INTEGER PRIMARY KEY, content TEXT, chain TEXT);
+CREATE INDEX IF NOT EXISTS entry_user ON entry (json_extract(content, '$.user'));
 CREATE TABLE IF NOT EXISTS usage (day INTEGER, collection TEXT, user TEXT, n_queries INTEGER,
     n_objects INTEGER, PRIMARY KEY (day, collection, user));
 """
@@ -68,8 +69,8 @@ class AccessEntry:
 class AccessLog:
     """Entries in an SQLite file; each has a digest of all entries before it.
 
-    A crash of the process loses no entry. The file does not show that its last entries were
-    removed: keep :meth:`head` elsewhere. Threads may share a log.
+    A crash of the process loses no entry. Whoever can write the file can compute new digests: keep
+    :attr:`head` elsewhere, with which changes of earlier entries show. Threads may share a log.
 
     Parameters
     ----------
@@ -209,30 +210,29 @@ def compare_logs(
     own : iterator of mapping
         Entries of the provider.
     broker : iterator of mapping
-        Entries of the broker. Queries before its first entry are left out.
+        All entries of the broker.
     """
     asked = {entry["query"]: entry for entry in broker}
-    seen: dict[str, Mapping[str, Any]] = {}
+    seen: set[str] = set()
+    differences: dict[str, None] = {}  # ordered
     for entry in own:
-        seen.setdefault(entry["query"][:_ID_LENGTH], entry)
-    start = min((entry["time"] for entry in asked.values()), default=0.0)
-    hidden = [
-        f"the broker's log lacks query {query} of {entry['user']!r}"
-        for query, entry in seen.items()
-        if query not in asked and entry["time"] >= start
-    ]
-    changed = [
-        f"query {query} has {name} {asked[query][name]!r} in the broker's log, {entry[name]!r} here"
-        for query, entry in seen.items()
-        for name in ("user", "collection", "digest")
-        if query in asked and asked[query][name] != entry[name]
-    ]
+        query = entry["query"][:_ID_LENGTH]
+        seen.add(query)
+        if query not in asked:
+            differences[f"the broker's log lacks query {query} of {entry['user']!r}"] = None
+            continue
+        for name in ("user", "collection", "digest"):
+            if asked[query][name] != entry[name]:
+                differences[
+                    f"query {query} has {name} {asked[query][name]!r} in the broker's log, "
+                    f"{entry[name]!r} here"
+                ] = None
     unseen = [
         f"the log of {provider!r} lacks query {query} of {entry['user']!r}"
         for query, entry in asked.items()
         if provider in entry["providers"] and query not in seen
     ]
-    return hidden + changed + unseen
+    return [*differences, *unseen]
 
 
 _ID_LENGTH = 16  # characters of a query's name that all of its runs have

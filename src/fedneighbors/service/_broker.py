@@ -34,6 +34,7 @@ from fedneighbors.service._query_run import QueryOptions, QueryRun, SearchResult
 from fedneighbors.service._state import ApiUser, BrokerState
 
 R = TypeVar("R")
+_STEP_ERROR = 1e-9  # 0.3 is no exact multiple of 0.1
 _RECONNECT_S = 5.0  # maximum wait for a provider that was restarted
 
 
@@ -167,7 +168,7 @@ class BrokerCollection:
         step = self.distance_steps.get(provider, 0.0)
         if not step:
             return None if step is None else distance
-        return step * math.ceil(distance / step)
+        return step * math.ceil(distance / step - _STEP_ERROR)
 
 
 _RETRIED = (UNKNOWN_QUERY, SOURCE_FAILED)

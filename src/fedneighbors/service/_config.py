@@ -279,17 +279,18 @@ class PolicySection(GrantSection):
     """Limits of what a provider gives away.
 
     ``payload`` names the columns that are returned with found objects. A filter must leave at least
-    ``min_filtered`` objects. Counts below ``min_count`` are 0, radii above ``max_radius`` are
-    refused. Without ``bounds``, no lower bounds are sent, which tell about distances. With
-    ``private``, only private searches are answered. Users see distances rounded up to multiples of
-    ``distance_step``, or none if it is infinite; radii of counts must be such multiples. ``users``
+    ``min_filtered`` objects. Users who may only count see counts below ``min_count`` as 0; radii
+    above ``max_radius`` are refused. Without ``bounds``, no lower bounds are sent, which tell about
+    distances. With ``private``, only private searches are answered. Users see distances rounded up
+    to multiples of ``distance_step``, or none if it is infinite; radii of counts must be such
+    multiples. ``users``
     replaces fields for users by name.
     """
 
     payload: tuple[str, ...] = ()
     min_filtered: int = Field(default=0, ge=0)
     min_count: int = Field(default=0, ge=0)
-    max_radius: float | None = None
+    max_radius: float | None = Field(default=None, allow_inf_nan=False)
     bounds: bool = True
     private: bool = False
     distance_step: float = Field(default=0.0, ge=0)

@@ -3,6 +3,7 @@
 import hmac
 import logging
 import math
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -40,34 +41,58 @@ log = logging.getLogger(__name__)
 class Forgotten:
     """Objects of a collection that a provider no longer offers, by digests of their names.
 
+    A file has a random secret in its first line, so that nobody can try names without it, and then
+    a collection and a digest in each line.
+
     Parameters
     ----------
-    collection : str
-        Name of the collection.
     secret : bytes
-        Secret of the provider; without it, nobody can try names.
+        Secret of the file.
     digests : frozenset of str
-        Digests, also of other collections.
+        Digests of the names.
     """
 
-    collection: str
     secret: bytes
     digests: frozenset[str]
 
     @classmethod
-    def read(cls, path: Path, collection: str, secret: bytes) -> "Forgotten":
-        """Return the digests of a file; none if it does not exist."""
-        lines = path.read_text("ascii").split() if path.exists() else []
-        return cls(collection, secret, frozenset(lines))
+    def read(cls, path: Path, collection: str) -> "Forgotten":
+        """Return the objects of a collection; none if the file does not exist.
 
-    def digest(self, name: str) -> str:
-        """Return the digest of an object's name."""
-        content = f"forgotten\0{self.collection}\0{name}".encode()
-        return hmac.digest(self.secret, content, "sha256").hex()
+        Raises
+        ------
+        DataError
+            If the file is damaged: forgotten objects would be offered again.
+        """
+        if not path.exists():
+            return cls(b"", frozenset())
+        try:
+            first, *lines = path.read_text("ascii").splitlines()
+            pairs = [line.split(" ") for line in lines]
+            digests = frozenset(digest for name, digest in pairs if name == collection)
+            return cls(bytes.fromhex(first), digests)
+        except ValueError:
+            raise DataError(f"{path} is damaged; restore it from a backup") from None
+
+    @classmethod
+    def add(cls, path: Path, collection: str, names: Sequence[str]) -> int:
+        """Add names of objects to a file; return the number of new ones."""
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch(0o600)
+            path.write_text(f"{secrets.token_hex(32)}\n", "ascii")
+        known = cls.read(path, collection)
+        new = [name for name in dict.fromkeys(names) if not known.has(name)]
+        with path.open("a", encoding="ascii") as file:
+            file.writelines(f"{collection} {known._digest(name)}\n" for name in new)
+        return len(new)
 
     def has(self, name: str) -> bool:
         """Return whether an object is forgotten."""
-        return self.digest(name) in self.digests
+        return self._digest(name) in self.digests
+
+    def _digest(self, name: str) -> str:
+        return hmac.digest(self.secret, name.encode(), "sha256").hex()
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """A provider's collections, and the queries that are open in them."""
 
+import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -66,6 +67,7 @@ class OfferedObjects:
         policy = policy or PolicySection()
         self.party, self.epoch, self.release = party, epoch, release
         self.offer = replace(offer, distance_step=policy.shown_step)
+        self.retired_at = math.inf  # set when the objects are replaced
         self._guarded = PolicyParty(party, offer.name, policy, log)
         # number of requests, and the later of the time and the deadline of the last
         self._steps: OrderedDict[str, tuple[int, float]] = OrderedDict()
@@ -113,7 +115,7 @@ class OfferedObjects:
         schema = section.read_schema(folder)
         source = read_source(section, section.source, folder, on_query, schema)
         if forgotten is not None:
-            source = source.without(Forgotten.read(forgotten, name, secret))
+            source = source.without(Forgotten.read(forgotten, name))
         digest = "" if schema is None else schema.digest
         epoch = compute_epoch(secret, f"{name}{digest}", section, source)
         objects = MemorySource(
@@ -197,7 +199,7 @@ class OfferedObjects:
         if step == 0:
             self.drop_old()
         self.party.end = deadline
-        self._guarded.user = request.user
+        self._guarded.user, self._guarded.query = request.user, request.query
         frame = serve_safely(self._guarded, request.body)
         self._steps[request.query] = step + 1, max(time.monotonic(), deadline)
         self._steps.move_to_end(request.query)
@@ -214,8 +216,13 @@ class OfferedObjects:
         return bool(self._steps)
 
     def drop_old(self) -> None:
-        """Close queries long after their deadline, and the oldest of too many."""
+        """Close idle queries, the oldest of too many, and those of replaced objects.
+
+        The latter are open for a while.
+        """
         oldest = time.monotonic() - IDLE_S
+        if self.retired_at < oldest:
+            self.close_all()
         idle = [query for query, (_, until) in self._steps.items() if until < oldest]
         surplus = max(len(self._steps) - len(idle) - MAX_OPEN_QUERIES + 1, 0)
         self.close((*idle, *list(self._steps)[:surplus]))
@@ -224,7 +231,7 @@ class OfferedObjects:
         """Close the queries that are open."""
         known = tuple(query for query in queries if self._steps.pop(query, None))
         if known:
-            self._guarded.answer(FinishRequest(known))
+            self._guarded.finish(known)
 
     def close_all(self) -> None:
         """Close all queries."""

@@ -1,6 +1,8 @@
 """Users of an organisation's login service, by OpenID Connect bearer tokens."""
 
 import asyncio
+import logging
+import math
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -13,6 +15,8 @@ from joserfc.jwk import KeySet
 from fedneighbors.errors import FederationError
 from fedneighbors.service._config import OidcSection
 from fedneighbors.service._state import ApiUser
+
+log = logging.getLogger(__name__)
 
 _ALGORITHMS = [
     "RS256",
@@ -30,6 +34,9 @@ _ALGORITHMS = [
 
 _LEEWAY_S = 60  # between the clocks of issuer and broker
 _MIN_REFRESH_S = 30.0  # strangers cannot make the broker read the keys more often
+_REFRESH_S, _MAX_AGE_S = 600.0, 86_400.0
+"""Seconds after which keys are read again, and after which known ones are no longer used."""
+
 _TIMEOUT_S = 5.0
 MAX_TOKEN_LENGTH = 16_384
 """Maximum number of characters of a token."""
@@ -37,6 +44,25 @@ MAX_TOKEN_LENGTH = 16_384
 
 class IssuerFailed(FederationError):  # noqa: N818 - the name states the error
     """The keys of the issuer cannot be read."""
+
+
+def _import_keys(content: Any) -> KeySet:
+    """Return the keys of kinds that are known.
+
+    Raises
+    ------
+    ValueError
+        If there is none.
+    """
+    keys: list[Any] = []
+    for one in content["keys"]:
+        try:
+            keys += KeySet.import_key_set({"keys": [one]}).keys
+        except (JoseError, ValueError, TypeError, KeyError):
+            continue
+    if not keys:
+        raise ValueError("no key can be used")
+    return KeySet(keys)
 
 
 class OidcUsers:
@@ -53,7 +79,7 @@ class OidcUsers:
     def __init__(self, section: OidcSection) -> None:
         self._section = section
         self._keys: KeySet | None = None
-        self._read_at = -_MIN_REFRESH_S
+        self._read_at = self._loaded_at = -math.inf
         self._reading = asyncio.Lock()
 
     async def user_of(self, token: str) -> ApiUser | None:
@@ -66,7 +92,11 @@ class OidcUsers:
         """
         if len(token) > MAX_TOKEN_LENGTH or token.count(".") != 2:
             return None
-        keys = self._keys
+        keys, age_s = self._keys, time.monotonic() - self._loaded_at
+        if keys is not None and age_s > _REFRESH_S and await self._refresh(keys):
+            keys = self._keys
+        elif keys is not None and age_s > _MAX_AGE_S:
+            raise IssuerFailed(f"the keys of {self._section.issuer} are too old")
         claims = None if keys is None else self._verify(token, keys)
         if claims is None and await self._refresh(keys):
             assert self._keys is not None
@@ -110,19 +140,21 @@ class OidcUsers:
         async with self._reading:
             if self._keys is not known:  # read meanwhile
                 return True
-            if time.monotonic() - self._read_at < _MIN_REFRESH_S:
+            wait_s = _MIN_REFRESH_S / 10 if known is None else _MIN_REFRESH_S
+            if time.monotonic() - self._read_at < wait_s:
                 if known is None:
                     raise IssuerFailed(f"the keys of {self._section.issuer} could not be read")
                 return False
             self._read_at = time.monotonic()
             try:
-                self._keys = KeySet.import_key_set(await self._download())
+                self._keys = _import_keys(await self._download())
+                self._loaded_at = time.monotonic()
             except (httpx.HTTPError, JoseError, ValueError, TypeError, KeyError) as error:
+                text = f"the keys of {self._section.issuer} could not be read"
+                log.error("%s: %r", text, error)
                 if known is not None:
                     return False
-                raise IssuerFailed(
-                    f"the keys of {self._section.issuer} could not be read: {error!r}"
-                ) from None
+                raise IssuerFailed(text) from None
             return True
 
     async def _download(self) -> Any:

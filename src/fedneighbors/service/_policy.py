@@ -48,8 +48,8 @@ class PolicyParty:
 
     Attributes
     ----------
-    user : str
-        User of the next request, by the broker's word.
+    user, query : str
+        User and query of the next request, by the broker's word.
     """
 
     def __init__(
@@ -59,18 +59,19 @@ class PolicyParty:
         policy: PolicySection,
         log: AccessLog | None = None,
     ) -> None:
-        self.name, self.accepts, self.user = party.name, party.accepts, ""
+        self.name, self.user, self.query = party.name, "", ""
+        # the service asks one query at a time, by its name
+        others = NearestBatchRequest, FinishRequest
+        self.accepts = tuple(one for one in party.accepts if one not in others)
         self._party, self._collection, self._policy, self._log = party, collection, policy, log
         self._returned: dict[str, int] = {}  # objects of each open query
 
     def answer(self, request: Message) -> Message:
         """Return the reply to a request, or refuse it."""
-        if isinstance(request, FinishRequest):
-            for name in request.names:
-                self._returned.pop(name, None)
-            return self._party.answer(request)
-        outcome, n_queries, n_objects = "", 0, 0
+        outcome, n_queries, n_objects = "failed", 0, 0
         try:
+            if request.name != self.query:
+                raise Refused("the request is of another query")
             grant = self._policy.grant_of(self.user)
             self._check(request, grant)
             n_new = self._count_queries(request)
@@ -79,9 +80,10 @@ class PolicyParty:
             reply = self._limit(self._party.answer(request), grant)
             n_objects = _count_objects(request, reply)
             self._check_quota(grant, n_queries, n_objects)
-            if not isinstance(request, NearestBatchRequest):
-                name = str(getattr(request, "name", ""))
-                self._returned[name] = self._returned.get(name, 0) + n_objects
+            is_padded = isinstance(request, PaddedNearestRequest)
+            n_shown = _size_of(request) if is_padded else n_objects
+            self._returned[request.name] = self._returned.get(request.name, 0) + n_shown
+            outcome = ""
             return reply
         except Refused as refused:
             outcome, n_objects = refused.code, 0
@@ -96,6 +98,12 @@ class PolicyParty:
                 except LogFailed as error:
                     raise refuse_unlogged(error) from None
 
+    def finish(self, names: tuple[str, ...]) -> None:
+        """Close queries."""
+        for name in names:
+            self._returned.pop(name, None)
+        self._party.answer(FinishRequest(names))
+
     def _check(self, request: Message, grant: GrantSection) -> None:
         """Refuse a request that the policy does not allow."""
         policy, level = self._policy, grant.level
@@ -104,7 +112,7 @@ class PolicyParty:
                 allowed = level != "none"
             case RangeCountRequest(radius=float(radius)):
                 allowed = level != "none" and self._may_count(radius)
-            case BoundRequest():
+            case BoundRequest() | PaddedBoundRequest():
                 allowed = level == "objects" and policy.bounds
             case _:
                 allowed = level == "objects"
@@ -112,10 +120,10 @@ class PolicyParty:
             allowed = False
         if not allowed:
             raise Refused(NOT_ALLOWED, f"{type(request).__name__} in {self._collection!r}")
-        k = _size_of(request)
-        returned = self._returned.get(getattr(request, "name", ""), 0)
-        counts = isinstance(request, NearestRequest)
-        if grant.max_k is not None and k + (returned if counts else 0) > grant.max_k:
+        n_objects = _size_of(request)
+        if isinstance(request, NearestRequest | PaddedNearestRequest):
+            n_objects += self._returned.get(request.name, 0)
+        if grant.max_k is not None and n_objects > grant.max_k:
             raise Refused(NOT_ALLOWED, f"more than {grant.max_k} objects of a query")
 
     def _may_count(self, radius: float) -> bool:
@@ -134,12 +142,7 @@ class PolicyParty:
 
         The radii of one query locate an object, so that each count is one.
         """
-        match request:
-            case NearestBatchRequest():
-                return len(request.points)
-            case RangeCountRequest():
-                return 1
-        return int(getattr(request, "name", "") not in self._returned)
+        return int(isinstance(request, RangeCountRequest) or request.name not in self._returned)
 
     def _check_quota(self, grant: GrantSection, n_queries: int, n_objects: int = 0) -> None:
         if grant.queries_per_day is None and grant.objects_per_day is None:
@@ -153,7 +156,7 @@ class PolicyParty:
 
     def _limit(self, reply: Message, grant: GrantSection) -> Message:
         """Return a reply with no more than the level allows."""
-        if not isinstance(reply, RangeCountReply):
+        if not isinstance(reply, RangeCountReply) or grant.level == "objects":
             return reply
         count = reply.count if reply.count >= self._policy.min_count else 0
         return RangeCountReply(min(count, 1) if grant.level == "boolean" else count)
@@ -183,6 +186,8 @@ def _size_of(request: Any) -> int:
     """Return the number of objects or bounds that a request is for."""
     if isinstance(request, PayloadRequest):
         return 0  # for objects that were returned
+    if isinstance(request, PaddedNearestRequest):
+        return int(request.count[0])
     return int(getattr(request, "k", getattr(request, "count", 0)))
 
 
@@ -190,6 +195,4 @@ def _count_objects(request: Message, reply: Any) -> int:
     """Return the number of objects in a reply; ``k`` if padded."""
     if isinstance(request, _Padded):
         return request.k if isinstance(request, PaddedNearestRequest) else 0
-    if isinstance(request, NearestBatchRequest):
-        return int(reply.positions.size)
     return len(getattr(reply, "ids", ()))

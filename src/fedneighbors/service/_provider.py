@@ -45,6 +45,9 @@ log = logging.getLogger(__name__)
 MIN_WAIT_S, MAX_WAIT_S = 0.2, 5.0
 """Shortest and longest wait between attempts to connect."""
 
+MAX_DEADLINE_S = 3600.0
+"""Maximum number of seconds for a request."""
+
 _LOOK_S = 0.5  # between looks at files that commands write
 _MAX_BATCH_S, _MAX_BATCH_BYTES = 0.002, 1 << 20  # replies of more work are not sent together
 
@@ -73,6 +76,8 @@ class ProviderService:
         While it exists, no link is open.
     forgotten_file : path, optional
         The collections are read again when it has changed.
+    n_forgotten_bytes : int
+        Size of this file before the collections were read.
     """
 
     def __init__(
@@ -85,11 +90,12 @@ class ProviderService:
         reload_s: float | None = None,
         pause_file: Path | None = None,
         forgotten_file: Path | None = None,
+        n_forgotten_bytes: int = 0,
     ) -> None:
         self.name = name
         self._identity, self._load = identity, load
         self._reload_s, self._pause_file = reload_s, pause_file
-        self._forgotten_file = forgotten_file
+        self._forgotten_file, self._n_forgotten_bytes = forgotten_file, n_forgotten_bytes
         self._collections = dict(collections)
         # former versions with queries that are open
         self._retired: dict[str, list[OfferedObjects]] = {name: [] for name in collections}
@@ -131,6 +137,7 @@ class ProviderService:
                 opened.pop_all()
             return found
 
+        n_forgotten_bytes = _size_of(config.forgotten_file)
         return cls(
             section.name,
             identity,
@@ -139,21 +146,23 @@ class ProviderService:
             reload_s=section.reload_s,
             pause_file=config.pause_file,
             forgotten_file=config.forgotten_file,
+            n_forgotten_bytes=n_forgotten_bytes,
         )
 
-    async def reload(self) -> None:
-        """Read the collections again, and replace them.
+    async def reload(self) -> bool:
+        """Read the collections again, and replace them; return whether it was possible.
 
-        Open queries keep the former ones. After an error, which is logged, nothing is replaced.
+        Open queries keep the former ones for a while. After an error, which is logged, nothing is
+        replaced.
         """
         if self._load is None:
-            return
+            return False
         async with self._reloading:
             try:
                 new = await asyncio.to_thread(self._load, self._set_query)
             except (FedneighborsError, ValueError, OSError) as error:
                 log.error("the collections were not reloaded: %s", error)
-                return
+                return False
             finally:
                 self._query = None
             run = asyncio.get_running_loop().run_in_executor
@@ -164,12 +173,14 @@ class ProviderService:
                     await self._connection.send(encode(ChangedOffers(self._offers())))
         for one in new.values():
             log.warning("reloaded %s: %d objects", one.offer.name, one.offer.n_objects)
+        return True
 
     def _set_query(self, query: SqlQuery) -> None:
         self._query = query
 
     def _replace(self, name: str, new: OfferedObjects) -> None:
         """Set a collection, in its thread."""
+        self._collections[name].retired_at = time.monotonic()
         self._retired[name].append(self._collections[name])
         self._collections[name] = new
 
@@ -259,13 +270,15 @@ class ProviderService:
 
     async def _reload_changed(self) -> None:
         """Read the collections again without the objects that were forgotten."""
-        path, n_bytes = self._forgotten_file, None
+        path = self._forgotten_file
         while path is not None:
-            found = path.stat().st_size if path.exists() else 0
-            if n_bytes not in (None, found):
-                await self.reload()
-            n_bytes = found
-            await asyncio.sleep(_LOOK_S)
+            found, wait_s = _size_of(path), _LOOK_S
+            if found != self._n_forgotten_bytes:
+                if await self.reload():
+                    self._n_forgotten_bytes = found
+                else:
+                    wait_s = MAX_WAIT_S
+            await asyncio.sleep(wait_s)
 
     @property
     def _is_paused(self) -> bool:
@@ -323,7 +336,7 @@ class ProviderService:
         found: dict[str, Waiting] = {name: deque() for name in self._pools if received.closed}
         for frame in received.frames:
             request = decode(frame, (LinkRequest,))
-            timed = since + request.remaining_ms / 1000, request
+            timed = since + min(request.remaining_ms / 1000, MAX_DEADLINE_S), request
             found.setdefault(request.collection, deque()).append(timed)
         return found
 
@@ -365,6 +378,10 @@ class ProviderService:
             n_bytes += len(body)
             answers.append((request.number, int(1e6 * (ended - begun)), body, epoch))
         return encode(LinkReplies(*zip(*answers, strict=True))) if answers else b""
+
+
+def _size_of(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
 
 
 def _binary(frame: str | bytes) -> bytes:

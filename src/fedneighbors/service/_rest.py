@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -326,6 +327,8 @@ async def _perform(
             ((_, frame),) = encode_queries([found.read_query(body.query)], body.where)
         common = {"deadline_s": body.deadline_s, "allow_partial": body.allow_partial}
         options |= {"query_id": query_id, **common}
+        if "on_round" in options:  # events may show objects before the end
+            _log_query(broker, operation, collection, frame, body, options, outcome="running")
         answer, outcome = await operation.run(broker, collection, frame, body, options), ""
         return answer
     except QUERY_ERRORS as error:
@@ -333,22 +336,45 @@ async def _perform(
         outcome = problem.content["code"]
         raise problem from None
     finally:
-        entry = AccessEntry(
-            query=query_id,
-            user=options["user"],
-            collection=collection,
-            kind=operation.kind,
-            size=getattr(body, "radius", None) or getattr(body, "k", None),
-            outcome=outcome,
-            n_objects=len(answer.get("neighbors", ())),
-            providers=tuple(answer.get("answered", ())),
-            digest=hashlib.sha256(frame).hexdigest()[:16],
-        )
-        try:
-            broker.log.append(entry)
-        except LogFailed as error:
-            log.error("%s", error)
-            raise problem_of(error, query_id) from None
+        options["query_id"] = query_id
+        _log_query(broker, operation, collection, frame, body, options, outcome, answer)
+
+
+def _log_query(
+    broker: Broker,
+    operation: Operation,
+    collection: str,
+    frame: bytes,
+    body: QueryBody,
+    options: Mapping[str, Any],
+    outcome: str,
+    answer: Mapping[str, Any] = MappingProxyType({}),
+) -> None:
+    """Add a query to the log; raise a problem if that is impossible."""
+    entry = AccessEntry(
+        query=options["query_id"],
+        user=options["user"],
+        collection=collection,
+        kind=operation.kind,
+        size=_size_of(body),
+        outcome=outcome,
+        n_objects=len(answer.get("neighbors", ())),
+        providers=tuple(answer.get("answered", ())),
+        digest=hashlib.sha256(frame).hexdigest()[:16],
+    )
+    try:
+        broker.log.append(entry)
+    except LogFailed as error:
+        log.error("%s", error)
+        raise problem_of(error, options["query_id"]) from None
+
+
+def _size_of(body: QueryBody) -> float | None:
+    """Return the radius of a query, or its number of neighbours."""
+    radius, k = getattr(body, "radius", None), getattr(body, "k", None)
+    if radius is not None or isinstance(body, CountBody):
+        return radius
+    return _DEFAULT_K if k is None else k
 
 
 async def _answer_lines(
