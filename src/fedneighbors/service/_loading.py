@@ -57,7 +57,7 @@ class Forgotten:
 
     @classmethod
     def read(cls, path: Path, collection: str) -> "Forgotten":
-        """Return the objects of a collection; none if the file does not exist.
+        """Return the objects of a collection, if any.
 
         Raises
         ------
@@ -76,7 +76,7 @@ class Forgotten:
 
     @classmethod
     def add(cls, path: Path, collection: str, names: Sequence[str]) -> int:
-        """Add names of objects to a file; return the number of new ones."""
+        """Add names of objects; return the number of new ones."""
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch(0o600)

@@ -216,7 +216,7 @@ class OfferedObjects:
         return bool(self._steps)
 
     def drop_old(self) -> None:
-        """Close idle queries, the oldest of too many, and those of replaced objects.
+        """Close queries that are idle, too many, or of replaced objects.
 
         The latter are open for a while.
         """

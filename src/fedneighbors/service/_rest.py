@@ -350,7 +350,7 @@ def _log_query(
     outcome: str,
     answer: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
-    """Add a query to the log; raise a problem if that is impossible."""
+    """Add a query to the log, or raise a problem."""
     entry = AccessEntry(
         query=options["query_id"],
         user=options["user"],
