@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +80,7 @@ class AccessLog:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._lock = threading.Lock()
+        self._lock, self._day = threading.Lock(), 0
         path.parent.mkdir(parents=True, exist_ok=True)
         self._connection = sqlite3.connect(path, check_same_thread=False, timeout=30)
         path.chmod(0o600)
@@ -108,7 +108,7 @@ class AccessLog:
             If the file cannot be written; nothing was added.
         """
         now = time.time()
-        content = json.dumps({"time": round(now, 3), **asdict(entry)}, allow_nan=False)
+        content = json.dumps({"time": round(now, 3), **vars(entry)}, allow_nan=False)
         with self._lock, self._convert_errors(), self._connection:
             self._connection.execute("BEGIN IMMEDIATE")  # another process may append
             rows = self._connection.execute(
@@ -125,7 +125,9 @@ class AccessLog:
                     "n_objects = n_objects + excluded.n_objects",
                     (day, entry.collection, entry.user, n_queries, entry.n_objects),
                 )
-                self._connection.execute("DELETE FROM usage WHERE day < ?", (day - _KEPT_DAYS,))
+                if day != self._day:
+                    self._connection.execute("DELETE FROM usage WHERE day < ?", (day - _KEPT_DAYS,))
+                    self._day = day
 
     def usage(self, collection: str, user: str) -> tuple[int, int]:
         """Return the numbers of queries and objects of a user today (UTC)."""
