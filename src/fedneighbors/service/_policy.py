@@ -3,6 +3,7 @@
 import hashlib
 import logging
 import math
+from contextlib import suppress
 from typing import Any
 
 from fedneighbors.federation._messages import Message
@@ -99,10 +100,14 @@ class PolicyParty:
                     raise refuse_unlogged(error) from None
 
     def finish(self, names: tuple[str, ...]) -> None:
-        """Close queries."""
+        """Close queries.
+
+        A source that fails at the end of a query is only logged: others wait for their answers.
+        """
         for name in names:
             self._returned.pop(name, None)
-        self._party.answer(FinishRequest(names))
+        with suppress(Refused):
+            self._party.answer(FinishRequest(names))
 
     def _check(self, request: Message, grant: GrantSection) -> None:
         """Refuse a request that the policy does not allow."""
