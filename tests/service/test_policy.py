@@ -382,3 +382,69 @@ def test_users_read_their_own_entries_of_the_log(deployment):
     ]
     assert {entry["user"] for entry in entries} == {"dora"}
     assert rest["next"] is None
+
+
+def locate(deployment, queries, k):
+    """Return the points that a user locates by distances from several places."""
+    seen = {}
+    with deployment.client("places") as search:
+        for query in queries:
+            try:
+                distances, objects = search.kneighbors([query], k)
+            except ServiceError as error:
+                if error.code != "quota-spent":
+                    raise
+                continue
+            for one, distance in zip(objects[0], distances[0], strict=True):
+                seen.setdefault(one, []).append((query, distance))
+    found = {}
+    for one, pairs in seen.items():
+        if len(pairs) >= 3:
+            places = np.array([query for query, _ in pairs])
+            squares = np.array([distance**2 for _, distance in pairs])
+            # differences of squared distances are linear in the point
+            left = 2 * (places[1:] - places[0])
+            right = (places[1:] ** 2).sum(1) - (places[0] ** 2).sum() - squares[1:] + squares[0]
+            found[one] = np.linalg.lstsq(left, right, rcond=None)[0]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("policy", "n_located"), [({}, 300), ({"views_per_day": 2}, 0), ({"distance_step": 0.5}, 0)]
+)
+def test_distances_locate_no_object_under_a_limit_of_views(tmp_path, policy, n_located):
+    rng = np.random.default_rng(0)
+    points, queries = rng.normal(size=(300, 2)), rng.normal(size=(9, 2))
+    section = {"places": {"metric": "euclidean", "providers": ["north"]}}
+    with deployed(tmp_path, section) as deployment:
+        one = offered("north", "places", "euclidean", points)
+        log, limits = AccessLog(tmp_path / "north.sqlite"), PolicySection.model_validate(policy)
+        offers = {"places": OfferedObjects(one.party, one.offer, policy=limits, log=log)}
+        deployment.start("north", offers)
+        deployment.wait("north")
+        found = locate(deployment, queries.tolist(), 300)
+    located = [
+        name for name, point in found.items() if np.allclose(point, points[int(name.id)], atol=1e-6)
+    ]
+    assert len(located) == n_located
+
+
+def test_repeated_queries_are_one_view(tmp_path):
+    log = AccessLog(tmp_path / "log.sqlite")
+    party = make_party(log, views_per_day=2)
+    for name, query, is_allowed in (
+        ("a", QUERIES[0], True),
+        ("b", QUERIES[0], True),  # the same query again
+        ("c", encode_query([0.1]), True),
+        ("d", encode_query([0.2]), False),
+        ("e", QUERIES[2], True),  # shows other objects
+        ("f", QUERIES[0], True),
+    ):
+        party.query = name
+        if is_allowed:
+            assert len(party.answer(NearestRequest(name, query, 2, None)).ids) == 2
+        else:
+            with pytest.raises(Refused, match="more queries of a day than allowed"):
+                party.answer(NearestRequest(name, query, 2, None))
+    party.user, party.query = "bob", "d"
+    party.answer(NearestRequest("d", encode_query([0.2]), 2, None))

@@ -1,11 +1,12 @@
 """Log of the queries of users, a chain of digests, and their use of daily quotas."""
 
+import hashlib
 import json
 import re
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,8 @@ CREATE TABLE IF NOT EXISTS entry (number INTEGER PRIMARY KEY, content TEXT, chai
 CREATE INDEX IF NOT EXISTS entry_user ON entry (json_extract(content, '$.user'));
 CREATE TABLE IF NOT EXISTS usage (day INTEGER, collection TEXT, user TEXT, n_queries INTEGER,
     n_objects INTEGER, PRIMARY KEY (day, collection, user));
+CREATE TABLE IF NOT EXISTS view (day INTEGER, collection TEXT, user TEXT, object BLOB, query BLOB,
+    PRIMARY KEY (day, collection, user, object, query)) WITHOUT ROWID;
 """
 LOG_FAILED = "the provider cannot write its log of queries"
 """Code of the refusal of a request that cannot be logged."""
@@ -126,7 +129,10 @@ class AccessLog:
                     (day, entry.collection, entry.user, n_queries, entry.n_objects),
                 )
                 if day != self._day:
-                    self._connection.execute("DELETE FROM usage WHERE day < ?", (day - _KEPT_DAYS,))
+                    for table in ("usage", "view"):
+                        self._connection.execute(
+                            f"DELETE FROM {table} WHERE day < ?", (day - _KEPT_DAYS,)
+                        )
                     self._day = day
 
     def usage(self, collection: str, user: str) -> tuple[int, int]:
@@ -137,6 +143,42 @@ class AccessLog:
             *values,
         )
         return rows[0] if rows else (0, 0)
+
+    def add_views(
+        self, collection: str, user: str, query: bytes, names: Iterable[str], limit: int
+    ) -> bool:
+        """Note that a query shows objects; return whether each is within a limit.
+
+        Parameters
+        ----------
+        collection, user : str
+            Who sees them, and where.
+        query : bytes
+            The query; equal ones count once a day (UTC).
+        names : iterable of str
+            Names of the objects; digests of them are kept.
+        limit : int
+            Maximum number of queries that show an object. Beyond it, nothing is noted.
+
+        Raises
+        ------
+        LogFailed
+            If the file cannot be used.
+        """
+        day, digest = int(time.time() // _DAY_S), _shorten(query)
+        rows = [(day, collection, user, _shorten(name.encode()), digest) for name in names]
+        with self._lock, self._convert_errors(), self._connection:
+            self._connection.execute("BEGIN IMMEDIATE")
+            for *key, query_digest in rows:
+                ((n,),) = self._connection.execute(
+                    "SELECT count(*) FROM view WHERE day = ? AND collection = ? AND user = ? "
+                    "AND object = ? AND query != ?",
+                    (*key, query_digest),
+                ).fetchall()
+                if n >= limit:
+                    return False
+            self._connection.executemany("INSERT OR IGNORE INTO view VALUES (?, ?, ?, ?, ?)", rows)
+        return True
 
     def entries(self) -> Iterator[dict[str, Any]]:
         """Yield the entries in order, with their ``number`` and ``time``."""
@@ -198,6 +240,10 @@ class AccessLog:
     def _rows(self, statement: str, *values: object) -> list[Any]:
         with self._lock, self._convert_errors():
             return self._connection.execute(statement, values).fetchall()
+
+
+def _shorten(content: bytes) -> bytes:
+    return hashlib.sha256(content).digest()[:16]
 
 
 def compare_logs(

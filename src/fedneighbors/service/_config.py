@@ -266,13 +266,15 @@ class GrantSection(ConfigSection):
     """Rights of a user in a collection.
 
     ``level`` allows nothing, only whether objects are within a radius, how many, or to find them.
-    ``max_k`` limits the objects of a query. Quotas are of one user and day (UTC).
+    ``max_k`` limits the objects of a query. Quotas are of one user and day (UTC);
+    ``views_per_day`` is the number of different queries that may show the same object.
     """
 
     level: Level = "objects"
     max_k: int | None = Field(default=None, ge=1)
     queries_per_day: int | None = Field(default=None, ge=0)
     objects_per_day: int | None = Field(default=None, ge=0)
+    views_per_day: int | None = Field(default=None, ge=1)
 
 
 class PolicySection(GrantSection):

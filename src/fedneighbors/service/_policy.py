@@ -29,6 +29,8 @@ NOT_ALLOWED = "the provider's policy does not allow this"
 
 QUOTA_SPENT = "the user's quota at the provider is spent; it is given again at midnight UTC"
 
+SEEN_OFTEN = "the query would show an object to the user in more queries of a day than allowed"
+
 _STEP_ERROR = 1e-9  # 0.3 is no exact multiple of 0.1
 _Padded = PaddedBoundRequest | PaddedNearestRequest
 
@@ -81,6 +83,7 @@ class PolicyParty:
             reply = self._limit(self._party.answer(request), grant)
             n_objects = _count_objects(request, reply)
             self._check_quota(grant, n_queries, n_objects)
+            self._check_views(grant, request, reply)
             is_padded = isinstance(request, PaddedNearestRequest)
             n_shown = _size_of(request) if is_padded else n_objects
             self._returned[request.name] = self._returned.get(request.name, 0) + n_shown
@@ -158,6 +161,18 @@ class PolicyParty:
         used = queries + n_queries, objects + n_objects
         if any(n > limit for n, limit in zip(used, limits, strict=True) if limit is not None):
             raise Refused(QUOTA_SPENT)
+
+    def _check_views(self, grant: GrantSection, request: Any, reply: Any) -> None:
+        """Refuse a reply that shows an object in too many queries.
+
+        The refusal of a private search would depend on the objects; its distances are those of
+        padded replies, which ``objects_per_day`` limits.
+        """
+        if grant.views_per_day is not None and isinstance(request, NearestRequest):
+            assert self._log is not None
+            shown = self._collection, self.user, request.query, reply.ids, grant.views_per_day
+            if not self._log.add_views(*shown):
+                raise Refused(SEEN_OFTEN)
 
     def _limit(self, reply: Message, grant: GrantSection) -> Message:
         """Return a reply with no more than the level allows."""

@@ -22,7 +22,7 @@ from fedneighbors.service._access_log import LOG_FAILED, LogFailed
 from fedneighbors.service._broker import Overloaded, TooManyQueries
 from fedneighbors.service._links import QueryLost
 from fedneighbors.service._oidc import IssuerFailed
-from fedneighbors.service._policy import NOT_ALLOWED, QUOTA_SPENT
+from fedneighbors.service._policy import NOT_ALLOWED, QUOTA_SPENT, SEEN_OFTEN
 
 log = logging.getLogger(__name__)
 PROBLEM_TYPE = "application/problem+json"
@@ -125,7 +125,7 @@ def problem_of(error: Exception, query_id: str | None = None) -> Problem:
                 return Problem(503, "log-failed", str(error), **later)
             if error.code == NOT_ALLOWED:
                 return Problem(403, "not-allowed", str(error), **fields)
-            if error.code == QUOTA_SPENT:
+            if error.code in (QUOTA_SPENT, SEEN_OFTEN):
                 return Problem(429, "quota-spent", str(error), **fields)
             if error.code == SOURCE_FAILED:
                 return Problem(503, "source-failed", str(error), **later)
