@@ -147,7 +147,7 @@ class AccessLog:
     def add_views(
         self, collection: str, user: str, query: bytes, names: Iterable[str], limit: int
     ) -> bool:
-        """Note that a query shows objects; return whether each is within a limit.
+        """Add views of objects; return whether all are within a limit.
 
         Parameters
         ----------
