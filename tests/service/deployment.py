@@ -4,6 +4,8 @@ import asyncio
 import threading
 from contextlib import contextmanager
 
+import numpy as np
+
 from fedneighbors.federation._messages import encode
 from fedneighbors.methods.fedknn._filters import FilterColumns
 from fedneighbors.methods.fedknn._provider import Provider
@@ -44,9 +46,11 @@ def offered(
         columns=typed,
         epoch=epoch,
     )
-    return OfferedObjects(
-        party, OfferedCollection(collection, metric, tie_key, len(objects), filters or {})
+    n_columns = np.shape(objects)[1] if np.ndim(objects) == 2 and metric != "tanimoto" else 0
+    offer = OfferedCollection(
+        collection, metric, tie_key, len(objects), filters or {}, n_columns=n_columns
     )
+    return OfferedObjects(party, offer)
 
 
 class Deployment:

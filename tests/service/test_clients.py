@@ -137,7 +137,7 @@ def test_more_queries_than_one_request_has_are_answered(call, pooled):
 
 
 def test_the_first_wrong_query_of_many_is_an_error(call):
-    with pytest.raises(ServiceError, match="not an object of this metric") as info:
+    with pytest.raises(ServiceError, match="expected a vector of 2 numbers, got 1") as info:
         call("kneighbors", [[0.0, 1.0], [0.0], [1.0, 2.0]], 2)
     error = info.value
     assert (error.status, error.code, error.retryable) == (422, "invalid-query", False)

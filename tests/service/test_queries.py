@@ -148,9 +148,9 @@ def test_a_radius_with_too_many_objects_is_refused_before_they_are_sent(http):
         ("count", {"query": [0, 1], "radius": -1}, "radius of 0 or more"),
         ("count", {"query": [0, 1]}, "expected query and radius, or where alone"),
         ("count", {"query": [0, 1], "radius": 1e400}, "radius: input should be a finite number"),
-        ("count", {"query": [0], "radius": 1}, "not an object of this metric"),
+        ("count", {"query": [0], "radius": 1}, "a vector of 2 numbers, got 1"),
         ("explain", {"query": [0, 1], "k": 41}, "expected k from 1 to 40"),
-        ("explain", {"query": [0]}, "not an object of this metric"),
+        ("explain", {"query": [0]}, "a vector of 2 numbers, got 1"),
     ],
 )
 def test_a_wrong_request_says_what_was_expected(http, kind, body, detail):

@@ -189,6 +189,7 @@ def _describe_collection(broker: Broker, collection: BrokerCollection) -> dict[s
         "providers": list(collection.providers),
         "connected": sorted(name for name in collection.providers if name in links),
         "filters": collection.filters,
+        "n_columns": collection.n_columns or None,
         "distance_steps": collection.distance_steps,
         "columns": None if collection.rows is None else _describe_columns(collection.rows),
     }

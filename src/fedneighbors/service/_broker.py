@@ -10,6 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+
 from fedneighbors.datasets._object_cells import METRIC_KINDS, object_from_json
 from fedneighbors.errors import DataError, FederationError, PartyRefused
 from fedneighbors.federation._loop import Coordinator, Outcome
@@ -101,6 +103,7 @@ class BrokerCollection:
                 ledger, [p for p in self.providers if allowed.get(p) != budget]
             )
         self.distance_steps: dict[str, float | None] = {}
+        self.n_columns = 0
         self._sizes: dict[str, int] = {}
         self._planner = Planner({}, shares_cores=False)
 
@@ -162,6 +165,18 @@ class BrokerCollection:
                     f"collection {self.name!r} has {expected!r} at the broker, {found!r} here",
                 )
         self.distance_steps[provider] = offered.distance_step
+        self.n_columns = offered.n_columns or self.n_columns
+
+    def explain_invalid(self, query: Any) -> str:
+        """Return the reason for which providers refuse a query; empty if unknown."""
+        n_columns = len(query) if isinstance(query, np.ndarray) else 0
+        if METRIC_KINDS[self.metric] == "vectors" and self.n_columns not in (0, n_columns):
+            return f"expected a vector of {self.n_columns} numbers, got {n_columns}"
+        try:
+            self._metric.index([query], ranks=np.zeros(1, np.int64)).open(query)
+        except (TypeError, ValueError) as error:
+            return str(error).replace("object 0", "the query")
+        return ""
 
     def show_distance(self, provider: str, distance: float) -> float | None:
         """Return a distance as the provider's policy lets users see it."""

@@ -59,7 +59,8 @@ class OfferedCollection:
     """A collection that a provider offers, with the settings that all providers must share.
 
     ``schema`` is the digest of the columns of rows; empty for other objects. Users see distances
-    rounded up to multiples of ``distance_step``, none if it is None; it may differ.
+    rounded up to multiples of ``distance_step``, none if it is None; it may differ. ``n_columns``
+    is the length of vectors; 0 for other objects.
     """
 
     name: str
@@ -69,6 +70,7 @@ class OfferedCollection:
     filters: dict[str, str]
     schema: str = ""
     distance_step: float | None = 0.0
+    n_columns: int = 0
 
     def __post_init__(self) -> None:
         if self.distance_step is not None and not self.distance_step >= 0:

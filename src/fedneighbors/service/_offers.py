@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
+
 from fedneighbors.errors import DataError
 from fedneighbors.federation._messages import encode
 from fedneighbors.federation._roles import Refusal, serve_safely
@@ -134,8 +136,15 @@ class OfferedObjects:
         n_objects = len(source.items)
         if n_objects:
             _search_once(party, source.items[0])
+        kinds: dict[str, str] = dict(section.filters)
         offer = OfferedCollection(
-            name, section.metric, section.tie_key, n_objects, dict(section.filters), digest
+            name,
+            section.metric,
+            section.tie_key,
+            n_objects,
+            kinds,
+            digest,
+            n_columns=_count_columns(source.items),
         )
         return cls(party, offer, epoch, policy=section.policy, log=log)
 
@@ -178,7 +187,14 @@ class OfferedObjects:
                 query.close()
             n_objects = pushed.size(None)
             opened.pop_all()
-        offer = OfferedCollection(name, section.metric, section.tie_key, n_objects, kinds)
+        offer = OfferedCollection(
+            name,
+            section.metric,
+            section.tie_key,
+            n_objects,
+            kinds,
+            n_columns=_count_columns(candidates.sample),
+        )
         return cls(party, offer, release=candidates.close, policy=section.policy, log=log)
 
     def answer(self, request: LinkRequest, deadline: float) -> bytes:
@@ -236,6 +252,11 @@ class OfferedObjects:
     def close_all(self) -> None:
         """Close all queries."""
         self.close(tuple(self._steps))
+
+
+def _count_columns(objects: Any) -> int:
+    """Return the number of columns of vectors, 0 for other objects."""
+    return objects.shape[1] if isinstance(objects, np.ndarray) and objects.ndim == 2 else 0
 
 
 def _search_once(party: Provider, item: Any) -> None:

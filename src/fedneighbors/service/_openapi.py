@@ -87,6 +87,7 @@ _COLLECTION = _object(
     providers=_NAMES,
     connected=_NAMES,
     filters=_map(_TEXT),
+    n_columns={"type": ["integer", "null"], "description": "Length of vectors"},
     distance_steps={
         **_map({"type": ["number", "null"]}),
         "description": "Users see distances rounded up to multiples of it; null: none",

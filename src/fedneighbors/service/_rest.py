@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 
+from fedneighbors.errors import PartyRefused
 from fedneighbors.federation._loop import Outcome
 from fedneighbors.federation._messages import encode
 from fedneighbors.methods.fedknn._filters import filter_text
@@ -315,7 +316,7 @@ async def _perform(
 ) -> dict[str, Any]:
     """Run the query of a body; raise a problem if it fails."""
     body, found = parse_body(content, operation.body), broker.collections[collection]
-    frame, answer, outcome = b"", dict[str, Any](), "cancelled"
+    query, frame, answer, outcome = None, b"", dict[str, Any](), "cancelled"
     try:
         if body.where is not None:
             found.check_filter(body.where)
@@ -324,7 +325,8 @@ async def _perform(
                 raise ValueError("expected query and radius, or where alone")
             frame = encode(FilteredQuery(b"", filter_text(body.where)))
         else:
-            ((_, frame),) = encode_queries([found.read_query(body.query)], body.where)
+            query = found.read_query(body.query)
+            ((_, frame),) = encode_queries([query], body.where)
         common = {"deadline_s": body.deadline_s, "allow_partial": body.allow_partial}
         options |= {"query_id": query_id, **common}
         if "on_round" in options:  # events may show objects before the end
@@ -334,6 +336,9 @@ async def _perform(
     except QUERY_ERRORS as error:
         problem = problem_of(error, query_id)
         outcome = problem.content["code"]
+        if isinstance(error, PartyRefused) and outcome == "invalid-query":
+            reason = found.explain_invalid(query)
+            problem = Problem(422, outcome, reason or error.code, query_id=query_id)
         raise problem from None
     finally:
         options["query_id"] = query_id
