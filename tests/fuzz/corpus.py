@@ -30,7 +30,7 @@ from fedneighbors.datasets._graphs import read_graphs
 from fedneighbors.datasets._molecules import read_molecules
 from fedneighbors.datasets._reading import read_rows
 from fedneighbors.errors import DataError, LedgerError, ModelFileError, RecordError, WireError
-from fedneighbors.federation import _inprocess
+from fedneighbors.federation import _inprocess, _roles
 from fedneighbors.federation._messages import decode
 from fedneighbors.federation._roles import serve
 from fedneighbors.methods.fedpnn.synthesis import TabularSynthesizer
@@ -432,18 +432,18 @@ def requests(_folder, brief):
 def record_requests(*trainings):
     """Run trainings; return one request of each kind, with the party that answered it."""
     heard = []
-    answer = _inprocess.serve
+    answer = _roles.serve
 
     def listen(party, frame, **options):
         heard.append((frame, party))
         return answer(party, frame, **options)
 
-    _inprocess.serve = listen
+    _roles.serve = listen
     try:
         for train in trainings:
             train()
     finally:
-        _inprocess.serve = answer
+        _roles.serve = answer
     inputs, seen = [], set()
     for frame, party in heard:
         kind = type(party).__name__, getattr(party, "task", None), frame[8:40]
