@@ -183,9 +183,10 @@ class User:
         return int(head.split()[1]), head
 
 
-def make_users(n, port, token, certificate):
-    """Return users of the broker."""
-    return [User(port, token, pinned_context(certificate)) for _ in range(n)]
+def make_users(n, port, tokens, certificate):
+    """Return connections to the broker, of several users in turn."""
+    context = pinned_context(certificate)
+    return [User(port, tokens[number % len(tokens)], context) for number in range(n)]
 
 
 async def search_in_loops(users, seconds):
@@ -209,7 +210,8 @@ async def search_at_rate(users, rate, seconds):
         try:
             async with asyncio.timeout(30):
                 status, head = await user.search()
-            refused = "refused" if status == 503 and "retry-after" in head else f"status {status}"
+            is_refused = status in (429, 503) and "retry-after" in head
+            refused = "refused" if is_refused else f"status {status}"
             results.append("answer" if status == 200 else refused)
         except (OSError, EOFError) as error:  # a time-out is an OSError
             results.append(type(error).__name__)
@@ -229,7 +231,7 @@ async def search_at_rate(users, rate, seconds):
 
 async def send_hostile_frames(url, certificate, private, n_rounds):
     """Send frames that take much memory, as a provider and as strangers."""
-    n, empty = 300_000, (b"",)
+    n, empty = 250_000, (b"",)
     many = encode(LinkReplies(tuple(range(n)), (0,) * n, empty * n, empty * n))
     long = encode(LinkReplies((0,), (0,), (bytes(15 << 20),), (b"",)))
     context, link = pinned_context(certificate), url.replace("https", "wss") + "/v1/link"
@@ -256,11 +258,11 @@ async def send_hostile_frames(url, certificate, private, n_rounds):
         await asyncio.gather(*(attack(bytes(1 << 20), False) for _ in range(100)))
 
 
-def run_users(pipe, port, token, certificate, private):
+def run_users(pipe, port, tokens, certificate, private):
     """Run the users, and the attack, in a process of their own."""
 
     async def run():
-        users = make_users(500, port, token, certificate)
+        users = make_users(500, port, tokens, certificate)
         await search_in_loops(users[:16], 2)
         runs = []
         for _ in range(3):  # the peak right before the overload, because other work may vary
@@ -269,7 +271,7 @@ def run_users(pipe, port, token, certificate, private):
             runs.append((goodput / peak, peak, results))
         pipe.send(sorted(runs, key=lambda run: run[0])[1])
         pipe.recv()
-        users += make_users(500, port, token, certificate)
+        users += make_users(500, port, tokens, certificate)
         url = f"https://127.0.0.1:{port}"
         attack = asyncio.create_task(send_hostile_frames(url, certificate, private, 3))
         counts = Counter()
@@ -286,7 +288,8 @@ def run_users(pipe, port, token, certificate, private):
 async def measure_users(broker, port, certificate, private):
     """Print the figures of overload and memory."""
     here, there = multiprocessing.get_context("spawn").Pipe()
-    arguments = there, port, broker.state.new_token("users", 1), certificate, private
+    tokens = [broker.state.new_token(f"user-{number}", 1) for number in range(20)]
+    arguments = there, port, tokens, certificate, private
     process = multiprocessing.get_context("spawn").Process(target=run_users, args=arguments)
     process.start()
     share, peak, results = await asyncio.to_thread(here.recv)
