@@ -203,7 +203,7 @@ class Campaign:
     def close(self):
         self._stack.close()
 
-    def run(self, fault, algorithm, deadline_s=DEADLINE_S):
+    def run(self, fault, algorithm):
         """Run a query during a fault; return its outcome, or raise AssertionError."""
         self.deployment.wait(*OWNERS)
         link = self.deployment.broker.registry.links["north"]
@@ -213,7 +213,7 @@ class Campaign:
         charged = self._count_charges()
         (self.relay if fault.level == "bytes" else self._messages).arm(fault)
         started = time.monotonic()
-        with self._client(private, algorithm, deadline_s) as client:
+        with self._client(private, algorithm) as client:
             outcome = self._ask(client, query)
         seconds = time.monotonic() - started
         self.relay.arm(None)
@@ -232,10 +232,10 @@ class Campaign:
             assert n_charges == len(OWNERS), f"{n_charges} charges for one query"
         return outcome, seconds, recovery_s
 
-    def _client(self, private, algorithm, deadline_s=DEADLINE_S):
+    def _client(self, private, algorithm):
         options = {} if private else {"algorithm": algorithm}
         name = "private" if private else "points"
-        return self.deployment.client(name, deadline_s=deadline_s, **options)
+        return self.deployment.client(name, deadline_s=DEADLINE_S, **options)
 
     def _ask(self, client, query):
         """Return "exact" for the right answer, or the code of an error."""

@@ -21,10 +21,3 @@ def test_a_faulty_link_causes_no_wrong_answer(campaign, algorithm, fault):
     outcome, _, _ = campaign.run(fault, algorithm)
 
     assert outcome in {"exact", *HONEST}
-
-
-def test_a_cut_link_is_repaired_within_the_query(campaign):
-    fault = next(one for one in all_faults(1) if one.kind == "cut")
-    outcome, _, _ = campaign.run(fault, "dann", deadline_s=20.0)
-
-    assert outcome == "exact"
