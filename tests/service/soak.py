@@ -16,7 +16,7 @@ from pathlib import Path
 from tests.service.chaos import ALGORITHMS, POINTS, Service, ask
 
 N_USERS = 8
-MAX_GROWTH = 1.1  # of memory after the first tenth
+MAX_GROWTH = 1.1  # largest growth of memory after the first tenth
 
 
 def measure(process):
