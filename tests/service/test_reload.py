@@ -145,7 +145,7 @@ def test_objects_are_read_again_regularly():
 
     def load(on_query):
         loads.append(offered("north", "points", "euclidean", POINTS[: len(loads) + 1]))
-        if len(loads) == 3:
+        if len(loads) == 4:  # three have replaced the objects
             loop.call_soon_threadsafe(enough.set)
         return {"points": loads[-1]}
 
@@ -156,9 +156,10 @@ def test_objects_are_read_again_regularly():
         work = loop.create_task(service._reload_regularly())
         await enough.wait()
         work.cancel()
+        return service._collections["points"]
 
     loop = None
-    asyncio.run(run())
+    assert asyncio.run(run()).offer.n_objects >= 3
 
 
 def test_paused_provider_has_no_link(tmp_path):

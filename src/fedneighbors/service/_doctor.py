@@ -35,10 +35,9 @@ from fedneighbors.service._messages import (
     OTHER_VERSION,
     Challenge,
     Hello,
-    OfferedCollection,
     Welcome,
 )
-from fedneighbors.service._offers import OfferedObjects
+from fedneighbors.service._offers import OfferedObjects, describe_offer
 from fedneighbors.service._tls import pinned_context, read_fingerprint
 
 MAX_SKEW_S = 60.0
@@ -334,18 +333,7 @@ def _make_hello(config: ProviderConfig, challenge: Challenge, fingerprint: bytes
         raise HopFailed(
             "identity", f"no key in {key} ({error}); enrol: fedneighbors provider enrol CODE"
         ) from None
-    offers = tuple(
-        OfferedCollection(
-            name,
-            one.metric,
-            one.tie_key,
-            0,
-            dict(one.filters),
-            digest,
-            distance_step=one.policy.shown_step,
-        )
-        for name, one, digest in _read_digests(config)
-    )
+    offers = tuple(describe_offer(name, one, digest) for name, one, digest in _read_digests(config))
     return Hello.signed(
         section.name,
         offers,

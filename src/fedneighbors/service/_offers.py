@@ -136,16 +136,7 @@ class OfferedObjects:
         n_objects = len(source.items)
         if n_objects:
             _search_once(party, source.items[0])
-        kinds: dict[str, str] = dict(section.filters)
-        offer = OfferedCollection(
-            name,
-            section.metric,
-            section.tie_key,
-            n_objects,
-            kinds,
-            digest,
-            n_columns=_count_columns(source.items),
-        )
+        offer = describe_offer(name, section, digest, n_objects, source.items)
         return cls(party, offer, epoch, policy=section.policy, log=log)
 
     @classmethod
@@ -187,14 +178,7 @@ class OfferedObjects:
                 query.close()
             n_objects = pushed.size(None)
             opened.pop_all()
-        offer = OfferedCollection(
-            name,
-            section.metric,
-            section.tie_key,
-            n_objects,
-            kinds,
-            n_columns=_count_columns(candidates.sample),
-        )
+        offer = describe_offer(name, section, "", n_objects, candidates.sample)
         return cls(party, offer, release=candidates.close, policy=section.policy, log=log)
 
     def answer(self, request: LinkRequest, deadline: float) -> bytes:
@@ -254,9 +238,33 @@ class OfferedObjects:
         self.close(tuple(self._steps))
 
 
-def _count_columns(objects: Any) -> int:
-    """Return the number of columns of vectors, 0 for other objects."""
-    return objects.shape[1] if isinstance(objects, np.ndarray) and objects.ndim == 2 else 0
+def describe_offer(
+    name: str, section: OfferSection, schema: str, n_objects: int = 0, objects: Any = None
+) -> OfferedCollection:
+    """Return the description of a collection for the broker.
+
+    Parameters
+    ----------
+    name, schema : str
+        Name of the collection, and digest of the columns of rows.
+    section : OfferSection
+        Configuration.
+    n_objects : int
+        Number of objects.
+    objects : sequence, optional
+        The objects or some of them.
+    """
+    is_table = isinstance(objects, np.ndarray) and objects.ndim == 2
+    return OfferedCollection(
+        name,
+        section.metric,
+        section.tie_key,
+        n_objects,
+        dict(section.filters),
+        schema,
+        section.policy.shown_step,
+        n_columns=objects.shape[1] if is_table else 0,
+    )
 
 
 def _search_once(party: Provider, item: Any) -> None:
