@@ -27,6 +27,7 @@ LOG_FAILED = "the provider cannot write its log of queries"
 """Code of the refusal of a request that cannot be logged."""
 
 _DAY_S = 86400
+_ID_LENGTH = 16  # characters of a query's name that all of its runs have
 _KEPT_DAYS = 2  # usage; a corrected clock must not give a quota again at once
 
 
@@ -41,7 +42,7 @@ class AccessEntry:
     Parameters
     ----------
     query : str
-        Name of the query; a provider's begin with that in the broker's answer.
+        Name of the query. At a provider, two digits follow for each run of it.
     user, collection : str
         Who asked, and what.
     kind : str
@@ -49,11 +50,11 @@ class AccessEntry:
     size : float or None
         Number of neighbours, or radius.
     outcome : str
-        Empty, or the code of the refusal or error.
+        Empty for an answer, "running", "failed", "cancelled", or the code of the error.
     n_objects : int
-        Number of objects returned, or counted.
+        Number of objects returned.
     providers : tuple of str
-        Providers that the broker asked; empty at a provider.
+        Providers whose objects the broker searched; empty at a provider.
     digest : str
         Hexadecimal digest of the query.
     """
@@ -101,9 +102,9 @@ class AccessLog:
         Parameters
         ----------
         entry : AccessEntry
-            The entry; its objects are counted if there are queries.
+            The entry; its objects are added to the use of the quota.
         n_queries : int
-            Number of queries that are counted.
+            Number of queries that are added to it.
 
         Raises
         ------
@@ -281,6 +282,3 @@ def compare_logs(
         if provider in entry["providers"] and query not in seen
     ]
     return [*differences, *unseen]
-
-
-_ID_LENGTH = 16  # characters of a query's name that all of its runs have

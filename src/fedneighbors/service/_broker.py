@@ -27,7 +27,7 @@ from fedneighbors.methods.fedknn.protocol import Answer
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.privacy.ledger._ledger import Ledger
 from fedneighbors.service._access_log import AccessLog
-from fedneighbors.service._config import BrokerConfig, CollectionSection, PrivacySection
+from fedneighbors.service._config import STEP_ERROR, BrokerConfig, CollectionSection, PrivacySection
 from fedneighbors.service._limits import WrongCodes
 from fedneighbors.service._links import LinkRegistry, QueryLost
 from fedneighbors.service._messages import UNKNOWN_QUERY, OfferedCollection
@@ -36,7 +36,6 @@ from fedneighbors.service._query_run import QueryOptions, QueryRun, SearchResult
 from fedneighbors.service._state import ApiUser, BrokerState
 
 R = TypeVar("R")
-_STEP_ERROR = 1e-9  # 0.3 is no exact multiple of 0.1
 _RECONNECT_S = 5.0  # maximum wait for a provider that was restarted
 
 
@@ -183,7 +182,7 @@ class BrokerCollection:
         step = self.distance_steps.get(provider, 0.0)
         if not step:
             return None if step is None else distance
-        return step * math.ceil(distance / step - _STEP_ERROR)
+        return step * math.ceil(distance / step - STEP_ERROR)
 
 
 _RETRIED = (UNKNOWN_QUERY, SOURCE_FAILED)

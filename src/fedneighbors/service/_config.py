@@ -32,6 +32,9 @@ Filters = dict[str, Literal["number", "text", "boolean"]]
 """Columns for the filters of queries, and the kind of their cells."""
 
 Algorithm = Literal["auto", "baseline", "dann", "dann*", "eager", "hufu", "hufu+"]
+STEP_ERROR = 1e-9
+"""Relative tolerance of multiples of a distance step: 0.3 is no exact multiple of 0.1."""
+
 Level = Literal["none", "boolean", "count", "objects"]
 C = TypeVar("C", bound="Config")
 _SECRET = "source"

@@ -68,7 +68,7 @@ def _import_keys(content: Any) -> KeySet:
 class OidcUsers:
     """Verifies tokens of one issuer.
 
-    Its keys are read at the first token, and again when a token names an unknown one.
+    Its keys are read at the first token, and again when they are old or do not fit a token.
 
     Parameters
     ----------

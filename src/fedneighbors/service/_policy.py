@@ -20,7 +20,7 @@ from fedneighbors.methods.fedknn.protocol import (
     RangeCountRequest,
 )
 from fedneighbors.service._access_log import LOG_FAILED, AccessEntry, AccessLog, LogFailed
-from fedneighbors.service._config import GrantSection, PolicySection
+from fedneighbors.service._config import STEP_ERROR, GrantSection, PolicySection
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,6 @@ QUOTA_SPENT = "the user's quota at the provider is spent; it is given again at m
 
 SEEN_OFTEN = "the query would show an object to the user in more queries of a day than allowed"
 
-_STEP_ERROR = 1e-9  # 0.3 is no exact multiple of 0.1
 _Padded = PaddedBoundRequest | PaddedNearestRequest
 
 
@@ -143,7 +142,7 @@ class PolicyParty:
         if not step:
             return True
         n_steps = radius / step if math.isfinite(radius) and math.isfinite(step) else 0.5
-        return abs(n_steps - round(n_steps)) < _STEP_ERROR
+        return abs(n_steps - round(n_steps)) < STEP_ERROR
 
     def _count_queries(self, request: Message) -> int:
         """Return the number of queries of a request that count.

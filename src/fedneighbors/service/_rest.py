@@ -316,7 +316,8 @@ async def _perform(
 ) -> dict[str, Any]:
     """Run the query of a body; raise a problem if it fails."""
     body, found = parse_body(content, operation.body), broker.collections[collection]
-    query, frame, answer, outcome = None, b"", dict[str, Any](), "cancelled"
+    options["query_id"] = query_id
+    query, frame, answer, outcome = None, b"", dict[str, Any](), "failed"
     try:
         if body.where is not None:
             found.check_filter(body.where)
@@ -327,8 +328,7 @@ async def _perform(
         else:
             query = found.read_query(body.query)
             ((_, frame),) = encode_queries([query], body.where)
-        common = {"deadline_s": body.deadline_s, "allow_partial": body.allow_partial}
-        options |= {"query_id": query_id, **common}
+        options |= {"deadline_s": body.deadline_s, "allow_partial": body.allow_partial}
         if "on_round" in options:  # events may show objects before the end
             _log_query(broker, operation, collection, frame, body, options, outcome="running")
         answer, outcome = await operation.run(broker, collection, frame, body, options), ""
@@ -340,8 +340,10 @@ async def _perform(
             reason = found.explain_invalid(query)
             problem = Problem(422, outcome, reason or error.code, query_id=query_id)
         raise problem from None
+    except asyncio.CancelledError:
+        outcome = "cancelled"
+        raise
     finally:
-        options["query_id"] = query_id
         _log_query(broker, operation, collection, frame, body, options, outcome, answer)
 
 
