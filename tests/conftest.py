@@ -1,5 +1,6 @@
 """Hypothesis profile, tests that share a worker, the folder of real data, and servers."""
 
+import multiprocessing
 import os
 from pathlib import Path
 
@@ -48,3 +49,11 @@ def data_folder():
     if os.environ.get("CI"):
         pytest.fail(reason)
     pytest.skip(reason)
+
+
+@pytest.fixture
+def all_processes_end():
+    """Check that no process that the test started is left; pools of other tests may be."""
+    before = set(multiprocessing.active_children())
+    yield
+    assert set(multiprocessing.active_children()) <= before

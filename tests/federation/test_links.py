@@ -1,6 +1,5 @@
 """Emulated links, connections shared by several coordinators, and deadlines."""
 
-import multiprocessing
 import os
 import signal
 import subprocess
@@ -73,6 +72,7 @@ def greet(*greetings):
     return results
 
 
+@pytest.mark.usefixtures("all_processes_end")
 @pytest.mark.parametrize("workers", ["threads", "processes"])
 def test_several_coordinators_use_the_same_parties(workers):
     with connected([ProcessReporter(name, ()) for name in NAMES], workers=workers) as federation:
@@ -87,7 +87,6 @@ def test_several_coordinators_use_the_same_parties(workers):
     assert len(set(ids[0].values())) == (3 if in_processes else 1)
     assert (os.getpid() in ids[0].values()) != in_processes
     assert greetings == [f"hello {name}" for name in NAMES]
-    assert multiprocessing.active_children() == []
 
 
 @pytest.mark.parametrize("workers", ["threads", "processes"])
@@ -145,6 +144,7 @@ def test_link_delay_does_not_count_as_work():
     assert record.busy_s["ann"] <= record.seconds - 0.05
 
 
+@pytest.mark.usefixtures("all_processes_end")
 @pytest.mark.parametrize("workers", ["threads", "processes"])
 def test_party_beyond_the_deadline_is_missing(workers):
     parties = [Counter("ann", ()), Counter("bob", (), fault="block"), Counter("cyd", ())]
@@ -153,7 +153,6 @@ def test_party_beyond_the_deadline_is_missing(workers):
         run(count(3), parties, workers=workers, deadline_s=1)
 
     assert caught.value.missing == {"bob": LATE}
-    assert multiprocessing.active_children() == []
 
 
 def test_hanging_party_stays_missing_while_others_answer():
@@ -232,6 +231,7 @@ except PartyMissing as error:
     assert result.stdout == "missing ann\n"
 
 
+@pytest.mark.usefixtures("all_processes_end")
 def test_worker_killed_between_two_runs_is_missing():
     with connected(
         [ProcessReporter(name, ()) for name in NAMES], workers="processes"
@@ -244,7 +244,6 @@ def test_worker_killed_between_two_runs_is_missing():
 
     assert sorted(answered) == ["ann", "cyd"]
     assert missing == {"bob": "its process ended"}
-    assert multiprocessing.active_children() == []
 
 
 def test_first_party_in_order_is_named_when_two_raise():
