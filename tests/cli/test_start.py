@@ -39,6 +39,7 @@ COMMANDS = [
     ["provider", "serve"],
     ["provider", "check"],
     ["provider", "forget"],
+    ["provider", "key"],
     ["provider", "log", "verify"],
     ["provider", "log", "export"],
     ["provider", "log", "compare"],

@@ -21,7 +21,7 @@ from fedneighbors.methods.fedknn._provider import INVALID_QUERY
 from fedneighbors.methods.fedknn.metrics._sessions import LATE
 from fedneighbors.secure_sum._keys import Identity
 from fedneighbors.service import RemoteNeighbors, _limits
-from fedneighbors.service._broker import Overloaded
+from fedneighbors.service._limits import Overloaded
 from fedneighbors.service._links import QueryLost
 from fedneighbors.service._problems import Problem, problem_of
 from fedneighbors.service._rest import MAX_BODY_BYTES, read_content
@@ -87,7 +87,7 @@ def test_a_result_states_how_it_was_found(http):
     ("collection", "body", "status", "code", "detail"),
     [
         ("cities", {"query": "a"}, 404, "unknown-collection", "no collection 'cities', only:"),
-        ("points", {}, 422, "invalid-body", "query: field required"),
+        ("points", {}, 422, "invalid-body", "field required: query, or sealed"),
         ("points", {"query": [0, 1], "k": 0}, 422, "invalid-body", "k: input should be greater"),
         ("points", {"query": [0, 1], "k": 51}, 422, "invalid-query", "expected k from 1 to 50"),
         ("points", {"query": [0, 1], "kk": 1}, 422, "invalid-body", "kk: extra inputs"),

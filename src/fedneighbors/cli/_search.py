@@ -41,6 +41,10 @@ def search(
     certificate: Annotated[
         Path | None, typer.Option(help="Certificate of the broker, if it is self-signed (PEM).")
     ] = None,
+    keys: Annotated[
+        Path | None,
+        typer.Option(help="Lines of `fedneighbors provider key`, to seal the query (TOML)."),
+    ] = None,
 ) -> None:
     """Find the nearest objects of a query in a search service.
 
@@ -64,6 +68,7 @@ def search(
         algorithm=algorithm or None,
         payload=payload,
         certificate=certificate,
+        keys=None if keys is None else _read_keys(keys),
     ) as remote:
         queries = [_parse_query(query, remote.describe())]
         if count:
@@ -85,6 +90,17 @@ def _read_json(text: str, name: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{name}: expected JSON, got {text!r:.60}: {error}") from None
+
+
+def _read_keys(path: Path) -> dict[str, str]:
+    import tomllib
+
+    try:
+        return {name: str(key) for name, key in tomllib.loads(path.read_text("utf-8")).items()}
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(
+            f"{path}: expected lines of `fedneighbors provider key`: {error}"
+        ) from None
 
 
 def _parse_query(text: str, collection: dict[str, Any]) -> Any:

@@ -198,6 +198,21 @@ def resume(config: ProviderFile = _PROVIDER) -> None:
     echo(f"{loaded.provider.name} is not paused", "green")
 
 
+@provider.command("key", epilog="Example: [bold]fedneighbors provider key >> keys.toml[/bold]")
+def show_key(config: ProviderFile = _PROVIDER) -> None:
+    """Print the key for which users seal queries to this provider.
+
+    Give it to users over a channel that you trust, not through the broker.
+    """
+    from fedneighbors.secure_sum._keys import Identity
+    from fedneighbors.service._config import ProviderConfig
+    from fedneighbors.service._sealed import make_sealing_key
+
+    loaded = ProviderConfig.read(config)
+    identity = Identity.read(loaded.path(loaded.provider.key))
+    typer.echo(f'"{loaded.provider.name}" = "{make_sealing_key(identity.private).hex()}"')
+
+
 @provider.command(epilog="Example: [bold]fedneighbors provider forget patients p-117[/bold]")
 def forget(
     collection: Annotated[str, typer.Argument(help="Name of the collection.")],

@@ -20,7 +20,8 @@ from fedneighbors.datasets._schema_columns import NumericColumn
 from fedneighbors.errors import PartyRefused, WireError
 from fedneighbors.federation._messages import encode
 from fedneighbors.federation._roles import Refused, make_refusal
-from fedneighbors.service._broker import Broker, BrokerCollection, Overloaded, TooManyQueries
+from fedneighbors.service._broker import Broker, BrokerCollection
+from fedneighbors.service._limits import Overloaded, TooManyQueries
 from fedneighbors.service._links import ProviderLink
 from fedneighbors.service._messages import Challenge, Welcome
 from fedneighbors.service._oidc import IssuerFailed
@@ -186,6 +187,7 @@ def _describe_collection(broker: Broker, collection: BrokerCollection) -> dict[s
         "n_objects": sum(offer.n_objects for offer in offers),
         "algorithm": collection.settings.algorithm,
         "private": collection.settings.privacy is not None,
+        "trust": collection.trust,
         "providers": list(collection.providers),
         "connected": sorted(name for name in collection.providers if name in links),
         "filters": collection.filters,

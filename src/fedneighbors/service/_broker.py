@@ -12,39 +12,33 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from fedneighbors.datasets._object_cells import METRIC_KINDS, object_from_json
-from fedneighbors.errors import DataError, FederationError, PartyRefused
+from fedneighbors.datasets._object_cells import METRIC_KINDS
+from fedneighbors.errors import DataError, PartyRefused
 from fedneighbors.federation._loop import Coordinator, Outcome
+from fedneighbors.federation._messages import encode
 from fedneighbors.federation._roles import Refused
-from fedneighbors.methods.fedknn._filters import FilterColumns, Where
+from fedneighbors.methods.fedknn._filters import FilterColumns, Where, filter_text
 from fedneighbors.methods.fedknn._planning import Plan, Planner
 from fedneighbors.methods.fedknn._provider import SOURCE_FAILED
+from fedneighbors.methods.fedknn._queries import FilteredQuery, encode_queries, read_json_query
 from fedneighbors.methods.fedknn._radius import RangeCounts, count_within, range_search
 from fedneighbors.methods.fedknn._settings import SearchSettings
 from fedneighbors.methods.fedknn.metrics import metric_of
-from fedneighbors.methods.fedknn.metrics._mixed import TabularMetric
 from fedneighbors.methods.fedknn.protocol import Answer
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.privacy.ledger._ledger import Ledger
 from fedneighbors.service._access_log import AccessLog
 from fedneighbors.service._config import STEP_ERROR, BrokerConfig, CollectionSection, PrivacySection
-from fedneighbors.service._limits import WrongCodes
+from fedneighbors.service._limits import Overloaded, TooManyQueries, WrongCodes
 from fedneighbors.service._links import LinkRegistry, QueryLost
 from fedneighbors.service._messages import UNKNOWN_QUERY, OfferedCollection
 from fedneighbors.service._oidc import OidcUsers
 from fedneighbors.service._query_run import QueryOptions, QueryRun, SearchResult
+from fedneighbors.service._sealed import read_sealed
 from fedneighbors.service._state import ApiUser, BrokerState
 
 R = TypeVar("R")
 _RECONNECT_S = 5.0  # maximum wait for a provider that was restarted
-
-
-class Overloaded(FederationError):  # noqa: N818 - the name states the error
-    """Too many queries run at once; try again later."""
-
-
-class TooManyQueries(FederationError):  # noqa: N818 - the name states the error
-    """A user runs more than a share of the queries; try again later."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +71,7 @@ class BrokerCollection:
         self.schema = "" if self.rows is None else self.rows.digest
         self.name, self.metric, self.providers = name, section.metric, section.providers
         self.tie_key, self.filters = section.tie_key, dict(section.filters)
+        self.trust = section.trust
         self._columns = FilterColumns.of({n: [] for n in self.filters}, 0, kinds=self.filters)
         privacy, metric = section.privacy, metric_of(self.rows or section.metric)
         self._metric = metric
@@ -133,30 +128,59 @@ class BrokerCollection:
             changes["allow_partial"] = allow_partial
         return replace(self.settings, **changes) if changes else self.settings
 
-    def read_query(self, value: Any) -> Any:
-        """Return the query of a JSON value.
+    def read_query(
+        self,
+        value: Any,
+        where: Where | None,
+        *,
+        sealed: str | None = None,
+        is_filter: bool = False,
+    ) -> tuple[Any, bytes]:
+        """Return a query, None if sealed or only a filter, and its frame.
+
+        Parameters
+        ----------
+        value : object
+            JSON value of the query.
+        where : mapping, optional
+            The filter.
+        sealed : str, optional
+            Both, sealed by the client.
+        is_filter : bool
+            There is only a filter.
 
         Raises
         ------
-        DataError
-            If the value is no object of the metric.
+        DataError, ValueError, TypeError
+            If the query is no object of the metric, the filter does not suit the columns, or one of
+            them is not sealed in a sealed collection.
         MissingExtraError
-            If it is SMILES and RDKit is not installed.
+            If the query is SMILES and RDKit is not installed.
         """
-        query = object_from_json(value, METRIC_KINDS[self.metric])
-        return self._metric.read([query])[0] if isinstance(self._metric, TabularMetric) else query
-
-    def check_filter(self, where: Where) -> None:
-        """Raise ValueError for a filter that does not suit the columns."""
-        if not self.filters:
-            raise ValueError(f"collection {self.name!r} has no columns for filters")
-        self._columns.match(where)
+        if self.trust == "sealed":
+            if sealed is None or value is not None or where is not None:
+                raise ValueError(
+                    f"collection {self.name!r} is sealed, so that the broker sees no query: use "
+                    "RemoteNeighbors with keys of the providers"
+                )
+            return None, read_sealed(sealed, self.providers)
+        if sealed is not None:
+            raise ValueError(f"collection {self.name!r} is not sealed: omit the keys")
+        if where is not None:
+            if not self.filters:
+                raise ValueError(f"collection {self.name!r} has no columns for filters")
+            self._columns.match(where)
+            if is_filter:
+                return None, encode(FilteredQuery(b"", filter_text(where)))
+        query = read_json_query(value, self.metric, self._metric)
+        ((_, frame),) = encode_queries([query], where)
+        return query, frame
 
     def check(self, provider: str, offered: OfferedCollection) -> None:
         """Raise Refused if a provider's settings differ from the broker's."""
         if provider not in self.providers:
             raise Refused("the provider may not offer this collection", self.name)
-        for setting in ("metric", "schema", "tie_key", "filters"):
+        for setting in ("metric", "schema", "tie_key", "filters", "trust"):
             expected, found = getattr(self, setting), getattr(offered, setting)
             if found != expected:
                 raise Refused(

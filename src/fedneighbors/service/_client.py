@@ -42,6 +42,10 @@ class RemoteNeighbors(RemoteSearch):
     certificate : path, optional
         Certificate of the broker, if it is self-signed. Only this certificate is then accepted,
         under any name.
+    keys : mapping of str to str, optional
+        Key of each provider of a sealed collection, as ``fedneighbors provider key`` prints it at
+        the provider. Queries, names and payloads are then encrypted between this client and the
+        providers; the broker sees distances and counts.
 
     Attributes
     ----------
@@ -226,7 +230,7 @@ class RemoteNeighbors(RemoteSearch):
         return self._read(self._send(request) for request in self._ask(kind, queries, **fields))
 
     def _send(self, request: ApiRequest) -> list[dict[str, Any]]:
-        method, path, content, headers, _ = request
+        method, path, content, headers, *_ = request
         try:
             response = self._client.request(method, path, content=content, headers=headers)
         except httpx.HTTPError as error:
@@ -239,7 +243,7 @@ class AsyncRemoteNeighbors(RemoteSearch):
 
     Parameters
     ----------
-    url, collection, token, algorithm, deadline_s, allow_partial, payload, certificate
+    url, collection, token, algorithm, deadline_s, allow_partial, payload, certificate, keys
         As for :class:`RemoteNeighbors`.
 
     Attributes
@@ -320,7 +324,7 @@ class AsyncRemoteNeighbors(RemoteSearch):
         return self._read([await self._send(request) for request in requests])
 
     async def _send(self, request: ApiRequest) -> list[dict[str, Any]]:
-        method, path, content, headers, _ = request
+        method, path, content, headers, *_ = request
         try:
             response = await self._client.request(method, path, content=content, headers=headers)
         except httpx.HTTPError as error:

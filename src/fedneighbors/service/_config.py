@@ -120,12 +120,14 @@ class SharedSection(ConfigSection):
     """Settings of a collection that broker and providers agree on.
 
     ``schema`` is the file that declares the columns of rows, for the metric ``tabular``. The order
-    of tied objects depends on ``tie_key``, a public text.
+    of tied objects depends on ``tie_key``, a public text. With ``trust = "sealed"``, the broker
+    reads neither queries nor names nor payloads of objects.
     """
 
     metric: str
     schema_file: str | None = Field(default=None, alias="schema")
     tie_key: str = ""
+    trust: Literal["trusted", "sealed"] = "trusted"
     filters: Filters = {}
 
     _metric = field_validator("metric")(_check_metric)
@@ -160,6 +162,14 @@ class CollectionSection(SharedSection):
     algorithm: Algorithm = "auto"
     allow_partial: bool = False
     privacy: PrivacySection | None = None
+
+    @model_validator(mode="after")
+    def _check_trust(self) -> Self:
+        if self.trust == "sealed" and self.privacy is not None:
+            raise PydanticCustomError(
+                _SECRET, "a sealed collection cannot be private: omit privacy or trust"
+            )
+        return self
 
 
 class ServerSection(ConfigSection):

@@ -1,4 +1,4 @@
-"""Limits of connections and attempts whose peer is not known yet."""
+"""Limits of connections, of attempts whose peer is not known yet, and of queries."""
 
 import asyncio
 import time
@@ -8,6 +8,7 @@ from typing import Any
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
+from fedneighbors.errors import FederationError
 from fedneighbors.service._messages import MAX_LINK_FRAME_BYTES
 
 MAX_CONNECTIONS = 2000
@@ -29,6 +30,14 @@ _MAX_ADDRESSES = 10_000  # with wrong codes; the oldest is forgotten
 _HAS_NO_LIMIT = hasattr(AutoHTTPProtocol, "on_header")  # httptools; h11 limits headers itself
 _NOTHING = object()  # is no request
 _TLS_BUFFER_BYTES = 1 << 15  # two records; asyncio's 256 KiB a connection are 250 MiB for 1,000
+
+
+class Overloaded(FederationError):  # noqa: N818 - the name states the error
+    """Too many queries run at once; try again later."""
+
+
+class TooManyQueries(FederationError):  # noqa: N818 - the name states the error
+    """A user runs more than a share of the queries; try again later."""
 
 
 class WrongCodes:

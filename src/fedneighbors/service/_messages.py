@@ -60,7 +60,8 @@ class OfferedCollection:
 
     ``schema`` is the digest of the columns of rows; empty for other objects. Users see distances
     rounded up to multiples of ``distance_step``, none if it is None; it may differ. ``n_columns``
-    is the length of vectors; 0 for other objects.
+    is the length of vectors; 0 for other objects. ``trust`` is ``"sealed"`` if only sealed queries
+    are answered.
     """
 
     name: str
@@ -71,6 +72,7 @@ class OfferedCollection:
     schema: str = ""
     distance_step: float | None = 0.0
     n_columns: int = 0
+    trust: str = "trusted"
 
     def __post_init__(self) -> None:
         if self.distance_step is not None and not self.distance_step >= 0:

@@ -15,11 +15,13 @@ from fedneighbors.errors import DataError
 from fedneighbors.federation._messages import encode
 from fedneighbors.federation._roles import Refusal, serve_safely
 from fedneighbors.methods.fedknn._provider import MAX_OPEN_QUERIES, Provider
-from fedneighbors.methods.fedknn._queries import decode_query, encode_query
+from fedneighbors.methods.fedknn._queries import decode_query, encode_query, read_json_query
 from fedneighbors.methods.fedknn._sources import MemorySource
 from fedneighbors.methods.fedknn.metrics import metric_of
+from fedneighbors.methods.fedknn.metrics._interfaces import Metric
 from fedneighbors.methods.fedknn.metrics._sessions import LATE
 from fedneighbors.methods.fedknn.protocol import BoundRequest, FinishRequest, NearestRequest
+from fedneighbors.secure_sum._keys import digest
 from fedneighbors.service._access_log import AccessLog
 from fedneighbors.service._config import OfferSection, PolicySection, PushedSection
 from fedneighbors.service._loading import Forgotten, compute_epoch, read_source
@@ -29,6 +31,7 @@ from fedneighbors.service._messages import (
     OfferedCollection,
 )
 from fedneighbors.service._policy import PolicyParty
+from fedneighbors.service._sealed_party import SealedParty
 from fedneighbors.sources._candidates import SourceSettings
 from fedneighbors.sources._pushed import PushedSource, find_source
 from fedneighbors.sources._sql import SqlQuery
@@ -71,6 +74,7 @@ class OfferedObjects:
         self.offer = replace(offer, distance_step=policy.shown_step)
         self.retired_at = math.inf  # set when the objects are replaced
         self._guarded = PolicyParty(party, offer.name, policy, log)
+        self._served: PolicyParty | SealedParty = self._guarded
         # number of requests, and the later of the time and the deadline of the last
         self._steps: OrderedDict[str, tuple[int, float]] = OrderedDict()
 
@@ -118,15 +122,16 @@ class OfferedObjects:
         source = read_source(section, section.source, folder, on_query, schema)
         if forgotten is not None:
             source = source.without(Forgotten.read(forgotten, name))
-        digest = "" if schema is None else schema.digest
-        epoch = compute_epoch(secret, f"{name}{digest}", section, source)
+        columns = "" if schema is None else schema.digest
+        epoch = compute_epoch(secret, f"{name}{columns}", section, source)
+        metric = metric_of(schema or section.metric)
         objects = MemorySource(
             source.items,
-            metric_of(schema or section.metric),
+            metric,
             owner=provider,
             epoch=None if epoch is None else bytes.fromhex(epoch),
             ids=source.ids,
-            key=section.tie_key.encode(),
+            key=_tie_key(section, secret),
             columns=source.columns,
             payload=source.payload,
         )
@@ -136,8 +141,10 @@ class OfferedObjects:
         n_objects = len(source.items)
         if n_objects:
             _search_once(party, source.items[0])
-        offer = describe_offer(name, section, digest, n_objects, source.items)
-        return cls(party, offer, epoch, policy=section.policy, log=log)
+        offer = describe_offer(name, section, columns, n_objects, source.items)
+        found = cls(party, offer, epoch, policy=section.policy, log=log)
+        found._seal(secret, metric)
+        return found
 
     @classmethod
     def _open(
@@ -164,7 +171,7 @@ class OfferedObjects:
                 candidates,
                 metric_of(section.metric),
                 owner=provider,
-                key=section.tie_key.encode(),
+                key=_tie_key(section, secret),
                 # an equal version under other settings may be one of other objects
                 secret=secret + repr([name, source.kind, sorted(options.items()), kinds]).encode(),
                 filters=kinds,
@@ -179,7 +186,20 @@ class OfferedObjects:
             n_objects = pushed.size(None)
             opened.pop_all()
         offer = describe_offer(name, section, "", n_objects, candidates.sample)
-        return cls(party, offer, release=candidates.close, policy=section.policy, log=log)
+        found = cls(party, offer, release=candidates.close, policy=section.policy, log=log)
+        found._seal(secret, metric_of(section.metric))
+        return found
+
+    def _seal(self, secret: bytes, metric: Metric) -> None:
+        """Answer only sealed queries, if the collection is sealed."""
+        name, offer = self.offer.metric, self.offer
+        if offer.trust == "sealed":
+            self._served = SealedParty(
+                self._guarded,
+                offer.name,
+                secret=secret,
+                read_query=lambda value: read_json_query(value, name, metric),
+            )
 
     def answer(self, request: LinkRequest, deadline: float) -> bytes:
         """Return the frame of the reply to a request.
@@ -200,7 +220,7 @@ class OfferedObjects:
             self.drop_old()
         self.party.end = deadline
         self._guarded.user, self._guarded.query = request.user, request.query
-        frame = serve_safely(self._guarded, request.body)
+        frame = serve_safely(self._served, request.body)
         self._steps[request.query] = step + 1, max(time.monotonic(), deadline)
         self._steps.move_to_end(request.query)
         return frame
@@ -231,7 +251,7 @@ class OfferedObjects:
         """Close the queries that are open."""
         known = tuple(query for query in queries if self._steps.pop(query, None))
         if known:
-            self._guarded.finish(known)
+            self._served.finish(known)
 
     def close_all(self) -> None:
         """Close all queries."""
@@ -264,7 +284,18 @@ def describe_offer(
         schema,
         section.policy.shown_step,
         n_columns=objects.shape[1] if is_table else 0,
+        trust=section.trust,
     )
+
+
+def _tie_key(section: OfferSection, secret: bytes) -> bytes:
+    """Return the key of ties, secret in a sealed collection.
+
+    A public one would let the broker guess names.
+    """
+    if section.trust == "trusted":
+        return section.tie_key.encode()
+    return digest("secret tie key", secret, section.tie_key)
 
 
 def _search_once(party: Provider, item: Any) -> None:

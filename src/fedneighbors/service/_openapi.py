@@ -38,7 +38,10 @@ _COMMON: dict[str, Json] = {
     "answered": {**_NAMES, "description": "Providers whose objects were searched"},
     "missing": {**_map(_TEXT), "description": "Reason for each provider that was left out"},
     "epochs": {**_map(_TEXT), "description": "Version of the objects of each provider"},
-    "trust": {**_TEXT, "description": "trusted: the broker sees queries and answers"},
+    "trust": {
+        **_TEXT,
+        "description": "trusted: the broker sees queries and answers; sealed: only distances",
+    },
     "charged": {
         "oneOf": [_map(_COST), {"type": "null"}],
         "description": "Privacy cost charged for each provider; empty for a repeated query, null "
@@ -84,6 +87,7 @@ _COLLECTION = _object(
     n_objects=_INTEGER,
     algorithm=_TEXT,
     private=_BOOLEAN,
+    trust={**_TEXT, "description": "trusted, or sealed: only sealed queries are answered"},
     providers=_NAMES,
     connected=_NAMES,
     filters=_map(_TEXT),

@@ -31,6 +31,8 @@ QUOTA_SPENT = "the user's quota at the provider is spent; it is given again at m
 
 SEEN_OFTEN = "the query would show an object to the user in more queries of a day than allowed"
 
+OTHER_QUERY = "the request is of another query"
+
 _Padded = PaddedBoundRequest | PaddedNearestRequest
 
 
@@ -52,6 +54,8 @@ class PolicyParty:
     ----------
     user, query : str
         User and query of the next request, by the broker's word.
+    sealed : bytes
+        The query as the broker has it, if it is sealed.
     """
 
     def __init__(
@@ -61,7 +65,7 @@ class PolicyParty:
         policy: PolicySection,
         log: AccessLog | None = None,
     ) -> None:
-        self.name, self.user, self.query = party.name, "", ""
+        self.name, self.user, self.query, self.sealed = party.name, "", "", b""
         # the service asks one query at a time, by its name
         others = NearestBatchRequest, FinishRequest
         self.accepts = tuple(one for one in party.accepts if one not in others)
@@ -73,7 +77,7 @@ class PolicyParty:
         outcome, n_queries, n_objects = "failed", 0, 0
         try:
             if request.name != self.query:
-                raise Refused("the request is of another query")
+                raise Refused(OTHER_QUERY)
             grant = self._policy.grant_of(self.user)
             self._check(request, grant)
             n_new = self._count_queries(request)
@@ -182,7 +186,7 @@ class PolicyParty:
 
     def _describe(self, request: Any, outcome: str, n_objects: int) -> AccessEntry:
         size = getattr(request, "radius", None)
-        query = getattr(request, "query", b"")
+        query = self.sealed or getattr(request, "query", b"")
         return AccessEntry(
             query=getattr(request, "name", ""),
             user=self.user,

@@ -19,10 +19,11 @@ from fedneighbors.methods.fedknn._provider import FEW_FILTERED, INVALID_QUERY, S
 from fedneighbors.methods.fedknn._radius import TooManyObjects
 from fedneighbors.methods.fedknn.metrics._sessions import LATE
 from fedneighbors.service._access_log import LOG_FAILED, LogFailed
-from fedneighbors.service._broker import Overloaded, TooManyQueries
+from fedneighbors.service._limits import Overloaded, TooManyQueries
 from fedneighbors.service._links import QueryLost
 from fedneighbors.service._oidc import IssuerFailed
 from fedneighbors.service._policy import NOT_ALLOWED, QUOTA_SPENT, SEEN_OFTEN
+from fedneighbors.service._sealed_party import WRONG_KEY
 
 log = logging.getLogger(__name__)
 PROBLEM_TYPE = "application/problem+json"
@@ -117,6 +118,8 @@ def problem_of(error: Exception, query_id: str | None = None) -> Problem:
             fields["party"] = later["party"] = error.party
             if error.code == INVALID_QUERY:
                 return Problem(422, "invalid-query", error.code, **fields)
+            if error.code == WRONG_KEY:
+                return Problem(422, "wrong-key", str(error), **fields)
             if error.code == LATE:
                 return Problem(504, "deadline-passed", str(error), **later)
             if error.code == FEW_FILTERED:

@@ -2,9 +2,9 @@
 
 import json
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 from urllib.parse import quote
 
 import httpx
@@ -15,7 +15,11 @@ from fedneighbors._typing import Floats
 from fedneighbors.errors import FederationError
 from fedneighbors.service._tls import pinned_context
 
+if TYPE_CHECKING:
+    from fedneighbors.service._sealed import QuerySeal
+
 _WAIT_S = 10.0  # added to the broker's deadline
+_KEY_BYTES = 32
 _BATCH = 50  # queries in one request; larger bodies are refused
 _LINES = {"Content-Type": "application/x-ndjson"}
 
@@ -124,7 +128,8 @@ class RemoteResults(list[dict[str, Any]]):
 class ApiRequest(NamedTuple):
     """A request of the REST API.
 
-    ``n_queries`` is the number of lines of the answer, or None for one JSON object.
+    ``n_queries`` is the number of lines of the answer, or None for one JSON object. ``seals`` are
+    those of the queries, if they are sealed.
     """
 
     method: str
@@ -132,6 +137,7 @@ class ApiRequest(NamedTuple):
     content: bytes | None = None
     headers: Mapping[str, str] | None = None
     n_queries: int | None = None
+    seals: Sequence["QuerySeal"] = ()
 
     def read(self, response: httpx.Response) -> list[dict[str, Any]]:
         """Return the answers of a response.
@@ -141,7 +147,7 @@ class ApiRequest(NamedTuple):
         ServiceError
             If one is a problem.
         FederationError
-            If the server is no broker.
+            If the server is no broker, or the answer to a sealed query was changed.
         """
         is_lines = self.n_queries is not None and response.is_success
         try:
@@ -160,7 +166,9 @@ class ApiRequest(NamedTuple):
         for answer in answers:
             if not response.is_success or "code" in answer:
                 raise ServiceError.of(answer, response.status_code)
-        return answers
+        if not self.seals:
+            return answers
+        return [seal.open_answer(one) for seal, one in zip(self.seals, answers, strict=True)]
 
 
 class RemoteSearch:
@@ -179,6 +187,7 @@ class RemoteSearch:
         allow_partial: bool | None = None,
         payload: bool = False,
         certificate: str | Path | None = None,
+        keys: Mapping[str, str] | None = None,
     ) -> None:
         self.url = url
         self.collection = collection
@@ -186,6 +195,7 @@ class RemoteSearch:
         self.deadline_s = deadline_s
         self.allow_partial = allow_partial
         self.payload = payload
+        self._keys = None if keys is None else _read_keys(keys)
         self._local = threading.local()  # calls of other threads have other results
         verify: Any = True
         if certificate is not None:
@@ -210,17 +220,31 @@ class RemoteSearch:
             **fields,
         }
         given = {name: value for name, value in options.items() if value is not None}
-        lines = [
-            json.dumps({"query": _to_json(query), **given}, allow_nan=False).encode()
-            for query in _list_queries(queries)
+        bodies: list[dict[str, Any]] = [
+            {"query": _to_json(query), **given} for query in _list_queries(queries)
         ]
+        seals = () if self._keys is None else [self._seal(body) for body in bodies]
+        lines = [json.dumps(body, allow_nan=False).encode() for body in bodies]
         path = f"/v1/collections/{quote(self.collection, safe='')}/{kind}"
         if len(lines) == 1:
-            yield ApiRequest("POST", path, lines[0])
+            yield ApiRequest("POST", path, lines[0], seals=seals)
             return
         for first in range(0, len(lines), _BATCH):
-            batch = lines[first : first + _BATCH]
-            yield ApiRequest("POST", path, b"\n".join(batch), _LINES, len(batch))
+            part = slice(first, first + _BATCH)
+            batch = lines[part]
+            yield ApiRequest("POST", path, b"\n".join(batch), _LINES, len(batch), seals[part])
+
+    def _seal(self, body: dict[str, Any]) -> "QuerySeal":
+        """Move the query of a body into a seal, which is returned."""
+        from fedneighbors.service._sealed import QuerySeal
+
+        assert self._keys is not None
+        content: dict[str, Any] = {
+            name: body.pop(name) for name in ("query", "where") if name in body
+        }
+        seal = QuerySeal(content, self._keys, self.collection)
+        body["sealed"] = seal.text
+        return seal
 
     def _read(self, answers: Iterable[list[dict[str, Any]]]) -> RemoteResults:
         results = RemoteResults(answer for batch in answers for answer in batch)
@@ -260,6 +284,22 @@ def check_one_query(X: Any) -> Any:
     if n_queries != 1:
         raise ValueError(f"expected one query, got {n_queries}; pass a list with one query")
     return X
+
+
+def _read_keys(keys: Mapping[str, str]) -> dict[str, bytes]:
+    """Return the sealing keys of providers."""
+    found = {}
+    for provider, text in keys.items():
+        try:
+            found[str(provider)] = bytes.fromhex(text)
+        except (TypeError, ValueError):
+            found[str(provider)] = b""
+        if len(found[str(provider)]) != _KEY_BYTES:
+            raise ValueError(
+                f"expected the key of {provider!r} as {2 * _KEY_BYTES} hexadecimal digits, as "
+                f"`fedneighbors provider key` prints it, got {text!r:.80}"
+            )
+    return found
 
 
 def _list_queries(queries: Any) -> Any:

@@ -12,17 +12,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from dataclasses import asdict, dataclass
 from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 
 from fedneighbors.errors import PartyRefused
 from fedneighbors.federation._loop import Outcome
-from fedneighbors.federation._messages import encode
-from fedneighbors.methods.fedknn._filters import filter_text
-from fedneighbors.methods.fedknn._queries import FilteredQuery, encode_queries
 from fedneighbors.privacy._guarantees import ApproxDP, Guarantee, PureDP
 from fedneighbors.service._access_log import AccessEntry, LogFailed
 from fedneighbors.service._broker import Broker
@@ -59,12 +57,27 @@ class QueryBody(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
+    _required: ClassVar[set[str]] = {"query", "sealed"}
+
     query: Any = Field(
+        default=None,
         description="Numbers of a vector; [longitude, latitude] in degrees; a string; a list of "
         "the elements of a set; SMILES of a molecule; or {nodes, edges} of a graph, where an edge "
-        "is [first, second, label]"
+        "is [first, second, label]",
     )
     where: dict[str, Any] | None = Field(default=None, description="Filter by columns")
+    sealed: str | None = Field(
+        default=None,
+        description="In a sealed collection, query and where as the Python client encrypts them",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _require_query(cls, fields: Any) -> Any:
+        if isinstance(fields, dict) and fields.keys().isdisjoint(cls._required):
+            raise PydanticCustomError("missing", "field required: query, or sealed")
+        return fields
+
     deadline_s: float | None = Field(default=None, gt=0, allow_inf_nan=False, description="Seconds")
     allow_partial: bool | None = Field(default=None, description="Answer without missing providers")
 
@@ -88,6 +101,8 @@ class SearchBody(QueryBody):
 
 class CountBody(QueryBody):
     """Body of a count of the objects within a radius, or of all that meet a filter."""
+
+    _required = {"query", "sealed", "where"}
 
     query: Any = Field(default=None, description="As for a search; only with radius")
     radius: float | None = Field(
@@ -142,7 +157,6 @@ async def _search(
     show = broker.collections[collection].show_distance
     return {
         **_describe(result, exact=answer.exact, answered=answer.answered, missing=answer.missing),
-        "trust": answer.trust,
         "algorithm": answer.algorithm,
         "n_returned": dict(answer.n_returned),
         "neighbors": _add_payloads(describe_neighbors(found, show), result.payloads),
@@ -211,7 +225,6 @@ def _describe(
         "answered": list(answered),
         "missing": dict(missing),
         "epochs": {name: epoch for name, epoch in result.epochs.items() if name in answered},
-        "trust": "trusted",
         "charged": charged and {name: describe_cost(cost) for name, cost in charged.items()},
         "algorithm": "",
         "rounds": len(rounds),
@@ -319,25 +332,23 @@ async def _perform(
     options["query_id"] = query_id
     query, frame, answer, outcome = None, b"", dict[str, Any](), "failed"
     try:
-        if body.where is not None:
-            found.check_filter(body.where)
-        if isinstance(body, CountBody) and body.radius is None:
-            if body.where is None or body.query is not None:
-                raise ValueError("expected query and radius, or where alone")
-            frame = encode(FilteredQuery(b"", filter_text(body.where)))
-        else:
-            query = found.read_query(body.query)
-            ((_, frame),) = encode_queries([query], body.where)
+        is_filter = isinstance(body, CountBody) and body.radius is None
+        if is_filter and not body.sealed and (body.where is None or body.query is not None):
+            raise ValueError("expected query and radius, or where alone")
+        query, frame = found.read_query(
+            body.query, body.where, sealed=body.sealed, is_filter=is_filter
+        )
         options |= {"deadline_s": body.deadline_s, "allow_partial": body.allow_partial}
         if "on_round" in options:  # events may show objects before the end
             _log_query(broker, operation, collection, frame, body, options, outcome="running")
-        answer, outcome = await operation.run(broker, collection, frame, body, options), ""
+        answer = await operation.run(broker, collection, frame, body, options)
+        answer, outcome = {**answer, "trust": found.trust}, ""
         return answer
     except QUERY_ERRORS as error:
         problem = problem_of(error, query_id)
         outcome = problem.content["code"]
         if isinstance(error, PartyRefused) and outcome == "invalid-query":
-            reason = found.explain_invalid(query)
+            reason = "" if query is None else found.explain_invalid(query)
             problem = Problem(422, outcome, reason or error.code, query_id=query_id)
         raise problem from None
     except asyncio.CancelledError:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from fedneighbors._typing import Floats
 from fedneighbors.datasets._graphs import Graph
+from fedneighbors.datasets._object_cells import METRIC_KINDS, object_from_json
 from fedneighbors.errors import PartyMissing, ProtocolError
 from fedneighbors.federation._inprocess import ConnectedParties
 from fedneighbors.federation._loop import Coordinator, Outcome
@@ -22,6 +23,7 @@ from fedneighbors.federation._messages import decode, encode, message
 from fedneighbors.methods.fedknn._filters import Where, filter_text
 from fedneighbors.methods.fedknn.algorithm import Merged
 from fedneighbors.methods.fedknn.metrics._interfaces import Metric
+from fedneighbors.methods.fedknn.metrics._mixed import TabularMetric
 from fedneighbors.methods.fedknn.protocol import Answer, close_queries
 
 EncodedQuery = tuple[Any, bytes]
@@ -170,6 +172,27 @@ def encode_queries(queries: Any, where: Where | None = None) -> list[EncodedQuer
         return frames
     text = filter_text(where)
     return [(query, encode(FilteredQuery(frame, text))) for query, frame in frames]
+
+
+def read_json_query(value: Any, name: str, metric: Metric) -> Any:
+    """Return the query of a JSON value.
+
+    Parameters
+    ----------
+    value : object
+        The JSON value.
+    name, metric : str and Metric
+        The metric.
+
+    Raises
+    ------
+    DataError
+        If the value is no object of the metric.
+    MissingExtraError
+        If it is SMILES and RDKit is not installed.
+    """
+    query = object_from_json(value, METRIC_KINDS[name])
+    return metric.read([query])[0] if isinstance(metric, TabularMetric) else query
 
 
 def decode_query(frame: bytes) -> Any:

@@ -1,0 +1,110 @@
+"""A provider's objects for sealed queries."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fedneighbors.errors import WireError
+from fedneighbors.federation._messages import Message, decode, encode
+from fedneighbors.federation._roles import Refused
+from fedneighbors.methods.fedknn._filters import filter_text
+from fedneighbors.methods.fedknn._names import Names
+from fedneighbors.methods.fedknn._payloads import PayloadReply, PayloadRequest
+from fedneighbors.methods.fedknn._provider import refuse_invalid
+from fedneighbors.methods.fedknn._queries import FilteredQuery, encode_queries
+from fedneighbors.methods.fedknn.algorithm import check_query
+from fedneighbors.service._policy import OTHER_QUERY, PolicyParty
+from fedneighbors.service._sealed import NameCipher, SealedQuery
+
+WRONG_KEY = "the query is not sealed for the provider's present key"
+"""Code of the refusal of a query that cannot be decrypted."""
+
+NOT_RETURNED = "the provider returned no such object for this query"
+
+
+@dataclass(frozen=True)
+class _OpenQuery:
+    sealed: bytes
+    frame: bytes
+    cipher: NameCipher
+
+
+class SealedParty:
+    """A provider's objects, for sealed queries.
+
+    Parameters
+    ----------
+    party : PolicyParty
+        The objects behind the policy of their owner, which sees readable queries and names.
+    collection : str
+        Name of the collection.
+    secret : bytes
+        The provider's secret, of which the sealing key is made.
+    read_query : callable
+        Takes a JSON value; returns an object of the metric.
+    """
+
+    def __init__(
+        self,
+        party: PolicyParty,
+        collection: str,
+        *,
+        secret: bytes,
+        read_query: Callable[[Any], Any],
+    ) -> None:
+        self.name, self.accepts = party.name, party.accepts
+        self._party, self._collection, self._read_query = party, collection, read_query
+        self._secret = secret
+        self._open: dict[str, _OpenQuery] = {}
+
+    def answer(self, request: Any) -> Message:
+        """Return the reply to a request, with encrypted names."""
+        if request.name != self._party.query:  # only open queries are kept
+            raise Refused(OTHER_QUERY)
+        query = self._unseal(request.name, request.query)
+        changes: dict[str, Any] = {"query": query.frame}
+        if isinstance(request, PayloadRequest):
+            try:
+                changes["ids"] = tuple(map(query.cipher.read, request.ids))
+            except ValueError:
+                raise Refused(NOT_RETURNED) from None
+        self._party.sealed = request.query
+        reply: Any = self._party.answer(replace(request, **changes))
+        if isinstance(reply, PayloadReply):
+            pairs = zip(reply.rows, changes["ids"], strict=True)
+            return PayloadReply(tuple(query.cipher.hide_payload(row, name) for row, name in pairs))
+        if hasattr(reply, "ids"):
+            return replace(reply, ids=Names.pack(map(query.cipher.hide, reply.ids)))
+        return reply
+
+    def finish(self, names: tuple[str, ...]) -> None:
+        """Close queries."""
+        for name in names:
+            self._open.pop(name, None)
+        self._party.finish(names)
+
+    def _unseal(self, name: str, sealed: bytes) -> _OpenQuery:
+        """Return an open query; decrypt a new one."""
+        known = self._open.get(name)
+        if known is not None and known.sealed == sealed:
+            return known
+        try:
+            parts = decode(sealed, (SealedQuery,))
+            content, cipher = parts.unseal(self.name, self._collection, self._secret)
+        except (ValueError, WireError):
+            raise Refused(WRONG_KEY) from None
+        with refuse_invalid():
+            frame = self._encode_query(content)
+        self._open[name] = _OpenQuery(sealed, frame, cipher)
+        return self._open[name]
+
+    def _encode_query(self, content: bytes) -> bytes:
+        """Return the frame of a query and its filter."""
+        fields = dict(json.loads(content))
+        query, where = fields.get("query"), fields.get("where")
+        if query is None:
+            return encode(FilteredQuery(b"", filter_text(fields["where"])))
+        ((_, frame),) = encode_queries([self._read_query(query)], where)
+        check_query(frame)
+        return frame

@@ -1,0 +1,419 @@
+"""Sealed collections: answers as of trusted ones, and a broker that reads nothing but distances."""
+
+import base64
+import json
+import tomllib
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedneighbors.datasets import CategoricalColumn, NumericColumn, Schema
+from fedneighbors.errors import FederationError
+from fedneighbors.federation._messages import decode, encode
+from fedneighbors.secure_sum._keys import Identity
+from fedneighbors.service import RemoteNeighbors, ServiceError
+from fedneighbors.service._access_log import AccessLog, compare_logs
+from fedneighbors.service._config import OfferSection
+from fedneighbors.service._offers import OfferedObjects
+from fedneighbors.service._sealed import NameCipher, QuerySeal, SealedQuery, make_sealing_key
+from tests.seeds import cases
+from tests.service.deployment import deployed
+from tests.service.test_processes import Commands, free_port
+
+WORDS = ["alpha", "alpine", "beta", "betas", "gamma", "gammon", "delta", "alphas"]
+PEOPLE = {
+    "north": "id,age,sex,note\nn1,64,f,north-note-1\nn2,31,m,north-note-2\nn3,,f,north-note-3\n",
+    "south": "id,age,sex,note\ns1,66,f,south-note-1\ns2,30,m,south-note-2\n",
+}
+SCHEMA = Schema(
+    (
+        NumericColumn("age", 0, 100, missing="keep"),
+        CategoricalColumn("sex", ("f", "m"), missing="keep"),
+    )
+)
+
+
+def offer(deployment, provider, name, section, folder):
+    if provider not in deployment.identities:
+        deployment.enrol(provider)
+    return OfferedObjects.read(
+        provider,
+        name,
+        OfferSection.model_validate(section),
+        folder,
+        secret=deployment.identities[provider].private,
+        log=AccessLog(folder / f"{provider}.log.sqlite"),
+    )
+
+
+@pytest.fixture(scope="module")
+def deployment(tmp_path_factory):
+    """Run sealed and trusted collections of words and of people."""
+    folder = tmp_path_factory.mktemp("sealed")
+    (folder / "people.toml").write_text(SCHEMA.to_toml(), encoding="utf-8")
+    kinds = {
+        "words": {"metric": "edit", "filters": {"site": "text"}},
+        "people": {"metric": "tabular", "schema": "people.toml"},
+    }
+    collections = {
+        f"{trust}-{name}": {**kind, "trust": trust, "providers": ["north", "south"]}
+        for name, kind in kinds.items()
+        for trust in ("sealed", "trusted")
+    }
+    with deployed(folder, collections) as running:
+        for provider, text in PEOPLE.items():
+            (folder / f"{provider}-people.csv").write_text(text)
+            rows = [f"{provider}-{i},{w},{'ab'[i % 2]}" for i, w in enumerate(WORDS)]
+            (folder / f"{provider}-words.csv").write_text("\n".join(["id,word,site", *rows]))
+            offers = {}
+            for name, collection in collections.items():
+                kind = name.partition("-")[2]
+                shared = {key: value for key, value in collection.items() if key != "providers"}
+                source = {"file": f"{provider}-{kind}.csv", "id": "id"}
+                if kind == "words":
+                    source["columns"] = ["word"]
+                policy = {"payload": ["note"] if kind == "people" else []}
+                section = {**shared, "source": source, "policy": policy}
+                offers[name] = offer(running, provider, name, section, folder)
+            running.start(provider, offers)
+        running.wait("north", "south")
+        yield running
+
+
+def keys_of(deployment):
+    return {
+        name: make_sealing_key(identity.private).hex()
+        for name, identity in deployment.identities.items()
+    }
+
+
+def clients(deployment, kind, **options):
+    """Return a client of the sealed collection, and one of the trusted collection."""
+    return (
+        deployment.client(f"sealed-{kind}", keys=keys_of(deployment), **options),
+        deployment.client(f"trusted-{kind}", **options),
+    )
+
+
+@pytest.mark.parametrize("algorithm", ["baseline", "dann", "eager", "hufu", "hufu+", "auto"])
+def test_answers_equal_those_of_a_trusted_collection(deployment, algorithm):
+    sealed, trusted = clients(deployment, "words", algorithm=algorithm)
+    with sealed, trusted:
+        for query in (["alpha", "gamma"], ["delta"]):
+            for where in (None, {"site": "a"}):
+                # ties are in another order, so that whole groups of equal distances are compared
+                (mine, found), (theirs, expected) = (
+                    client.kneighbors(query, 16, where=where) for client in (sealed, trusted)
+                )
+                for row in range(len(query)):
+                    np.testing.assert_array_equal(mine[row], theirs[row])
+                    pairs = sorted(zip(mine[row], found[row], strict=True))
+                    assert pairs == sorted(zip(theirs[row], expected[row], strict=True))
+        assert {answer["trust"] for answer in sealed.results_} == {"sealed"}
+        assert {answer["trust"] for answer in trusted.results_} == {"trusted"}
+
+
+def test_counts_and_searches_within_a_radius_equal_those_of_a_trusted_collection(deployment):
+    sealed, trusted = clients(deployment, "words")
+    with sealed, trusted:
+        for radius in (0, 1, 3):
+            assert sealed.count(["alpha"], radius) == trusted.count(["alpha"], radius)
+            _, (found,) = sealed.radius_neighbors(["alpha"], radius)
+            _, (expected,) = trusted.radius_neighbors(["alpha"], radius)
+            assert set(found) == set(expected)
+        assert sealed.count_filtered({"site": "a"}) == 8
+        assert sealed.explain(["alpha"], 3)["k"] == 3
+
+
+def test_rows_and_payloads_are_sealed(deployment):
+    sealed, trusted = clients(deployment, "people", payload=True)
+    query = [{"age": 65, "sex": "f"}, {"age": None, "sex": "m"}]
+    with sealed, trusted:
+        sealed.kneighbors(query, 5)
+        trusted.kneighbors(query, 5)
+        for mine, theirs in zip(sealed.results_, trusted.results_, strict=True):
+            key = "distance", "provider", "id"
+            order = [
+                sorted(a["neighbors"], key=lambda n: [n[x] for x in key]) for a in (mine, theirs)
+            ]
+            assert order[0] == order[1]
+        notes = {found["payload"]["note"] for found in sealed.results_[0]["neighbors"]}
+    assert notes == {line[-12:] for text in PEOPLE.values() for line in text.split("\n")[1:-1]}
+
+
+def test_logs_of_sealed_queries_agree(deployment, tmp_path):
+    with deployment.client("sealed-words", keys=keys_of(deployment)) as search:
+        search.kneighbors(["alpha"], 2)
+    folder = deployment.config.folder
+    own = AccessLog(folder / "north.log.sqlite")
+    assert compare_logs("north", own.entries(), deployment.broker.log.entries()) == []
+    own.close()
+
+
+def post(deployment, body, kind="search", collection="sealed-words"):
+    return httpx.post(
+        f"{deployment.url}/v1/collections/{collection}/{kind}",
+        json=body,
+        headers={"Authorization": f"Bearer {deployment.token}"},
+        verify=False,
+    ).json()
+
+
+def test_a_readable_query_is_refused_by_a_sealed_collection(deployment):
+    seal = QuerySeal({"query": "alpha"}, _raw_keys(deployment), "sealed-words")
+    for body in (
+        {"query": "alpha"},
+        {"sealed": seal.text, "query": "alpha"},
+        {"sealed": seal.text, "where": {"site": "a"}},
+    ):
+        problem = post(deployment, body)
+        assert (problem["status"], problem["code"]) == (422, "invalid-query")
+        assert "the broker sees no query" in problem["detail"]
+
+
+def test_a_sealed_query_is_refused_by_a_trusted_collection(deployment):
+    search = deployment.client("trusted-words", keys=keys_of(deployment))
+    with search, pytest.raises(ServiceError, match="is not sealed: omit the keys"):
+        search.kneighbors(["alpha"], 2)
+
+
+def test_a_key_for_each_provider_is_needed(deployment):
+    keys = keys_of(deployment)
+    for some in ({}, {"north": keys["north"]}, {**keys, "west": keys["north"]}):
+        search = deployment.client("sealed-words", keys=some)
+        with search, pytest.raises(ServiceError, match="sealed for north, south, got one for"):
+            search.kneighbors(["alpha"], 2)
+
+
+@pytest.mark.parametrize("key", ["", "ab" * 31, "ab" * 33, "xy" * 32, 7, None])
+def test_a_malformed_key_is_refused_before_anything_is_sent(key):
+    with pytest.raises(ValueError, match="expected the key of 'north' as 64 hexadecimal digits"):
+        RemoteNeighbors("https://broker.example", collection="c", token="t", keys={"north": key})
+
+
+def test_a_query_for_a_former_key_names_the_provider(deployment):
+    keys = {**keys_of(deployment), "south": make_sealing_key(Identity.new().private).hex()}
+    search = deployment.client("sealed-words", keys=keys)
+    with search, pytest.raises(ServiceError, match="the provider's present key") as caught:
+        search.kneighbors(["alpha"], 2)
+    assert (caught.value.code, caught.value.party) == ("wrong-key", "south")
+
+
+def test_a_query_is_valid_in_its_collection_only(deployment):
+    seal = QuerySeal({"query": {"age": 3}}, _raw_keys(deployment), "sealed-people")
+    assert post(deployment, {"sealed": seal.text})["code"] == "wrong-key"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {},
+        [],
+        ["query"],
+        3,
+        {"query": 3},
+        {"query": None, "where": None},
+        {"query": "a", "where": 3},
+        {"query": "a", "where": {"shoe": 1}},
+        {"where": {"site": "a"}},
+    ],
+)
+def test_an_invalid_content_is_a_typed_error(deployment, content):
+    seal = QuerySeal(content, _raw_keys(deployment), "sealed-words")
+    assert post(deployment, {"sealed": seal.text})["code"] == "invalid-query"
+
+
+@pytest.mark.parametrize("text", ["", "ab", "é", base64.b64encode(b"x" * 99).decode()])
+def test_a_text_that_is_no_sealed_query_is_refused(deployment, text):
+    problem = post(deployment, {"sealed": text})
+    assert problem["code"] == "invalid-query"
+    assert "expected a sealed query" in problem["detail"]
+
+
+def _raw_keys(deployment):
+    return {name: bytes.fromhex(key) for name, key in keys_of(deployment).items()}
+
+
+def test_changed_names_and_payloads_are_noticed():
+    secret = Identity.new().private
+    seal = QuerySeal({"query": "a"}, {"north": make_sealing_key(secret)}, "c")
+    parts = decode(base64.b64decode(seal.text), (SealedQuery,))
+    content, cipher = parts.unseal("north", "c", secret)
+    assert json.loads(content) == {"query": "a"}
+    found = {"provider": "north", "id": cipher.hide("n1"), "distance": 1.0}
+    found["payload"] = json.loads(cipher.hide_payload('{"age": 3}', "n1"))
+    opened = seal.open_answer({"neighbors": [found]})["neighbors"]
+    assert opened == [{"provider": "north", "id": "n1", "distance": 1.0, "payload": {"age": 3}}]
+    other = json.loads(cipher.hide_payload('{"age": 3}', "n2"))
+    for change in (
+        {"id": "n1"},
+        {"id": NameCipher(bytes(32)).hide("n1")},
+        {"provider": "south"},
+        {"payload": other},
+        {"payload": {}},
+    ):
+        with pytest.raises(FederationError, match="is not encrypted for this query"):
+            seal.open_answer({"neighbors": [{**found, **change}]})
+
+
+@settings(max_examples=cases(60), deadline=None)
+@given(
+    st.text(max_size=80), st.binary(min_size=32, max_size=32), st.binary(min_size=32, max_size=32)
+)
+def test_names_survive_encryption_and_their_length_is_hidden(name, key, other):
+    name = name.encode("utf-8", "ignore").decode()
+    cipher = NameCipher(key)
+    hidden = cipher.hide(name)
+    assert cipher.read(hidden) == name
+    assert cipher.hide(name) == hidden
+    assert len(base64.urlsafe_b64decode(hidden)) % 32 == 16
+    if other != key:
+        with pytest.raises(ValueError, match="not encrypted with the key"):
+            NameCipher(other).read(hidden)
+
+
+@settings(max_examples=cases(60), deadline=None)
+@given(st.data())
+def test_an_altered_query_cannot_be_read(data):
+    secret = Identity.new().private
+    seal = QuerySeal({"query": "a"}, {"north": make_sealing_key(secret)}, "c")
+    parts = decode(base64.b64decode(seal.text), (SealedQuery,))
+    raw = bytearray(data.draw(st.sampled_from([parts.content, parts.keys["north"]])))
+    is_content = len(raw) == len(parts.content)
+    raw[data.draw(st.integers(0, len(raw) - 1))] ^= data.draw(st.integers(1, 255))
+    altered = (
+        SealedQuery(bytes(raw), parts.keys)
+        if is_content
+        else SealedQuery(parts.content, {"north": bytes(raw)})
+    )
+    with pytest.raises(ValueError, match="not sealed for the key of 'north'"):
+        decode(encode(altered), (SealedQuery,)).unseal("north", "c", secret)
+
+
+MARK = "cnry7q"
+"""Text in each canary of a sealed collection; those of the trusted collection differ."""
+
+CONTROL = "ctrl9z"
+
+
+def write_organisations(folder, port):
+    """Write the configurations and tables of a broker and two providers."""
+    rng = np.random.default_rng(5)
+    shared = {
+        "sealed": 'metric = "edit"\ntrust = "sealed"\n',
+        "open": 'metric = "edit"\n',
+        "sealed-points": 'metric = "euclidean"\ntrust = "sealed"\n',
+        "open-points": 'metric = "euclidean"\n',
+    }
+    sections = [f'format = 1\n[server]\nlisten = "127.0.0.1:{port}"\n']
+    sections += [
+        f'[collections.{name}]\n{text}providers = ["north", "south"]\n'
+        for name, text in shared.items()
+    ]
+    (folder / "broker").mkdir()
+    (folder / "broker/broker.toml").write_text("".join(sections))
+    for provider in ("north", "south"):
+        own = folder / provider
+        own.mkdir()
+        parts = [f'format = 1\n[provider]\nname = "{provider}"\n']
+        parts.append(f'broker = "https://127.0.0.1:{port}"\n')
+        for name, text in shared.items():
+            columns = '["x", "y"]' if "points" in name else '["title"]'
+            parts.append(
+                f'[collections.{name}]\n{text}policy = {{ payload = ["note"] }}\n'
+                f'source = {{ file = "{name}.csv", id = "id", columns = {columns} }}\n'
+            )
+        (own / "provider.toml").write_text("".join(parts))
+        for name, mark in (("sealed", MARK), ("open", CONTROL)):
+            rows = [f"id-{mark}-{provider}-{i},title {i},note-{mark}-{i}" for i in range(170)]
+            (own / f"{name}.csv").write_text("\n".join(["id,title,note", *rows]))
+            points = rng.normal(size=(50, 2)).tolist()
+            rows = [f"id-{mark}-{i},{x!r},{y!r},note-{mark}-{i}" for i, (x, y) in enumerate(points)]
+            (own / f"{name}-points.csv").write_text("\n".join(["id,x,y,note", *rows]))
+
+
+def read_memory(process):
+    """Return the writable memory of a child process."""
+    found = []
+    with open(f"/proc/{process.pid}/mem", "rb", 0) as memory:
+        for line in Path(f"/proc/{process.pid}/maps").read_text().splitlines():
+            place, mode = line.split()[:2]
+            if "w" in mode and "[v" not in line:
+                first, last = (int(part, 16) for part in place.split("-"))
+                memory.seek(first)
+                try:
+                    found.append(memory.read(last - first))
+                except OSError:  # a guard page
+                    continue
+    return b"\n".join(found)
+
+
+def forms_of(mark):
+    """Return the bytes of a text in encodings in which a program may hold it."""
+    aligned = [base64.b64encode((" " * n + mark).encode())[4:-4] for n in (2, 3, 4)]
+    return [mark.encode(code) for code in ("utf-8", "utf-16-le", "utf-32-le")] + [
+        *aligned,
+        mark.encode().hex().encode(),
+    ]
+
+
+@pytest.mark.e2e
+def test_the_broker_process_holds_no_query_name_or_payload(tmp_path):
+    port = free_port()
+    write_organisations(tmp_path, port)
+    broker = tmp_path / "broker"
+    rng = np.random.default_rng(6)
+    numbers = rng.normal(size=(50, 2))
+    commands, dumps, keys = Commands(), [], {}
+    try:
+        server = commands.start(broker, "broker", "serve")
+        output = commands.wait_for(server, "the broker answers at")
+        for provider in ("north", "south"):
+            folder = tmp_path / provider
+            commands.call(
+                folder, "provider", "enrol", commands.call(broker, "broker", "enrol", provider)
+            )
+            commands.wait_for(commands.start(folder, "provider", "serve"), "connected to")
+            keys |= tomllib.loads(commands.call(folder, "provider", "key"))
+        token = commands.call(broker, "broker", "token", "alice")
+
+        def search(collection, queries, **options):
+            with RemoteNeighbors(
+                f"https://127.0.0.1:{port}",
+                collection=collection,
+                token=token,
+                certificate=broker / "state/server.crt",
+                payload=True,
+                **options,
+            ) as client:
+                client.kneighbors(queries, 3)
+                return client.results_
+
+        shown = set()
+        for start in range(0, 320, 80):
+            queries = [f"title {i} query-{MARK}-{i}" for i in range(start, start + 80)]
+            for answer in search("sealed", queries, keys=keys):
+                shown |= {(found["id"], found["payload"]["note"]) for found in answer["neighbors"]}
+            search("sealed-points", numbers[start // 8 : start // 8 + 10], keys=keys)
+            dumps.append(read_memory(server))
+        assert all(MARK in text for pair in shown for text in pair)
+        search("open", [f"title {i} query-{CONTROL}-{i}" for i in range(20)])
+        search("open-points", numbers[40:])
+        dumps.append(read_memory(server))
+        server.terminate()
+        output += server.stdout.read()
+    finally:
+        commands.close()
+    kept = [path.read_bytes() for path in broker.rglob("*") if path.is_file()]
+    held = [*dumps, *kept, output.encode()]
+
+    assert any(CONTROL.encode() in content for content in held)  # the search finds what is there
+    assert not [form for form in forms_of(MARK) if any(form in content for content in held)]
+    assert any(number.tobytes() in dumps[-1] for number in numbers[40:].ravel())
+    for number in numbers[:40:4].ravel():
+        forms = number.tobytes(), repr(float(number)).encode()
+        assert not [form for form in forms if any(form in content for content in dumps)]
