@@ -40,6 +40,7 @@ COMMANDS = [
     ["provider", "check"],
     ["provider", "forget"],
     ["provider", "key"],
+    ["provider", "snapshot"],
     ["provider", "log", "verify"],
     ["provider", "log", "export"],
     ["provider", "log", "compare"],

@@ -15,6 +15,7 @@ from fedneighbors.datasets._objects import read_objects
 from fedneighbors.errors import DataError, MissingDataError
 
 pyarrow = pytest.importorskip("pyarrow")
+parquet = pytest.importorskip("pyarrow.parquet")
 chem = pytest.importorskip("rdkit.Chem")
 SMILES = {"ethanol": "CCO", "benzene": "c1ccccc1", "odd": "CN(C)(C)(C)C"}
 
@@ -142,9 +143,24 @@ def test_arrow_files_and_streams_are_read(tmp_path, is_stream):
     assert found.labels == ("a", "b", "a")
 
 
-def test_a_damaged_arrow_file_is_an_error(tmp_path):
-    path = tmp_path / "t.feather"
-    write_arrow(path, pyarrow.table({"v": [[1.0, 2.0]] * 50, "w": ["word"] * 50}))
+def test_parquet_files_with_lists_are_read(tmp_path):
+    vectors = pyarrow.array([[1, 2], [3, 4], [5, 6]], pyarrow.list_(pyarrow.float32(), 2))
+    table = pyarrow.table({"v": vectors, "w": ["a", "b", "a"], "n": [1, 2, 3]})
+    parquet.write_table(table, tmp_path / "t.parquet")
+    found = read_objects(tmp_path / "t.parquet", "vectors", columns=["v"], label="w", owner="n")
+    assert found.items.tolist() == [[1, 2], [3, 4], [5, 6]]
+    assert (found.labels, found.owners.tolist()) == (("a", "b", "a"), ["1", "2", "3"])
+    assert read_objects(tmp_path / "t.parquet", "sets", columns=["w"]).items[1] == frozenset("b")
+
+
+@pytest.mark.parametrize("name", ["t.feather", "t.parquet"])
+def test_a_damaged_arrow_file_is_an_error(tmp_path, name):
+    path = tmp_path / name
+    table = pyarrow.table({"v": [[1.0, 2.0]] * 50, "w": ["word"] * 50})
+    if path.suffix == ".parquet":
+        parquet.write_table(table, path)
+    else:
+        write_arrow(path, table)
     content = path.read_bytes()
     read, messages = 0, []
     for cut in range(0, len(content), 97):
@@ -161,7 +177,7 @@ def test_a_damaged_arrow_file_is_an_error(tmp_path):
     assert all(str(path) in message for message in messages)
     assert read < len(content) // 97
     with pytest.raises(MissingDataError):
-        read_objects(tmp_path / "none.feather", "vectors")
+        read_objects(tmp_path / f"none{path.suffix}", "vectors")
 
 
 def test_an_arrow_file_that_expands_is_refused(tmp_path):

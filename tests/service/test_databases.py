@@ -18,7 +18,8 @@ from fedneighbors.methods.fedknn._queries import FilteredQuery, encode_query
 from fedneighbors.methods.fedknn.metrics import metric_of
 from fedneighbors.methods.fedknn.protocol import FinishRequest, NearestRequest
 from fedneighbors.secure_sum._keys import Identity
-from fedneighbors.service._config import OfferSection, ProviderConfig
+from fedneighbors.service._config import OfferSection, ProviderConfig, SourceSection
+from fedneighbors.service._loading import write_snapshot
 from fedneighbors.service._offers import OfferedObjects
 
 RNG = np.random.default_rng(0)
@@ -121,7 +122,25 @@ def make_arrow(folder, request):
     return {"file": "points.feather"}
 
 
-MAKERS = [make_postgres, make_pgvector, make_duckdb, make_sqlite, make_json, make_arrow]
+def make_parquet(folder, request):
+    parquet = optional_module("pyarrow.parquet", "data")
+    import pyarrow
+
+    columns = dict(zip(("id", "v", "age", "adult"), zip(*rows(), strict=True), strict=True))
+    columns["v"] = pyarrow.array(columns["v"], pyarrow.list_(pyarrow.float32()))
+    parquet.write_table(pyarrow.table(columns), str(folder / "points.parquet"))
+    return {"file": "points.parquet"}
+
+
+MAKERS = [
+    make_postgres,
+    make_pgvector,
+    make_duckdb,
+    make_sqlite,
+    make_json,
+    make_arrow,
+    make_parquet,
+]
 
 
 @pytest.mark.parametrize("make", MAKERS)
@@ -156,6 +175,16 @@ def test_all_sources_of_the_same_rows_have_one_epoch(tmp_path, request):
         query = f"SELECT id, v, {sql} AS age, adult FROM points ORDER BY random()"
         again = read(tmp_path, {**source, "sql": query}, filters=FILTERS)
         assert (again.party.source._epoch == found[0].party.source._epoch) is is_same
+
+
+@pytest.mark.parametrize("make", MAKERS[:4])
+def test_a_snapshot_is_the_result_of_the_query(tmp_path, request, make):
+    source, out = {**make(tmp_path, request), "id": "id"}, tmp_path / "copy.arrow"
+    whole = read(tmp_path, source, filters=FILTERS)
+    assert write_snapshot(SourceSection.model_validate(source), tmp_path, out) == len(IDS)
+    copy = read(tmp_path, {"file": out.name}, filters=FILTERS)
+    assert copy.party.source._epoch == whole.party.source._epoch
+    assert search(copy, VECTORS[3], 60) == search(whole, VECTORS[3], 60)
 
 
 def test_points_of_postgis_are_places(tmp_path, postgres):
@@ -431,7 +460,7 @@ def test_forgotten_objects_are_in_no_answer(forgetful):
     [
         ("others", "expected one of points, unnamed, pushed"),
         ("unnamed", "have no names; set id"),
-        ("pushed", "delete the objects there"),
+        ("pushed", "stay in a database: change or copy it there"),
     ],
 )
 def test_objects_that_cannot_be_forgotten_are_an_error(forgetful, collection, message):
@@ -439,3 +468,34 @@ def test_objects_that_cannot_be_forgotten_are_an_error(forgetful, collection, me
     assert result.exit_code == 1
     assert message in result.output
     assert not (forgetful / "state/forgotten").exists()
+
+
+def test_a_snapshot_needs_a_query_with_names(tmp_path):
+    query = {"database": "sqlite:points.sqlite", "sql": "SELECT 1 AS v", "id": "id"}
+    sqlite3.connect(tmp_path / "points.sqlite").close()
+    for source, message in (
+        (query, "has no column 'id'; it has v"),
+        ({"file": "a.csv"}, "the source is the file a.csv: copy it"),
+    ):
+        with pytest.raises(DataError, match=message):
+            write_snapshot(SourceSection.model_validate(source), tmp_path, tmp_path / "out.arrow")
+    assert not (tmp_path / "out.arrow").exists()
+
+
+def test_a_snapshot_is_written_by_a_command(forgetful):
+    connection = sqlite3.connect(forgetful / "points.sqlite")
+    with connection:
+        connection.execute("CREATE TABLE points AS SELECT 'p' AS id, 'alpha' AS title")
+    connection.close()
+    config, out = forgetful / "provider.toml", forgetful / "copy.arrow"
+    with config.open("a") as file:
+        file.write(
+            '[collections.asked]\nmetric = "edit"\n[collections.asked.source]\nid = "id"\n'
+            'database = "sqlite:points.sqlite"\nsql = "SELECT id, title FROM points"\n'
+        )
+    command = ["provider", "snapshot", "asked", str(out), "--config", str(config)]
+    result = CliRunner().invoke(app, command)
+    assert "1 rows of asked are in" in result.output
+    assert search(read(forgetful, {"file": "copy.arrow"}, "edit"), "alpha", 1) == ([0.0], ["p"])
+    command[2] = "pushed"
+    assert "stay in a database" in CliRunner().invoke(app, command).output

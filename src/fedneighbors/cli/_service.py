@@ -11,7 +11,7 @@ from fedneighbors.cli._access_log import broker_log, provider_log
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from fedneighbors.service._config import BrokerConfig
+    from fedneighbors.service._config import BrokerConfig, ProviderConfig, SourceSection
     from fedneighbors.service._state import BrokerState
 
 broker = typer.Typer(
@@ -213,6 +213,29 @@ def show_key(config: ProviderFile = _PROVIDER) -> None:
     typer.echo(f'"{loaded.provider.name}" = "{make_sealing_key(identity.private).hex()}"')
 
 
+@provider.command(
+    epilog="Example: [bold]fedneighbors provider snapshot patients patients.arrow[/bold]"
+)
+def snapshot(
+    collection: Annotated[str, typer.Argument(help="Name of the collection.")],
+    out: Annotated[Path, typer.Argument(help="Arrow file, which is replaced.")],
+    config: ProviderFile = _PROVIDER,
+) -> None:
+    """Write the result of a collection's SQL query into a file.
+
+    A provider can offer the file in place of the database, which it then does not need.
+    """
+    from fedneighbors.cli._console import echo
+    from fedneighbors.service._config import ProviderConfig
+    from fedneighbors.service._loading import write_snapshot
+
+    loaded = ProviderConfig.read(config)
+    source = _find_loaded(loaded, collection)
+    n_rows = write_snapshot(source, loaded.folder, out)
+    echo(f"{n_rows} rows of {collection} are in {out}", "green")
+    echo(f'to offer them: source = {{ file = "{out}", id = "{source.id}" }}')
+
+
 @provider.command(epilog="Example: [bold]fedneighbors provider forget patients p-117[/bold]")
 def forget(
     collection: Annotated[str, typer.Argument(help="Name of the collection.")],
@@ -224,16 +247,11 @@ def forget(
     A running provider reads its collections again at once. Digests of the names are kept.
     """
     from fedneighbors.cli._console import echo
-    from fedneighbors.service._config import ProviderConfig, PushedSection
+    from fedneighbors.service._config import ProviderConfig
     from fedneighbors.service._loading import Forgotten
 
     loaded = ProviderConfig.read(config)
-    if collection not in loaded.collections:
-        raise ValueError(f"expected one of {', '.join(loaded.collections)}, got {collection!r}")
-    source = loaded.collections[collection].source
-    if isinstance(source, PushedSection):
-        raise ValueError(f"{collection} stays in a database: delete the objects there")
-    if source.id is None:
+    if _find_loaded(loaded, collection).id is None:
         raise ValueError(f"the objects of {collection} have no names; set id in its source")
     n_new = Forgotten.add(loaded.forgotten_file, collection, names)
     echo(f"{n_new} names of {collection} are forgotten from the next second on", "green")
@@ -347,6 +365,18 @@ def _print_demo(url: str, token: str) -> None:
         f'print({search}.kneighbors([[52, 27.5, 95, 90]], 3))"\n'
     )
     echo("columns of a query: age, body mass index, blood pressure, blood sugar. Ctrl-C ends.")
+
+
+def _find_loaded(config: "ProviderConfig", collection: str) -> "SourceSection":
+    """Return the source of a collection that is loaded."""
+    from fedneighbors.service._config import PushedSection
+
+    if collection not in config.collections:
+        raise ValueError(f"expected one of {', '.join(config.collections)}, got {collection!r}")
+    source = config.collections[collection].source
+    if isinstance(source, PushedSection):
+        raise ValueError(f"the objects of {collection} stay in a database: change or copy it there")
+    return source
 
 
 def _read_broker(path: Path) -> "BrokerConfig":

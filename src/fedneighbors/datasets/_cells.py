@@ -2,7 +2,7 @@
 
 import csv
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,8 @@ from fedneighbors.datasets._text_format import TextFormat, find_delimiter
 from fedneighbors.datasets._text_tables import is_arff, quoted_cells, read_arff_header
 from fedneighbors.errors import DataError, MissingDataError
 
-_ARROW = {".arrow", ".feather", ".ipc"}
-_BATCH_ROWS = 1 << 16
+_ARROW, _PARQUET = {".arrow", ".feather", ".ipc"}, {".parquet", ".pq"}
+_BATCH_ROWS, _LIST_ROWS = 1 << 16, 1 << 12
 _CELL_BYTES = 8  # a number, or a reference to a Python object, even for a cell stored in a bit
 _TEXT_BYTES = 16  # in addition to its characters: two references
 _MIN_PARQUET_LIMIT = 6 << 20  # some kilobytes may have 700,000 cells of a few values
@@ -79,8 +79,15 @@ def read_cells(
 
 
 def has_values(path: Path) -> bool:
-    """Return whether `read_all_cells` reads a file, by its name."""
-    return bool(set(path.suffixes) & {*_ARROW, ".jsonl", ".ndjson"})
+    """Return whether a file is one for `read_all_cells`."""
+    if path.suffix.lower() not in _PARQUET:
+        return bool(set(path.suffixes) & {*_ARROW, ".jsonl", ".ndjson"})
+    parquet, arrow = (optional_module(f"pyarrow{name}", "data") for name in (".parquet", ""))
+    try:
+        kinds = parquet.read_schema(path).types
+    except (OSError, arrow.ArrowException):  # the reader of tables explains it
+        return False
+    return any(map(arrow.types.is_nested, kinds))
 
 
 def read_all_cells(path: Path) -> dict[str, list[Any]]:
@@ -90,7 +97,7 @@ def read_all_cells(path: Path) -> dict[str, list[Any]]:
     ----------
     path : Path
         Arrow (IPC file or stream, also called Feather) if the name ends in ``.arrow``,
-        ``.feather`` or ``.ipc``, otherwise JSON lines.
+        ``.feather`` or ``.ipc``, Parquet after ``.parquet`` or ``.pq``, otherwise JSON lines.
 
     Returns
     -------
@@ -105,11 +112,12 @@ def read_all_cells(path: Path) -> dict[str, list[Any]]:
         If the file is damaged or expands to much more than its size, or a line is no JSON object;
         the error names the line.
     MissingExtraError
-        If the file is Arrow and pyarrow is not installed.
+        If the file is Arrow or Parquet and pyarrow is not installed.
     """
+    kind = path.suffix.lower()
     with explain_errors(path):
-        if path.suffix.lower() in _ARROW:
-            return _read_arrow(path)
+        if kind in _ARROW | _PARQUET:
+            return _read_arrow(path, is_parquet=kind in _PARQUET)
         rows = []
         for number, line in enumerate(iterate_lines(path), start=1):
             row = _parse_json(line)
@@ -123,30 +131,44 @@ def read_all_cells(path: Path) -> dict[str, list[Any]]:
     return {name: [row.get(name) for row in rows] for name in names}
 
 
-def _read_arrow(path: Path) -> dict[str, list[Any]]:
-    """Read the columns of an Arrow file or stream."""
-    ipc = optional_module("pyarrow.ipc", "data")
-    import pyarrow
-
+def _read_arrow(path: Path, *, is_parquet: bool) -> dict[str, list[Any]]:
+    """Read the columns of a Parquet or Arrow file, or a stream."""
+    pyarrow = optional_module("pyarrow", "data")
     limit, n_bytes = _MIN_PARQUET_LIMIT + MAX_RATIO * path.stat().st_size, 0
+    columns: dict[str, list[Any]] = {}
     try:
         with pyarrow.OSFile(str(path)) as stream:
-            is_file = stream.read(6) == b"ARROW1"
-            stream.seek(0)
-            reader = ipc.open_file(stream) if is_file else ipc.open_stream(stream)
-            names = reader.schema.names
-            check_names(names, source=str(path))
-            columns: dict[str, list[Any]] = {name: [] for name in names}
-            batches = map(reader.get_batch, range(reader.num_record_batches)) if is_file else reader
+            schema, batches = (_open_parquet if is_parquet else _open_ipc)(stream)
+            check_names(schema.names, source=str(path))
+            columns = {name: [] for name in schema.names}
             for batch in batches:
                 batch.validate(full=True)  # offsets may point outside of the file
-                n_bytes += batch.nbytes + _CELL_BYTES * batch.num_rows * len(names)
+                n_bytes += batch.nbytes + _CELL_BYTES * batch.num_rows * len(columns)
                 check_content(path, n_bytes, limit, remedy="save it as CSV")
                 for name, cells in columns.items():
                     cells += map(_value, batch.column(name))
     except pyarrow.ArrowException as error:
-        raise DataError(f"{path} cannot be read as Arrow: {error}") from error
+        kind = "Parquet" if is_parquet else "Arrow"
+        raise DataError(f"{path} cannot be read as {kind}: {error}") from error
     return columns
+
+
+def _open_parquet(stream: Any) -> tuple[Any, Iterable[Any]]:
+    """Return the schema of a Parquet file, and its batches."""
+    content = optional_module("pyarrow.parquet", "data").ParquetFile(stream)
+    return content.schema_arrow, content.iter_batches(batch_size=_LIST_ROWS)
+
+
+def _open_ipc(stream: Any) -> tuple[Any, Iterable[Any]]:
+    """Return the schema of an Arrow file or stream, and its batches."""
+    ipc = optional_module("pyarrow.ipc", "data")
+    is_file = stream.read(6) == b"ARROW1"
+    stream.seek(0)
+    if not is_file:
+        reader = ipc.open_stream(stream)
+        return reader.schema, reader
+    reader = ipc.open_file(stream)
+    return reader.schema, map(reader.get_batch, range(reader.num_record_batches))
 
 
 def header_delimiter(path: Path, text_format: TextFormat) -> str:

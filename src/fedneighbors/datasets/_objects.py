@@ -98,6 +98,9 @@ def read_objects(
     if is_arrays(file) and kind == "vectors" and not (columns or owner or label or schema):
         x = read_array_rows(file)
         return Objects(x.astype(np.float64), row_labels(len(x)), str(file))
+    if schema is None and has_values(file):
+        cells = read_all_cells(file)
+        return objects_from_cells(cells, kind, str(file), columns=columns, owner=owner, label=label)
     if set(file.suffixes) & (_TABLES if schema is None else _DECLARED_TABLES):
         if schema is None:
             if kind == "rows":
@@ -112,9 +115,6 @@ def read_objects(
         return _read_declared(
             file, kind, schema, owner=owner, label=label, complete=complete, text_format=text_format
         )
-    if schema is None and has_values(file):
-        cells = read_all_cells(file)
-        return objects_from_cells(cells, kind, str(file), columns=columns, owner=owner, label=label)
     if columns or owner or label or schema:
         raise DataError(f"{file} has no columns; only tables have them, such as CSV or Parquet")
     return _read_text(file, kind, encoding=(text_format or TextFormat()).encoding)

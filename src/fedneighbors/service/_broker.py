@@ -136,7 +136,7 @@ class BrokerCollection:
         sealed: str | None = None,
         is_filter: bool = False,
     ) -> tuple[Any, bytes]:
-        """Return a query, None if sealed or only a filter, and its frame.
+        """Return a query, None if unknown, and its frame.
 
         Parameters
         ----------

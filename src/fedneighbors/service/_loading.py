@@ -1,6 +1,7 @@
 """Objects of a provider's collection from a file or a database."""
 
 import hmac
+import io
 import logging
 import math
 import secrets
@@ -11,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from fedneighbors._lazy import optional_module
 from fedneighbors._typing import Integers
 from fedneighbors.datasets._cells import has_values, read_all_cells
 from fedneighbors.datasets._object_cells import (
@@ -31,6 +33,7 @@ from fedneighbors.methods.fedknn._filters import FilterColumns
 from fedneighbors.methods.fedknn._queries import objects_digest
 from fedneighbors.methods.fedknn.metrics._mixed import TabularMetric
 from fedneighbors.methods.fedknn.private._padding import EPOCH_BYTES
+from fedneighbors.records import replace_file
 from fedneighbors.service._config import OfferSection, SourceSection
 from fedneighbors.sources._sql import SqlQuery
 
@@ -162,14 +165,8 @@ def read_source(
     kinds, kind = dict(section.filters), METRIC_KINDS[section.metric]
     shown = {name: kinds.get(name, "text") for name in section.policy.payload}
     cells: Cells | None
-    if source.database is not None and source.sql is not None:
-        query = SqlQuery(
-            source.database,
-            source.sql,
-            folder,
-            password_file=source.password_file,
-            timeout_s=source.timeout_s,
-        )
+    query = _make_query(source, folder)
+    if query is not None:
         on_query(query)
         cells, place = query.read(), str(query)
     else:
@@ -204,6 +201,60 @@ def read_source(
         return content
     # a database has no order, but the content of an epoch has
     return content.select(np.array(sorted(range(len(ids)), key=ids.__getitem__), np.int64))
+
+
+def _make_query(source: SourceSection, folder: Path) -> SqlQuery | None:
+    """Return the query of a source; None for a file."""
+    if source.database is None or source.sql is None:
+        return None
+    return SqlQuery(
+        source.database,
+        source.sql,
+        folder,
+        password_file=source.password_file,
+        timeout_s=source.timeout_s,
+    )
+
+
+def write_snapshot(source: SourceSection, folder: Path, path: Path) -> int:
+    """Write the result of a source's query into an Arrow file.
+
+    Parameters
+    ----------
+    source, folder : SourceSection and path
+        As for :func:`read_source`.
+    path : path
+        The file, ``.arrow``, which is replaced as a whole.
+
+    Returns
+    -------
+    int
+        Number of rows.
+
+    Raises
+    ------
+    DataError, SourceError
+        If the source is a file, the query fails, or the path has another suffix.
+    MissingExtraError
+        If pyarrow is not installed.
+    """
+    arrow = optional_module("pyarrow", "data")
+    if path.suffix != ".arrow":
+        raise DataError(f"expected a file name that ends in .arrow, got {path.name}")
+    query = _make_query(source, folder)
+    if query is None:
+        raise DataError(f"the source is the file {source.file}: copy it")
+    cells = query.read()
+    if source.id not in cells:
+        raise DataError(f"{query} has no column {source.id!r}; it has {', '.join(cells)}")
+    names = list(map(str, cells[source.id]))
+    rows = sorted(range(len(names)), key=names.__getitem__)  # the order of `read_source`
+    table = arrow.table({name: [column[row] for row in rows] for name, column in cells.items()})
+    content = io.BytesIO()
+    with arrow.ipc.new_file(content, table.schema) as writer:
+        writer.write_table(table)
+    replace_file(path, content.getvalue())
+    return len(rows)
 
 
 def _read_rows(
