@@ -16,6 +16,9 @@ import contextlib
 import json
 import multiprocessing
 import os
+import re
+import subprocess
+import sys
 import tempfile
 import time
 from collections import Counter
@@ -33,6 +36,7 @@ from fedneighbors.methods.fedknn._queries import decode_query, encode_query
 from fedneighbors.methods.fedknn.metrics import metric_of
 from fedneighbors.methods.fedknn.protocol import FinishRequest
 from fedneighbors.secure_sum._keys import Identity
+from fedneighbors.service import RemoteNeighbors
 from fedneighbors.service._config import BrokerConfig
 from fedneighbors.service._links import PendingReplies, _numbers
 from fedneighbors.service._messages import (
@@ -46,6 +50,7 @@ from fedneighbors.service._messages import (
 from fedneighbors.service._offers import OfferedObjects
 from fedneighbors.service._provider import ProviderService
 from fedneighbors.service._server import add_local_provider, running_broker
+from fedneighbors.service._state import open_state
 from fedneighbors.service._tls import peer_fingerprint, pinned_context
 
 N_PROVIDERS, IN_FLIGHT, N_COLUMNS = 8, 16, 3
@@ -285,11 +290,29 @@ def run_users(pipe, port, tokens, certificate, private):
     asyncio.run(run())
 
 
-async def measure_users(broker, port, certificate, private):
-    """Print the figures of overload and memory."""
+async def measure_users(folder, names, n_points):
+    """Print the figures of overload and memory of a broker that a command runs."""
+    path = folder / "broker.toml"
+    path.write_text(
+        f'format = 1\nserver.listen = "127.0.0.1:0"\n[collections.points]\nmetric = "euclidean"\n'
+        f'providers = {json.dumps(names)}\ntie_key = "0"\n[collections.others]\n'
+        'metric = "euclidean"\nproviders = ["evil"]\n'
+    )
+    command = [Path(sys.executable).with_name("fedneighbors"), "broker", "serve", "--config", path]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    url = re.search(r"https://\S+", server.stdout.readline()).group()
+    state, _ = open_state(BrokerConfig.read(path))
+    certificate = (folder / "state/server.crt").read_text()
+    processes = start_providers(state, names, n_points, url, certificate)
+    evil = Identity.new()
+    add_local_provider(state, "evil", evil)
     here, there = multiprocessing.get_context("spawn").Pipe()
-    tokens = [broker.state.new_token(f"user-{number}", 1) for number in range(20)]
-    arguments = there, port, tokens, certificate, private
+    tokens = [state.new_token(f"user-{number}", 1) for number in range(20)]
+    options = {"token": tokens[0], "certificate": folder / "state/server.crt"}
+    with RemoteNeighbors(url, collection="points", **options) as search:
+        while search.describe()["connected"] != sorted(names):
+            await asyncio.sleep(0.2)
+    arguments = there, int(url.rpartition(":")[2]), tokens, certificate, evil.private
     process = multiprocessing.get_context("spawn").Process(target=run_users, args=arguments)
     process.start()
     share, peak, results = await asyncio.to_thread(here.recv)
@@ -298,16 +321,30 @@ async def measure_users(broker, port, certificate, private):
         f"target {MIN_GOODPUT}; {results}",
         flush=True,
     )
-    Path("/proc/self/clear_refs").write_text("5")  # the peak begins here
     here.send("go on")
     statuses = await asyncio.to_thread(here.recv)
-    status = Path("/proc/self/status").read_text()
+    status = Path(f"/proc/{server.pid}/status").read_text()
     n_kib = int(status.partition("VmHWM:")[2].split()[0])
     print(
         f"1,000 users and hostile frames: {n_kib / 1024:.0f} MiB, target {MAX_MIB}; {statuses}",
         flush=True,
     )
     process.join()
+    for one in (*processes, server):
+        one.terminate()
+    server.wait()
+
+
+def start_providers(state, names, n_points, url, certificate):
+    """Enrol providers, and start their processes."""
+    processes, spawn = [], multiprocessing.get_context("spawn")
+    for number, name in enumerate(names):
+        identity = Identity.new()
+        add_local_provider(state, name, identity)
+        arguments = name, number, n_points, identity.private, url, certificate
+        processes.append(spawn.Process(target=serve_points, args=arguments, daemon=True))
+        processes[-1].start()
+    return processes
 
 
 async def measure_latency(broker, n_points, n_queries):
@@ -344,30 +381,20 @@ async def main():
                 "server": {"listen": "127.0.0.1:0"},
                 "collections": {
                     "points": {"metric": "euclidean", "providers": names, "tie_key": "0"},
-                    "others": {"metric": "euclidean", "providers": ["evil"]},
                 },
             }
         )
-        processes = []
         async with running_broker(config) as (broker, url):
             certificate = (Path(folder) / "state/server.crt").read_text()
-            spawn = multiprocessing.get_context("spawn")
-            for number, name in enumerate(names):
-                identity = Identity.new()
-                add_local_provider(broker.state, name, identity)
-                arguments = name, number, n_points, identity.private, url, certificate
-                processes.append(spawn.Process(target=serve_points, args=arguments, daemon=True))
-                processes[-1].start()
+            processes = start_providers(broker.state, names, n_points, url, certificate)
             await broker.registry.wait_for(tuple(names), 300)
             await measure(broker, n_queries, n_repeats)
             await measure_dann(broker, processes, n_points, n_queries // 2)
-            evil = Identity.new()
-            add_local_provider(broker.state, "evil", evil)
-            port = int(url.rpartition(":")[2])
-            await measure_users(broker, port, certificate, evil.private)
             await measure_latency(broker, n_points, n_queries // 5)
             for process in processes:
                 process.terminate()
+    with tempfile.TemporaryDirectory() as folder:
+        await measure_users(Path(folder), names, n_points)
 
 
 if __name__ == "__main__":
