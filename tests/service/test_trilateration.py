@@ -208,3 +208,28 @@ def test_all_that_is_sent_contains_distances_if_shown(deployment):
     seen, refused = ask_everything(deployment, "open")
     assert len(set(find_distances(seen, 0))) == N_POINTS - 1
     assert refused == []
+
+
+def test_orders_alone_locate_objects_roughly(deployment):
+    with deployment.client("closed") as search:
+        objects = search.kneighbors(QUERIES, N_POINTS, return_distance=False)
+    # the user knows the distribution: the rank of an object is about its distance
+    sample = np.random.default_rng(1).normal(size=(10 * N_POINTS, N_COLUMNS))
+    expected = np.sort(np.sqrt(((QUERIES[:, np.newaxis] - sample) ** 2).sum(axis=2)))[:, 5::10]
+    distances = np.empty((N_QUERIES, N_POINTS))
+    for number, found in enumerate(objects):
+        distances[number, [int(one.id) for one in found]] = expected[number]
+    points, ranks = (
+        np.stack([solve(QUERIES, one) for one in distances.T]),
+        distances.argsort(axis=1),
+    )
+    ranks = ranks.argsort(axis=1)
+    for _ in range(200):  # to the distances that the estimates have at these ranks
+        steps = points - QUERIES[:, np.newaxis]
+        estimated = np.linalg.norm(steps, axis=2)
+        targets = np.take_along_axis(np.sort(estimated, axis=1), ranks, axis=1)
+        moves = (targets / estimated - 1)[:, :, np.newaxis] * steps
+        points = points + N_COLUMNS / 2 * moves.mean(axis=0)
+    errors = np.linalg.norm(points - POINTS, axis=1)
+    assert errors.min() > 1e-3
+    assert 0.05 < np.median(errors) < 0.15  # the coordinates have a standard deviation of 1

@@ -114,7 +114,7 @@ class BrokerCollection:
         return self._planner
 
     def _find_offers(self, links: LinkRegistry) -> dict[str, OfferedCollection]:
-        """Return the latest offer of each provider, also of those that are missing now."""
+        """Return the latest offer of each provider, connected or not."""
         for name in self.providers:
             link = links.links.get(name)
             if link is not None and self.name in link.collections:
@@ -180,7 +180,7 @@ class BrokerCollection:
         return ""
 
     def shown_steps(self, user: str, links: LinkRegistry) -> dict[str, float | None]:
-        """Return the step of each provider's distances for a user; None if it shows none."""
+        """Return the steps of the distances that providers show to a user."""
         return {name: offer.step_for(user) for name, offer in self._find_offers(links).items()}
 
 

@@ -81,7 +81,7 @@ class OfferedCollection:
             raise ValueError(f"expected a distance step of 0 or more, got {self.distance_step}")
 
     def step_for(self, user: str) -> float | None:
-        """Return the step of the distances that a user sees; None if none are."""
+        """Return the step of shown distances; None if none are."""
         is_shown = self.shows_distances != (user in self.exceptions)
         return self.distance_step if is_shown else None
 

@@ -147,7 +147,7 @@ class StoredQuery:
 def describe_neighbors(
     found: list[tuple[str, str, float]], steps: DistanceSteps
 ) -> list[dict[str, Any]]:
-    """Return objects (provider, id, distance) as JSON, with distances that the user may see.
+    """Return objects (provider, id, distance) as JSON, with shown distances.
 
     There are none if one provider shows none: the order would place its objects between the
     distances of others.
