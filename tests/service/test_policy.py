@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
+from fedneighbors.cli._main import app
 from fedneighbors.errors import DataError
 from fedneighbors.federation._messages import encode
 from fedneighbors.federation._roles import Refused
@@ -365,6 +367,15 @@ def test_the_default_level_hides_distances(deployment):
         for ask in (search.count, search.radius_neighbors):
             with pytest.raises(ServiceError, match="not-allowed"):
                 ask([[0.0]], 3.0)
+
+
+@pytest.mark.parametrize(("collection", "is_shown"), [("ranks", False), ("points", True)])
+def test_command_prints_distances_if_shown(deployment, monkeypatch, collection, is_shown):
+    monkeypatch.setenv("FEDNEIGHBORS_TOKEN", deployment.token)
+    options = ["-k", "2", "--certificate", str(deployment.certificate)]
+    result = CliRunner().invoke(app, ["search", deployment.url, collection, "0", *options])
+    assert result.stdout.startswith("2 nearest objects")
+    assert ("distance" in result.stdout) == is_shown
 
 
 @pytest.mark.parametrize("collection", ["ranks", "points"])
