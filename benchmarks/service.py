@@ -291,7 +291,7 @@ def run_users(pipe, port, tokens, certificate, private):
 
 
 async def measure_users(folder, names, n_points):
-    """Print the figures of overload and memory of a broker that a command runs."""
+    """Print the figures of overload and memory."""
     path = folder / "broker.toml"
     path.write_text(
         f'format = 1\nserver.listen = "127.0.0.1:0"\n[collections.points]\nmetric = "euclidean"\n'

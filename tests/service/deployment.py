@@ -13,7 +13,7 @@ from fedneighbors.methods.fedknn._queries import decode_query
 from fedneighbors.methods.fedknn.metrics import metric_of
 from fedneighbors.secure_sum._keys import Identity
 from fedneighbors.service import RemoteNeighbors
-from fedneighbors.service._config import BrokerConfig
+from fedneighbors.service._config import BrokerConfig, PolicySection
 from fedneighbors.service._messages import OfferedCollection
 from fedneighbors.service._offers import OfferedObjects
 from fedneighbors.service._provider import ProviderService
@@ -34,7 +34,7 @@ def offered(
     filters=None,
     epoch=None,
 ):
-    """Return a collection of a provider."""
+    """Return a collection of a provider that shows distances."""
     typed = None if columns is None else FilterColumns.of(columns, len(objects), kinds=filters)
     party = Provider.of(
         provider,
@@ -50,7 +50,7 @@ def offered(
     offer = OfferedCollection(
         collection, metric, tie_key, len(objects), filters or {}, n_columns=n_columns
     )
-    return OfferedObjects(party, offer)
+    return OfferedObjects(party, offer, policy=PolicySection(level="distances"))
 
 
 class Deployment:

@@ -19,7 +19,7 @@ SECTION = {
     "metric": "edit",
     "filters": {"site": "text"},
     "source": {"file": "titles.csv", "columns": ["title"], "id": "id"},
-    "policy": {"payload": ["shown"]},
+    "policy": {"level": "distances", "payload": ["shown"]},
 }
 
 

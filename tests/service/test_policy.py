@@ -8,7 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
+from fedneighbors.cli._main import app
+from fedneighbors.errors import DataError
+from fedneighbors.federation._messages import encode
 from fedneighbors.federation._roles import Refused
 from fedneighbors.methods.fedknn._eager import EagerRequest
 from fedneighbors.methods.fedknn._payloads import PayloadRequest
@@ -32,8 +36,12 @@ from fedneighbors.methods.fedknn.protocol import (
 from fedneighbors.service import RemoteNeighborsClassifier, ServiceError
 from fedneighbors.service._access_log import LOG_FAILED, AccessLog
 from fedneighbors.service._config import PolicySection
+from fedneighbors.service._messages import OfferedCollection
 from fedneighbors.service._offers import OfferedObjects
 from fedneighbors.service._policy import NOT_ALLOWED, QUOTA_SPENT, PolicyParty
+from fedneighbors.service._shards import BrokerSource
+from fedneighbors.service._stored import describe_neighbors
+from fedneighbors.sources import SourceSettings
 from tests.seeds import cases
 from tests.service.deployment import deployed, offered
 
@@ -69,7 +77,8 @@ def make_party(log=None, **policy):
     party = Provider.of(
         "north", POINTS, metric_of("euclidean"), decode=decode_query, epoch="00" * 16
     )
-    return PolicyParty(party, "points", PolicySection.model_validate(policy), log)
+    policy = PolicySection.model_validate({"level": "distances", **policy})
+    return PolicyParty(party, "points", policy, log)
 
 
 def answers(party, sequence):
@@ -107,8 +116,70 @@ def test_replies_are_those_of_the_level(sequence, level, min_count):
 @settings(max_examples=cases(150), deadline=None)
 @given(sequences)
 def test_other_users_have_the_general_level(sequence):
-    party = make_party(level="none", users={"bob": {"level": "objects"}})
+    party = make_party(level="none", users={"bob": {"level": "distances"}})
     assert {user for user, _, _ in answers(party, sequence)} <= {"bob"}
+
+
+@settings(max_examples=cases(150), deadline=None)
+@given(sequences)
+def test_users_of_ids_count_within_no_radius(sequence):
+    party = make_party(level="ids", users={"bob": {"level": "distances"}})
+    for user, request, _ in answers(party, sequence):
+        assert user == "bob" or getattr(request, "radius", None) is None
+
+
+@settings(max_examples=cases(150), deadline=None)
+@given(sequences)
+def test_other_requests_are_answered_with_ids_as_with_distances(sequence):
+    sequence = [one for one in sequence if getattr(one[1], "radius", None) is None]
+    found = [answers(make_party(level=level), sequence) for level in ("ids", "distances")]
+    first, second = ([encode(reply) for _, _, reply in one] for one in found)
+    assert first == second
+
+
+levels = st.sampled_from(["none", "boolean", "count", "ids", "distances"])
+grants = st.fixed_dictionaries({}, optional={"level": levels, "max_k": st.just(3)})
+policies = st.builds(
+    lambda general, users, step: general | {"users": users, "distance_step": step},
+    grants,
+    st.dictionaries(st.sampled_from(["alice", "bob"]), grants),
+    st.sampled_from([0.0, 0.5]),
+)
+
+
+@settings(max_examples=cases(150), deadline=None)
+@given(policies, policies, st.sampled_from(["", "alice", "bob", "carol"]))
+def test_distances_are_shown_if_every_policy_allows_them(first, second, user):
+    steps, allowed = {}, []
+    for name, content in (("north", first), ("south", second)):
+        one = offered(name, "points", "euclidean", POINTS)
+        policy = PolicySection.model_validate(content)
+        steps[name] = OfferedObjects(one.party, one.offer, policy=policy).offer.step_for(user)
+        allowed.append(policy.grant_of(user).level == "distances")
+    shown = describe_neighbors([("north", "1", 0.7), ("south", "2", 0.8)], steps)
+    assert [(one["provider"], one["id"]) for one in shown] == [("north", "1"), ("south", "2")]
+    expected = [
+        distance if policy["distance_step"] == 0.0 else 1.0
+        for policy, distance in ((first, 0.7), (second, 0.8))
+    ]
+    assert [one["distance"] for one in shown] == (expected if all(allowed) else [None, None])
+
+
+def test_a_provider_without_an_offer_shows_no_distance():
+    assert describe_neighbors([("north", "1", 0.7)], {"south": 0.0})[0]["distance"] is None
+
+
+def test_distances_are_shown_to_nobody_by_default():
+    assert PolicySection().level == "ids"
+    assert OfferedCollection("points", "euclidean", "", 3, {}).step_for("alice") is None
+
+
+@pytest.mark.parametrize("step", [math.inf, math.nan, -1.0])
+def test_a_distance_step_is_a_finite_number(step):
+    with pytest.raises(ValueError, match="distance_step"):
+        PolicySection(distance_step=step)
+    with pytest.raises(ValueError, match="expected a distance step"):
+        OfferedCollection("points", "euclidean", "", 3, {}, distance_step=step)
 
 
 @settings(max_examples=cases(150), deadline=None)
@@ -190,9 +261,6 @@ def test_counts_have_allowed_radii(sequence):
         assert not isinstance(reply, BoundReply)
         if isinstance(request, RangeCountRequest) and request.radius is not None:
             assert request.radius in (0.0, 2.0, 8.0)
-    party = make_party(distance_step=math.inf)
-    for _, request, _ in answers(party, sequence):
-        assert getattr(request, "radius", None) is None
     for _, request, _ in answers(make_party(distance_step=2.0), sequence):
         assert getattr(request, "radius", None) in (None, 0.0, 2.0, 8.0, 100.0)
 
@@ -244,10 +312,15 @@ SECTIONS = {
 }
 POLICIES = {
     "points": {
-        "north": {"distance_step": 0.5, "users": {"bob": {"level": "count"}}, "queries_per_day": 9},
-        "south": {},
+        "north": {
+            "level": "distances",
+            "distance_step": 0.5,
+            "users": {"bob": {"level": "count"}},
+            "queries_per_day": 9,
+        },
+        "south": {"level": "distances"},
     },
-    "ranks": {name: {"distance_step": math.inf} for name in ("north", "south")},
+    "ranks": {name: {} for name in ("north", "south")},
     "counts": {name: {"level": "count", "min_count": 3} for name in ("north", "south")},
 }
 
@@ -278,11 +351,13 @@ def test_users_see_rounded_distances_in_exact_order(deployment):
     assert search.results_[0]["exact"]
 
 
-def test_infinite_step_hides_distances(deployment):
+def test_the_default_level_hides_distances(deployment):
     with deployment.client("ranks") as search:
         distances, objects = search.kneighbors([[0.0]], 12)
         assert np.isnan(distances[0]).all()
         labels = {(p, str(n)): n % 2 for p in ("north", "south") for n in range(6)}
+        uniform = RemoteNeighborsClassifier(search, n_neighbors=3).fit(labels)
+        assert uniform.predict_proba([[0.0]]).tolist() == [[2 / 3, 1 / 3]]  # rows 0, 0 and 1
         votes = RemoteNeighborsClassifier(search, weights="distance").fit(labels)
         with pytest.raises(ValueError, match="shows no distances"):
             votes.predict([[0.0]])
@@ -292,6 +367,28 @@ def test_infinite_step_hides_distances(deployment):
         for ask in (search.count, search.radius_neighbors):
             with pytest.raises(ServiceError, match="not-allowed"):
                 ask([[0.0]], 3.0)
+
+
+@pytest.mark.parametrize(("collection", "is_shown"), [("ranks", False), ("points", True)])
+def test_command_prints_distances_if_shown(deployment, monkeypatch, collection, is_shown):
+    monkeypatch.setenv("FEDNEIGHBORS_TOKEN", deployment.token)
+    options = ["-k", "2", "--certificate", str(deployment.certificate)]
+    result = CliRunner().invoke(app, ["search", deployment.url, collection, "0", *options])
+    assert result.stdout.startswith("2 nearest objects")
+    assert ("distance" in result.stdout) == is_shown
+
+
+@pytest.mark.parametrize("collection", ["ranks", "points"])
+def test_shards_must_show_exact_distances(deployment, tmp_path, collection):
+    (tmp_path / "token").write_text(deployment.token)
+    options = {
+        "url": deployment.url,
+        "collection": collection,
+        "token_file": "token",
+        "certificate": str(deployment.certificate),
+    }
+    with pytest.raises(DataError, match="the shards show no exact distances"):
+        BrokerSource(SourceSettings("euclidean", options, folder=tmp_path))
 
 
 def test_certified_events_hide_distances(deployment):
@@ -382,51 +479,6 @@ def test_users_read_their_own_entries_of_the_log(deployment):
     ]
     assert {entry["user"] for entry in entries} == {"dora"}
     assert rest["next"] is None
-
-
-def locate(deployment, queries, k):
-    """Return the points that a user locates by distances from several places."""
-    seen = {}
-    with deployment.client("places") as search:
-        for query in queries:
-            try:
-                distances, objects = search.kneighbors([query], k)
-            except ServiceError as error:
-                if error.code != "quota-spent":
-                    raise
-                continue
-            for one, distance in zip(objects[0], distances[0], strict=True):
-                seen.setdefault(one, []).append((query, distance))
-    found = {}
-    for one, pairs in seen.items():
-        if len(pairs) >= 3:
-            places = np.array([query for query, _ in pairs])
-            squares = np.array([distance**2 for _, distance in pairs])
-            # differences of squared distances are linear in the point
-            left = 2 * (places[1:] - places[0])
-            right = (places[1:] ** 2).sum(1) - (places[0] ** 2).sum() - squares[1:] + squares[0]
-            found[one] = np.linalg.lstsq(left, right, rcond=None)[0]
-    return found
-
-
-@pytest.mark.parametrize(
-    ("policy", "n_located"), [({}, 300), ({"views_per_day": 2}, 0), ({"distance_step": 0.5}, 0)]
-)
-def test_distances_locate_no_object_under_a_limit_of_views(tmp_path, policy, n_located):
-    rng = np.random.default_rng(0)
-    points, queries = rng.normal(size=(300, 2)), rng.normal(size=(9, 2))
-    section = {"places": {"metric": "euclidean", "providers": ["north"]}}
-    with deployed(tmp_path, section) as deployment:
-        one = offered("north", "places", "euclidean", points)
-        log, limits = AccessLog(tmp_path / "north.sqlite"), PolicySection.model_validate(policy)
-        offers = {"places": OfferedObjects(one.party, one.offer, policy=limits, log=log)}
-        deployment.start("north", offers)
-        deployment.wait("north")
-        found = locate(deployment, queries.tolist(), 300)
-    located = [
-        name for name, point in found.items() if np.allclose(point, points[int(name.id)], atol=1e-6)
-    ]
-    assert len(located) == n_located
 
 
 def test_repeated_queries_are_one_view(tmp_path):

@@ -301,7 +301,7 @@ def test_nothing_is_certified_once_a_provider_is_missing():
             index, "NearestRequest", "gather", {}, {}, 0.0, dict.fromkeys(missing, "late")
         )
         replies = Replies(each, None, record.missing)
-        query.on_round(record, requests, replies, k=9, show=lambda _, distance: distance)
+        query.on_round(record, requests, replies, k=9, steps=lambda: dict.fromkeys(OWNERS, 0.0))
         events = [event.decode() for event in query._events]
         return [event for event in events if event.startswith("event: certified")]
 

@@ -30,7 +30,7 @@ SCHEMA = Schema(
 )
 FILTERS = {"age": "number", "site": "text"}
 SECTION = {"metric": "tabular", "schema": "patients.toml", "tie_key": "0"}
-POLICY = {"payload": ["sex", "site", "lactate"]}
+POLICY = {"level": "distances", "payload": ["sex", "site", "lactate"]}
 
 
 def make_rows(n, seed):
@@ -84,7 +84,7 @@ def deployment(folder):
     with deployed(folder, collections) as running:
         for owner in OWNERS:
             offers = {"patients": read(folder, owner)}
-            without = read(folder, owner, filters={}, policy={})
+            without = read(folder, owner, filters={}, policy={"level": "distances"})
             without.offer = type(without.offer)("private", *list(vars(without.offer).values())[1:])
             running.start(owner, {**offers, "private": without})
         running.wait(*OWNERS)

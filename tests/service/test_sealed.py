@@ -76,7 +76,7 @@ def deployment(tmp_path_factory):
                 source = {"file": f"{provider}-{kind}.csv", "id": "id"}
                 if kind == "words":
                     source["columns"] = ["word"]
-                policy = {"payload": ["note"] if kind == "people" else []}
+                policy = {"level": "distances", "payload": ["note"] if kind == "people" else []}
                 section = {**shared, "source": source, "policy": policy}
                 offers[name] = offer(running, provider, name, section, folder)
             running.start(provider, offers)

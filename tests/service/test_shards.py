@@ -71,7 +71,9 @@ def offer(outer, owner, **changes):
         "kind": "broker", "url": inner.url, "collection": "part", "token_file": "token",
         "certificate": str(inner.certificate), **changes,
     }  # fmt: skip
-    section = OfferSection.model_validate({**SECTION, "source": source})
+    section = OfferSection.model_validate(
+        {**SECTION, "source": source, "policy": {"level": "distances"}}
+    )
     return OfferedObjects.read(owner, "points", section, folder, secret=b"s")
 
 

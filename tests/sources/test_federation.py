@@ -73,7 +73,7 @@ def offers(sources, provider, **policy):
             "tie_key": "0",
             "filters": KINDS,
             "source": sections[provider],
-            "policy": policy,
+            "policy": {"level": "distances", **policy},
         }
     )
     read = OfferedObjects.read(provider, "places", section, folder, secret=provider.encode())

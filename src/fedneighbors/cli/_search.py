@@ -127,6 +127,8 @@ def _print_answer(remote: "RemoteNeighbors") -> None:
     else:
         columns = remote.results_.to_columns()
         columns.pop("query")
+        if any(one["distance"] is None for one in answer["neighbors"]):
+            columns.pop("distance")  # a user sees all or none
         rows = tuple(zip(*(list(cells) for cells in columns.values()), strict=True))
         hidden = f"{len(rows) - _MAX_ROWS} more: see --json" if len(rows) > _MAX_ROWS else ""
         title = f"{len(rows)} nearest objects"

@@ -160,7 +160,7 @@ def _paginate(request: Request, name: str, items: Mapping[str, Any]) -> Response
 
 async def _list_collections(broker: Broker, request: Request, user: ApiUser) -> Response:
     collections = {
-        name: _describe_collection(broker, collection)
+        name: _describe_collection(broker, collection, user)
         for name, collection in broker.collections.items()
         if user.may("count", name)
     }
@@ -170,10 +170,12 @@ async def _list_collections(broker: Broker, request: Request, user: ApiUser) -> 
 async def _show_collection(broker: Broker, request: Request, user: ApiUser) -> Response:
     name = request.path_params["name"]
     check_scope(broker, user, "count", name)
-    return JSONResponse(_describe_collection(broker, broker.collections[name]))
+    return JSONResponse(_describe_collection(broker, broker.collections[name], user))
 
 
-def _describe_collection(broker: Broker, collection: BrokerCollection) -> dict[str, Any]:
+def _describe_collection(
+    broker: Broker, collection: BrokerCollection, user: ApiUser
+) -> dict[str, Any]:
     links = broker.registry.links
     offers = [
         links[name].collections[collection.name]
@@ -192,7 +194,7 @@ def _describe_collection(broker: Broker, collection: BrokerCollection) -> dict[s
         "connected": sorted(name for name in collection.providers if name in links),
         "filters": collection.filters,
         "n_columns": collection.n_columns or None,
-        "distance_steps": collection.distance_steps,
+        "distance_steps": collection.shown_steps(user.name, broker.registry),
         "columns": None if collection.rows is None else _describe_columns(collection.rows),
     }
 

@@ -1,7 +1,6 @@
 """The broker: collections, and the queries that it runs over the links of providers."""
 
 import asyncio
-import math
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
@@ -28,7 +27,7 @@ from fedneighbors.methods.fedknn.protocol import Answer
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.privacy.ledger._ledger import Ledger
 from fedneighbors.service._access_log import AccessLog
-from fedneighbors.service._config import STEP_ERROR, BrokerConfig, CollectionSection, PrivacySection
+from fedneighbors.service._config import BrokerConfig, CollectionSection, PrivacySection
 from fedneighbors.service._limits import Overloaded, TooManyQueries, WrongCodes
 from fedneighbors.service._links import LinkRegistry, QueryLost
 from fedneighbors.service._messages import UNKNOWN_QUERY, OfferedCollection
@@ -96,22 +95,26 @@ class BrokerCollection:
             self.settings.set_budgets(
                 ledger, [p for p in self.providers if allowed.get(p) != budget]
             )
-        self.distance_steps: dict[str, float | None] = {}
         self.n_columns = 0
+        self._offers: dict[str, OfferedCollection] = {}
         self._sizes: dict[str, int] = {}
         self._planner = Planner({}, shares_cores=False)
 
     def planner(self, links: LinkRegistry) -> Planner:
         """Return the planner for the numbers of objects that the providers state."""
-        sizes = {}
-        for name in self.providers:
-            link = links.links.get(name)
-            sizes[name] = self._sizes.get(name, 0)
-            if link is not None and self.name in link.collections:
-                sizes[name] = link.collections[self.name].n_objects
+        offers = self._find_offers(links)
+        sizes = {name: offers[name].n_objects if name in offers else 0 for name in self.providers}
         if sizes != self._sizes:
             self._sizes, self._planner = sizes, Planner(sizes, shares_cores=False)
         return self._planner
+
+    def _find_offers(self, links: LinkRegistry) -> dict[str, OfferedCollection]:
+        """Return the latest offer of each provider, connected or not."""
+        for name in self.providers:
+            link = links.links.get(name)
+            if link is not None and self.name in link.collections:
+                self._offers[name] = link.collections[self.name]
+        return self._offers
 
     def choose_settings(self, algorithm: str | None, allow_partial: bool | None) -> SearchSettings:
         """Return the settings of a query.
@@ -187,7 +190,6 @@ class BrokerCollection:
                     f"the setting {setting!r} differs",
                     f"collection {self.name!r} has {expected!r} at the broker, {found!r} here",
                 )
-        self.distance_steps[provider] = offered.distance_step
         self.n_columns = offered.n_columns or self.n_columns
 
     def explain_invalid(self, query: Any) -> str:
@@ -201,12 +203,9 @@ class BrokerCollection:
             return str(error).replace("object 0", "the query")
         return ""
 
-    def show_distance(self, provider: str, distance: float) -> float | None:
-        """Return a distance as the provider's policy lets users see it."""
-        step = self.distance_steps.get(provider, 0.0)
-        if not step:
-            return None if step is None else distance
-        return step * math.ceil(distance / step - STEP_ERROR)
+    def shown_steps(self, user: str, links: LinkRegistry) -> dict[str, float | None]:
+        """Return the steps of the distances that providers show to a user."""
+        return {name: offer.step_for(user) for name, offer in self._find_offers(links).items()}
 
 
 _RETRIED = (UNKNOWN_QUERY, SOURCE_FAILED)

@@ -103,7 +103,8 @@ class RemoteNeighbors(RemoteSearch):
         Returns
         -------
         distances : list of float64 arrays
-            Ascending, in the unit of the metric; only with ``return_distance``.
+            Ascending, in the unit of the metric; NaN if a provider's policy shows the user none.
+            Only with ``return_distance``.
         objects : list of lists of RemoteObject
             Provider and name of each object.
 

@@ -3,7 +3,6 @@
 Unknown keys are errors. Paths are relative to the folder of the file.
 """
 
-import math
 import re
 import tomllib
 from dataclasses import replace
@@ -35,7 +34,7 @@ Algorithm = Literal["auto", "baseline", "dann", "dann*", "eager", "hufu", "hufu+
 STEP_ERROR = 1e-9
 """Relative tolerance of multiples of a distance step: 0.3 is no exact multiple of 0.1."""
 
-Level = Literal["none", "boolean", "count", "objects"]
+Level = Literal["none", "boolean", "count", "ids", "distances"]
 C = TypeVar("C", bound="Config")
 _SECRET = "source"
 
@@ -278,12 +277,13 @@ def _name_section(source: Any) -> str:
 class GrantSection(ConfigSection):
     """Rights of a user in a collection.
 
-    ``level`` allows nothing, only whether objects are within a radius, how many, or to find them.
+    ``level`` allows nothing, only whether objects are within a radius, how many, the order of the
+    nearest, or their distances too. With ``ids``, radii are refused, which tell about distances.
     ``max_k`` limits the objects of a query. Quotas are of one user and day (UTC);
     ``views_per_day`` is the number of different queries that may show the same object.
     """
 
-    level: Level = "objects"
+    level: Level = "ids"
     max_k: int | None = Field(default=None, ge=1)
     queries_per_day: int | None = Field(default=None, ge=0)
     objects_per_day: int | None = Field(default=None, ge=0)
@@ -296,10 +296,9 @@ class PolicySection(GrantSection):
     ``payload`` names the columns that are returned with found objects. A filter must leave at least
     ``min_filtered`` objects. Users who may only count see counts below ``min_count`` as 0; radii
     above ``max_radius`` are refused. Without ``bounds``, no lower bounds are sent, which tell about
-    distances. With ``private``, only private searches are answered. Users see distances rounded up
-    to multiples of ``distance_step``, or none if it is infinite; radii of counts must be such
-    multiples. ``users``
-    replaces fields for users by name.
+    distances. With ``private``, only private searches are answered. Users who may see distances see
+    them rounded up to multiples of ``distance_step``; radii of counts must be such multiples.
+    ``users`` replaces fields for users by name.
     """
 
     payload: tuple[str, ...] = ()
@@ -308,13 +307,8 @@ class PolicySection(GrantSection):
     max_radius: float | None = Field(default=None, allow_inf_nan=False)
     bounds: bool = True
     private: bool = False
-    distance_step: float = Field(default=0.0, ge=0)
+    distance_step: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     users: dict[str, GrantSection] = {}
-
-    @property
-    def shown_step(self) -> float | None:
-        """Return the step of shown distances; None if none are."""
-        return None if math.isinf(self.distance_step) else self.distance_step
 
     def grant_of(self, user: str) -> GrantSection:
         """Return the rights of a user."""

@@ -10,6 +10,7 @@ The signature contains the digest of the server certificate that the provider re
 binding, RFC 5929), so that a link over somebody else's server is rejected.
 """
 
+import math
 import secrets
 from collections import deque
 
@@ -58,10 +59,11 @@ class Challenge:
 class OfferedCollection:
     """A collection that a provider offers, with the settings that all providers must share.
 
-    ``schema`` is the digest of the columns of rows; empty for other objects. Users see distances
-    rounded up to multiples of ``distance_step``, none if it is None; it may differ. ``n_columns``
-    is the length of vectors; 0 for other objects. ``trust`` is ``"sealed"`` if only sealed queries
-    are answered.
+    ``schema`` is the digest of the columns of rows; empty for other objects. Users see distances if
+    ``shows_distances``, except those named in ``exceptions``; otherwise the latter alone do.
+    Distances are rounded up to multiples of ``distance_step``. These three may differ.
+    ``n_columns`` is the length of vectors; 0 for other objects. ``trust`` is ``"sealed"`` if only
+    sealed queries are answered.
     """
 
     name: str
@@ -70,13 +72,20 @@ class OfferedCollection:
     n_objects: int
     filters: dict[str, str]
     schema: str = ""
-    distance_step: float | None = 0.0
+    distance_step: float = 0.0
     n_columns: int = 0
     trust: str = "trusted"
+    shows_distances: bool = False
+    exceptions: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.distance_step is not None and not self.distance_step >= 0:
+        if not 0 <= self.distance_step < math.inf:
             raise ValueError(f"expected a distance step of 0 or more, got {self.distance_step}")
+
+    def step_for(self, user: str) -> float | None:
+        """Return the step of shown distances; None if none are."""
+        is_shown = self.shows_distances != (user in self.exceptions)
+        return self.distance_step if is_shown else None
 
 
 @message

@@ -71,7 +71,7 @@ class OfferedObjects:
     ) -> None:
         policy = policy or PolicySection()
         self.party, self.epoch, self.release = party, epoch, release
-        self.offer = replace(offer, distance_step=policy.shown_step)
+        self.offer = _add_policy(offer, policy)
         self.retired_at = math.inf  # set when the objects are replaced
         self._guarded = PolicyParty(party, offer.name, policy, log)
         self._served: PolicyParty | SealedParty = self._guarded
@@ -275,16 +275,28 @@ def describe_offer(
         The objects or some of them.
     """
     is_table = isinstance(objects, np.ndarray) and objects.ndim == 2
-    return OfferedCollection(
+    offer = OfferedCollection(
         name,
         section.metric,
         section.tie_key,
         n_objects,
         dict(section.filters),
         schema,
-        section.policy.shown_step,
         n_columns=objects.shape[1] if is_table else 0,
         trust=section.trust,
+    )
+    return _add_policy(offer, section.policy)
+
+
+def _add_policy(offer: OfferedCollection, policy: PolicySection) -> OfferedCollection:
+    """Return an offer that states which users see distances."""
+    is_shown = policy.level == "distances"
+    others = [n for n in policy.users if (policy.grant_of(n).level == "distances") != is_shown]
+    return replace(
+        offer,
+        distance_step=policy.distance_step,
+        shows_distances=is_shown,
+        exceptions=tuple(others),
     )
 
 

@@ -27,7 +27,8 @@ _TEXT, _NUMBER, _INTEGER = {"type": "string"}, {"type": "number"}, {"type": "int
 _BOOLEAN = {"type": "boolean"}
 _NAMES = _list(_TEXT)
 _COST = _object(epsilon=_NUMBER, delta=_NUMBER)
-_NEIGHBOR = _object(provider=_TEXT, id=_TEXT, distance=_NUMBER)
+_DISTANCE = {"type": ["number", "null"], "description": "null: a provider's policy shows none"}
+_NEIGHBOR = _object(provider=_TEXT, id=_TEXT, distance=_DISTANCE)
 _NEIGHBOR["properties"]["payload"] = {
     "type": "object",
     "description": "Columns that the provider's policy allows; with payload alone",
@@ -94,7 +95,7 @@ _COLLECTION = _object(
     n_columns={"type": ["integer", "null"], "description": "Length of vectors"},
     distance_steps={
         **_map({"type": ["number", "null"]}),
-        "description": "Users see distances rounded up to multiples of it; null: none",
+        "description": "The user sees distances rounded up to multiples of it; none if one is null",
     },
     columns={
         "type": ["object", "null"],

@@ -33,6 +33,7 @@ SEEN_OFTEN = "the query would show an object to the user in more queries of a da
 
 OTHER_QUERY = "the request is of another query"
 
+_FINDING = ("ids", "distances")  # levels of users who may search
 _Padded = PaddedBoundRequest | PaddedNearestRequest
 
 
@@ -122,15 +123,17 @@ class PolicyParty:
             case RangeCountRequest(radius=None):
                 allowed = level != "none"
             case RangeCountRequest(radius=float(radius)):
-                allowed = level != "none" and self._may_count(radius)
+                # counts within radii would locate objects whose names the user knows
+                allowed = level not in ("none", "ids") and self._may_count(radius)
             case BoundRequest() | PaddedBoundRequest():
-                allowed = level == "objects" and policy.bounds
-            case _:
-                allowed = level == "objects"
+                allowed = level in _FINDING and policy.bounds
+            case _:  # a broker needs cutoffs, but searches no radius without a count
+                allowed = level in _FINDING
         if policy.private and not isinstance(request, _Padded):
             allowed = False
         if not allowed:
-            raise Refused(NOT_ALLOWED, f"{type(request).__name__} in {self._collection!r}")
+            kind, place = type(request).__name__, self._collection
+            raise Refused(NOT_ALLOWED, f"{kind} in {place!r} at the level {level!r}")
         n_objects = _size_of(request)
         if isinstance(request, NearestRequest | PaddedNearestRequest):
             n_objects += self._returned.get(request.name, 0)
@@ -145,7 +148,7 @@ class PolicyParty:
         step = policy.distance_step
         if not step:
             return True
-        n_steps = radius / step if math.isfinite(radius) and math.isfinite(step) else 0.5
+        n_steps = radius / step if math.isfinite(radius) else 0.5
         return abs(n_steps - round(n_steps)) < STEP_ERROR
 
     def _count_queries(self, request: Message) -> int:
@@ -179,7 +182,7 @@ class PolicyParty:
 
     def _limit(self, reply: Message, grant: GrantSection) -> Message:
         """Return a reply with no more than the level allows."""
-        if not isinstance(reply, RangeCountReply) or grant.level == "objects":
+        if not isinstance(reply, RangeCountReply) or grant.level in _FINDING:
             return reply
         count = reply.count if reply.count >= self._policy.min_count else 0
         return RangeCountReply(min(count, 1) if grant.level == "boolean" else count)

@@ -35,7 +35,8 @@ class RemoteNeighborsClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         Number of neighbors that vote; all objects if there are fewer.
     weights : {"uniform", "distance"}
         Equal weights, or the inverse of the distance. With the latter, if some neighbors are at
-        distance 0, only these count; not for ``"inner_product"``.
+        distance 0, only these count; not for ``"inner_product"``, and only if the providers show
+        distances to the user.
 
     Attributes
     ----------
@@ -106,6 +107,8 @@ class RemoteNeighborsClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         ------
         DataError
             If a found object has no label, or no object is found.
+        ValueError
+            If a provider shows no distances, or one is negative, and ``weights`` is ``"distance"``.
         ServiceError, FederationError
             As for :meth:`RemoteNeighbors.kneighbors`.
         """

@@ -154,12 +154,12 @@ async def _search(
     answer = result.outcome.result
     merged = answer.merged
     found = list(zip(merged.owners, merged.ids, merged.distances.tolist(), strict=True))
-    show = broker.collections[collection].show_distance
+    steps = broker.collections[collection].shown_steps(options["user"], broker.registry)
     return {
         **_describe(result, exact=answer.exact, answered=answer.answered, missing=answer.missing),
         "algorithm": answer.algorithm,
         "n_returned": dict(answer.n_returned),
-        "neighbors": _add_payloads(describe_neighbors(found, show), result.payloads),
+        "neighbors": _add_payloads(describe_neighbors(found, steps), result.payloads),
     }
 
 
@@ -269,12 +269,12 @@ async def answer_query(
     if isinstance(body, SearchBody):
         most = None if body.radius is not None else body.k or _DEFAULT_K
 
-    show = broker.collections[name].show_distance
+    steps = partial(broker.collections[name].shown_steps, user.name, broker.registry)
 
     async def work(query: StoredQuery) -> StoredAnswer:
         try:
             done = await perform(
-                content, query_id, on_round=partial(query.on_round, k=most, show=show)
+                content, query_id, on_round=partial(query.on_round, k=most, steps=steps)
             )
             return StoredAnswer(200, encode_json(done))
         except Exception as error:

@@ -167,6 +167,7 @@ def write_demo(folder: Path) -> dict[str, OfferSection]:
                 "metric": "euclidean",
                 "filters": _DEMO_FILTERS,
                 "source": {"file": f"{hospital}.csv", "columns": _DEMO_COLUMNS, "id": "id"},
+                "policy": {"level": "distances"},  # the data are public
             }
         )
     return sections

@@ -70,7 +70,10 @@ class BrokerSource(CandidateSource):
             if found[name] != expected:
                 raise DataError(f"expected the {name} {expected!r}, the broker has {found[name]!r}")
         if any(step != 0 for step in found["distance_steps"].values()):
-            raise DataError("the shards round distances; set their distance_step to 0")
+            raise DataError(
+                "the shards show no exact distances; set their level to 'distances' for the user "
+                "of the token, and their distance_step to 0"
+            )
 
     def ask(self, query: Any, deadline_s: float | None, **fields: Any) -> dict[str, Any]:
         """Return the broker's answer to a search or a count."""

@@ -1,6 +1,7 @@
 """Stored queries: those that run in the background, and answers for retries with the same key."""
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
@@ -11,6 +12,7 @@ from fedneighbors.methods.fedknn._eager import EagerRequest
 from fedneighbors.methods.fedknn.algorithm import LAST_TIE, Part, count_certified, merge
 from fedneighbors.methods.fedknn.protocol import NearestRequest, join_parts
 from fedneighbors.records import Round
+from fedneighbors.service._config import STEP_ERROR
 from fedneighbors.service._problems import Problem, encode_json
 
 STORED_S = 3600.0
@@ -24,8 +26,8 @@ MAX_STORED_BYTES = 64 << 20
 
 _KEEP_ALIVE_S = 15.0  # proxies close connections without traffic, often after 60 s
 
-Show = Callable[[str, float], float | None]
-"""Function from a provider and a distance to what users see of it."""
+DistanceSteps = Mapping[str, float | None]
+"""Step of the distances that each provider shows to a user; None if it shows none."""
 
 
 class StoredAnswer(NamedTuple):
@@ -79,12 +81,13 @@ class StoredQuery:
         replies: Replies,
         *,
         k: int | None,
-        show: Show,
+        steps: Callable[[], DistanceSteps],
     ) -> None:
         """Add the events of an exchange.
 
         At most k objects are certified; all if k is None. No further ones are once a provider is
-        missing, whose objects the answer leaves out. ``show`` is as for :func:`describe_neighbors`.
+        missing, whose objects the answer leaves out. ``steps`` returns those for
+        :func:`describe_neighbors`.
         """
         if record.index == 0:
             self._parts, self._n_certified, self._names = {}, 0, set(requests)
@@ -110,7 +113,7 @@ class StoredQuery:
         merged = merge(self._parts, n if k is None else min(n, k))
         found = list(zip(merged.owners, merged.ids, merged.distances.tolist(), strict=True))
         if len(found) > self._n_certified:
-            neighbors = describe_neighbors(found[self._n_certified :], show)
+            neighbors = describe_neighbors(found[self._n_certified :], steps())
             described = {"first": self._n_certified, "neighbors": neighbors}
             self._emit("certified", encode_json(described))
             self._n_certified = len(found)
@@ -141,9 +144,26 @@ class StoredQuery:
                 yield b": keep-alive\n\n"
 
 
-def describe_neighbors(found: list[tuple[str, str, float]], show: Show) -> list[dict[str, Any]]:
-    """Return objects (provider, id, distance) as JSON, with distances that users see."""
-    return [{"provider": owner, "id": name, "distance": show(owner, d)} for owner, name, d in found]
+def describe_neighbors(
+    found: list[tuple[str, str, float]], steps: DistanceSteps
+) -> list[dict[str, Any]]:
+    """Return objects (provider, id, distance) as JSON, with shown distances.
+
+    There are none if one provider shows none: the order would place its objects between the
+    distances of others.
+    """
+    shown = {} if None in steps.values() else steps
+    return [
+        {"provider": owner, "id": name, "distance": _round_up(distance, shown.get(owner))}
+        for owner, name, distance in found
+    ]
+
+
+def _round_up(distance: float, step: float | None) -> float | None:
+    """Return a distance as a multiple of a step; None without one."""
+    if not step:
+        return None if step is None else distance
+    return step * math.ceil(distance / step - STEP_ERROR)
 
 
 def _read_part(request: Message, reply: Any) -> Part | None:
