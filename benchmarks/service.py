@@ -336,7 +336,7 @@ async def measure_users(folder, names, n_points):
 
 
 def start_providers(state, names, n_points, url, certificate):
-    """Enrol providers, and start their processes."""
+    """Start processes of providers, which are enrolled first."""
     processes, spawn = [], multiprocessing.get_context("spawn")
     for number, name in enumerate(names):
         identity = Identity.new()

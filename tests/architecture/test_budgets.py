@@ -23,7 +23,7 @@ from tests.architecture.tree import ROOT, SOURCE, module_name, modules, sources
 # REST API with its clients, "doctor", limits of strangers, payloads, bounds of mixed columns.
 MAX_CODE_LINES = 49_900
 MAX_KNNPER_LINES = 5_770  # frozen embeddings, schedules, plateaus, ablated pools: 680 more
-MAX_FILES = 360
+MAX_FILES = 361
 MAX_FILE_LINES = 500
 MAX_SMALL_SINGLE_USE = 20
 MAX_OWN_LEVELS = 3

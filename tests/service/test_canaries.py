@@ -104,11 +104,16 @@ def search_with_everything(deployment, offer):
             search.kneighbors([QUERY], 1)
         assert "canary" not in str(caught.value)
     assert httpx.get(f"{deployment.url}/openapi.json", verify=False).status_code == 200
+    return httpx.get(
+        f"{deployment.url}/metrics",
+        headers={"Authorization": f"Bearer {deployment.token}"},
+        verify=False,
+    ).text
 
 
 def test_only_declared_texts_leave_a_provider_and_none_is_kept(captured, caplog, tmp_path):
     deployment, frames, offer = captured
-    search_with_everything(deployment, offer)
+    metrics = search_with_everything(deployment, offer)
 
     sent = b"".join(frames).decode("latin-1")
     assert not [row for row in range(N) if canary("secret", row) in sent]
@@ -123,6 +128,8 @@ def test_only_declared_texts_leave_a_provider_and_none_is_kept(captured, caplog,
     del kept["titles.csv"]
     assert {"broker.log.sqlite", "provider.log.sqlite", "broker.sqlite"} <= set(kept)
     assert not [name for name, content in kept.items() if b"canary" in content]
+    assert 'kind="search",outcome="source-failed"} 1.0' in metrics
+    assert "canary" not in metrics
     # the provider's own log has the text of its database
     lines = {record.getMessage() for record in caplog.records if "canary" in record.getMessage()}
     assert lines == {"north: 'the database says: secret-canary-02'"}

@@ -157,3 +157,57 @@ def test_each_command_that_the_demonstration_prints_works(commands, tmp_path):
     demo.send_signal(signal.SIGINT)
     assert demo.wait(TIMEOUT_S) == 0
     assert not list(tmp_path.iterdir())
+
+
+def test_lost_keys_are_replaced_by_a_new_enrolment(commands, tmp_path):
+    port = free_port()
+    broker, north = tmp_path / "broker", tmp_path / "north"
+    for folder in (broker, north):
+        folder.mkdir()
+    (broker / "broker.toml").write_text(
+        f'format = 1\n[server]\nlisten = "127.0.0.1:{port}"\n[collections.titles]\n'
+        'metric = "edit"\nproviders = ["north"]\n'
+    )
+    (north / "titles.txt").write_text(FILES["north"])
+    (north / "provider.toml").write_text(
+        f'format = 1\n[provider]\nname = "north"\nbroker = "https://127.0.0.1:{port}"\n'
+        '[collections.titles]\nmetric = "edit"\nsource = { file = "titles.txt" }\n'
+    )
+
+    def start_broker():
+        server = commands.start(broker, "broker", "serve")
+        commands.wait_for(server, "the broker answers at")
+        return server
+
+    def enrol_and_search():
+        code = commands.call(broker, "broker", "enrol", "north")
+        commands.call(north, "provider", "enrol", code)
+        provider = commands.start(north, "provider", "serve")
+        commands.wait_for(provider, "connected to")
+        token = commands.call(broker, "broker", "token", "alice")
+        options = {"collection": "titles", "certificate": broker / "state/server.crt"}
+        with RemoteNeighbors(f"https://127.0.0.1:{port}", token=token, **options) as client:
+            assert client.kneighbors("federated search", 1)[1] == [[("north", "0")]]
+        provider.terminate()
+        assert provider.wait(TIMEOUT_S) == 0
+
+    server = start_broker()
+    enrol_and_search()
+    keys = {commands.call(north, "provider", "key")}
+    (north / "state/provider.pem").unlink()
+    assert "enrol first" in commands.call(north, "provider", "serve", status=1)
+    enrol_and_search()
+    keys.add(commands.call(north, "provider", "key"))
+    assert len(keys) == 2
+    for lost, message in (
+        (["server.crt", "server.key"], "another certificate than at the enrolment"),
+        (["broker.sqlite", "broker.sqlite-wal", "broker.sqlite-shm"], "not enrolled"),
+    ):
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(TIMEOUT_S) == 0
+        for name in lost:
+            (broker / "state" / name).unlink(missing_ok=True)
+        server = start_broker()
+        assert message in commands.call(north, "provider", "serve", status=1)
+        enrol_and_search()
+    assert commands.call(north, "provider", "key") in keys  # the provider kept its own

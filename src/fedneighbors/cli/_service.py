@@ -204,12 +204,12 @@ def show_key(config: ProviderFile = _PROVIDER) -> None:
 
     Give it to users over a channel that you trust, not through the broker.
     """
-    from fedneighbors.secure_sum._keys import Identity
     from fedneighbors.service._config import ProviderConfig
+    from fedneighbors.service._enrolment import read_key
     from fedneighbors.service._sealed import make_sealing_key
 
     loaded = ProviderConfig.read(config)
-    identity = Identity.read(loaded.path(loaded.provider.key))
+    identity = read_key(loaded.path(loaded.provider.key))
     typer.echo(f'"{loaded.provider.name}" = "{make_sealing_key(identity.private).hex()}"')
 
 

@@ -24,6 +24,7 @@ from fedneighbors.service._broker import Broker, BrokerCollection
 from fedneighbors.service._limits import Overloaded, TooManyQueries
 from fedneighbors.service._links import ProviderLink
 from fedneighbors.service._messages import Challenge, Welcome
+from fedneighbors.service._metrics import CONTENT_TYPE
 from fedneighbors.service._oidc import IssuerFailed
 from fedneighbors.service._openapi import describe_api
 from fedneighbors.service._problems import Problem, problem_of, report_internal
@@ -72,6 +73,7 @@ def make_app(broker: Broker) -> Starlette:
             Route("/healthz", public(_health)),
             Route("/readyz", public(_readiness)),
             Route("/openapi.json", public(_openapi)),
+            Route("/metrics", protected(_show_metrics)),
             Route("/v1/collections", protected(_list_collections)),
             Route("/v1/collections/{name}", protected(_show_collection)),
             *(
@@ -144,6 +146,12 @@ async def _readiness(broker: Broker, _: Request) -> Response:
     if any(name not in links for one in broker.collections.values() for name in one.providers):
         raise Problem(503, "provider-missing", "providers are not connected", retryable=True)
     return JSONResponse({"status": "ready"})
+
+
+async def _show_metrics(broker: Broker, _: Request, user: ApiUser) -> Response:
+    if not user.may("metrics", ""):
+        raise Problem(403, "forbidden", "the token does not allow 'metrics'")
+    return Response(broker.metrics.encode(), media_type=CONTENT_TYPE)
 
 
 def _paginate(request: Request, name: str, items: Mapping[str, Any]) -> Response:

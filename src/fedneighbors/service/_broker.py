@@ -31,6 +31,7 @@ from fedneighbors.service._config import BrokerConfig, CollectionSection, Privac
 from fedneighbors.service._limits import Overloaded, TooManyQueries, WrongCodes
 from fedneighbors.service._links import LinkRegistry, QueryLost
 from fedneighbors.service._messages import UNKNOWN_QUERY, OfferedCollection
+from fedneighbors.service._metrics import BrokerMetrics
 from fedneighbors.service._oidc import OidcUsers
 from fedneighbors.service._query_run import QueryOptions, QueryRun, SearchResult
 from fedneighbors.service._sealed import read_sealed
@@ -236,6 +237,7 @@ class Broker:
         self.log = AccessLog(config.path(config.log))
         self._n_running, self._by_user = 0, Counter[str]()
         self._is_draining = False
+        self.metrics = BrokerMetrics(lambda: self._n_running, lambda: len(self.registry.links))
 
     async def find_user(self, token: str) -> ApiUser | None:
         """Return the user of a token, or None.

@@ -66,9 +66,27 @@ def read_pin(path: Path) -> str:
     DataError
         If the provider is not enrolled.
     """
+    _check_enrolled(path)
+    return path.read_text("ascii")
+
+
+def read_key(path: Path) -> Identity:
+    """Return the provider's key from the enrolment.
+
+    Raises
+    ------
+    DataError
+        If the provider is not enrolled.
+    ValueError
+        If the file is no private key, or other users have access to it.
+    """
+    _check_enrolled(path)
+    return Identity.read(path)
+
+
+def _check_enrolled(path: Path) -> None:
     if not path.exists():
         raise DataError(f"{path} does not exist; enrol first: fedneighbors provider enrol CODE")
-    return path.read_text("ascii")
 
 
 def _fetch_certificate(broker: str, fingerprint: bytes) -> str:

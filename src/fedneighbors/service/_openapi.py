@@ -249,6 +249,7 @@ def describe_api(enrolment: type[BaseModel]) -> Json:
             },
             "/v1/providers": {"get": _paged("List the enrolled providers", "providers", _PROVIDER)},
             "/v1/enrolments": {"post": enrol},
+            "/metrics": {"get": _operation("Read metrics for Prometheus", media="text/plain")},
             "/healthz": {"get": {**health, "security": []}},
             "/readyz": {"get": {**readiness, "security": []}},
         },

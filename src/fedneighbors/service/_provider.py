@@ -26,6 +26,7 @@ from fedneighbors.service._dialling import (
     open_link,
     read_link_fingerprint,
 )
+from fedneighbors.service._enrolment import read_key
 from fedneighbors.service._messages import (
     UNKNOWN_COLLECTION,
     Challenge,
@@ -116,7 +117,7 @@ class ProviderService:
             If the key or a source is invalid.
         """
         section, folder = config.provider, config.folder
-        identity = Identity.read(config.path(section.key))
+        identity = read_key(config.path(section.key))
         secret, access = identity.private, AccessLog(config.path(section.log))
 
         def load(on_query: Callable[[SqlQuery], None]) -> dict[str, OfferedObjects]:

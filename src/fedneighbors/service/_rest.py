@@ -7,6 +7,7 @@ import json
 import logging
 import math
 import secrets
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -331,6 +332,7 @@ async def _perform(
     body, found = parse_body(content, operation.body), broker.collections[collection]
     options["query_id"] = query_id
     query, frame, answer, outcome = None, b"", dict[str, Any](), "failed"
+    started = time.monotonic()
     try:
         is_filter = isinstance(body, CountBody) and body.radius is None
         if is_filter and not body.sealed and (body.where is None or body.query is not None):
@@ -355,6 +357,8 @@ async def _perform(
         outcome = "cancelled"
         raise
     finally:
+        seconds = time.monotonic() - started
+        broker.metrics.observe(collection, operation.kind, outcome, seconds)
         _log_query(broker, operation, collection, frame, body, options, outcome, answer)
 
 

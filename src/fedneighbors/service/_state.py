@@ -91,8 +91,8 @@ class EnrolledProvider:
     is_revoked: bool
 
 
-SCOPES = ("search", "count")
-"""What a token may allow: searches and everything else, or only counts."""
+SCOPES = ("search", "count", "metrics")
+"""Rights of a token: searches and everything else, only counts, or only the broker's metrics."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,8 @@ class ApiUser:
     name : str
         Name of the user.
     scopes : tuple of str
-        ``"search"`` or ``"count"``, or one of them and a collection: ``"search:titles"``.
+        ``"search"``, ``"count"`` or ``"metrics"``, or one of the first two and a collection:
+        ``"search:titles"``.
     """
 
     name: str
@@ -112,8 +113,7 @@ class ApiUser:
 
     def may(self, scope: str, collection: str) -> bool:
         """Return whether the token allows a scope in a collection."""
-        allowed = ("search",) if scope == "search" else SCOPES
-        names = {name for one in allowed for name in (one, f"{one}:{collection}")}
+        names = {name for one in ("search", scope) for name in (one, f"{one}:{collection}")}
         return not names.isdisjoint(self.scopes)
 
 
