@@ -336,7 +336,7 @@ async def measure_users(folder, names, n_points):
 
 
 def start_providers(state, names, n_points, url, certificate):
-    """Start processes of providers, which are enrolled first."""
+    """Run enrolled providers in processes of their own."""
     processes, spawn = [], multiprocessing.get_context("spawn")
     for number, name in enumerate(names):
         identity = Identity.new()
