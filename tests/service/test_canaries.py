@@ -1,6 +1,7 @@
 """Marked texts in every column and query, searched for in all that leaves a provider or is kept."""
 
 import logging
+import tempfile
 
 import httpx
 import pytest
@@ -31,6 +32,8 @@ def canary(column, row):
 def captured(tmp_path, monkeypatch, caplog):
     """Run a deployment; return it, and the frames that its provider sends."""
     lines = [",".join(canary(name, row) for name in COLUMNS) for row in range(N)]
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     (tmp_path / "titles.csv").write_text("\n".join([",".join(COLUMNS), *lines]) + "\n")
     caplog.set_level(logging.DEBUG)
     frames, open_link = [], _provider.open_link
