@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
-import sqlite3
 import ssl
 import threading
 import time
@@ -38,7 +37,7 @@ from fedneighbors.service._messages import (
 from fedneighbors.service._offers import OfferedObjects
 from fedneighbors.service._provider import ConnectionRejected, ProviderService
 from fedneighbors.service._server import add_local_provider
-from fedneighbors.service._state import BrokerState
+from fedneighbors.service._state import BrokerState, StateFailed
 from fedneighbors.service._tls import make_certificate, pinned_context, read_fingerprint
 from tests.service.deployment import deployed, offered
 
@@ -175,7 +174,7 @@ def test_a_revoked_provider_is_found_after_a_failure_of_the_state(deployment, mo
     def fail_once():
         if not failed.is_set():
             failed.set()
-            raise sqlite3.OperationalError("database is locked")
+            raise StateFailed("database is locked")
         return keys()
 
     monkeypatch.setattr(state, "keys", fail_once)
