@@ -7,16 +7,18 @@ broker; one of ``requests`` is what a hostile broker sends to a real provider.
 
 import argparse
 import asyncio
+import dataclasses
 import json
 import logging
 import os
 import pkgutil
 import random
+import signal
 import sys
 import tempfile
 import time
 import traceback
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import atheris
@@ -52,20 +54,19 @@ with atheris.instrument_imports(include=["fedneighbors"], exclude=_COMPILED):
     from tests.fuzz.odd_values import change_field
     from tests.service.deployment import offered
 
-MAX_BYTES = 4096
+MAX_BYTES = 2048
 MAX_S, MAX_MIB = 10, 2048  # of one input, and of the process
 MAX_FAULTS = 50
 INVALID = (ValueError, TypeError, AttributeError, ArithmeticError, LookupError, WireError)
 MODULES = link, protocol, _batch, _eager, _names, _payloads, _queries, _padding
-CLASSES = tuple(
-    {
-        one.__name__: one
-        for module in MODULES
-        for one in vars(module).values()
-        if isinstance(one, type) and one.__module__ == module.__name__ and hasattr(one, "__eq__")
-        if hasattr(one, "__dataclass_fields__")
-    }.values()
-) + (Refusal,)
+_FOUND = {
+    one.__name__: one
+    for module in MODULES
+    for one in vars(module).values()
+    if isinstance(one, type) and dataclasses.is_dataclass(one)
+    if one.__module__ == module.__name__
+}
+CLASSES = (*_FOUND.values(), Refusal)
 
 OWNERS = ("north", "south")
 KINDS = {"age": "number"}
@@ -93,7 +94,7 @@ TYPED |= {"source-failed", "deadline-passed", "log-failed", "few-filtered", "not
 TYPED |= {"quota-spent", "too-many-objects", "budget-exceeded"}
 
 
-class Fault(Exception):
+class Fault(Exception):  # noqa: N818 - the name states the error
     """An input had a result that no input may have."""
 
 
@@ -373,10 +374,8 @@ class Requests:
     def _make_requests(self, service, name, frame, *, is_open):
         """Return a request with a hostile body, perhaps after a valid one."""
         query = "q"
-        try:
+        with suppress(WireError):
             query = str(getattr(decode(frame, fedknn.Provider.accepts), "name", "q"))
-        except WireError:
-            pass
         requests = [link.LinkRequest(2, name, query, is_open, 900, frame, "u")]
         if is_open:
             item = encode_query("cot" if name == "words" else np.array([1.0, 2.5]))
@@ -423,11 +422,11 @@ def make_changer(seeds):
 
     def change(data, max_size, seed):
         rng = random.Random(seed)
-        kind = rng.randrange(4)
-        head, frame = (data[:2], data[2:]) if data[2:5] == b"FNM" else (b"", data)
-        if kind == 0:
+        kind = rng.randrange(8)
+        if kind < 5:
             return atheris.Mutate(data, max_size)
-        if kind == 1:
+        head, frame = (data[:2], data[2:]) if data[2:5] == b"FNM" else (b"", data)
+        if kind < 7:
             return mutate(data, rng, seeds)[:max_size]
         if head and rng.random() < 0.2:
             head = bytes(rng.choice((byte, byte ^ 1, rng.randrange(256))) for byte in head)
@@ -441,7 +440,7 @@ def make_changer(seeds):
 
 
 def fuzz(name, *, inputs, seed, folder, stack):
-    """Run a target in this process, which ends with the last input."""
+    """Run a target in this process, which ends with the last input or when it is told to."""
     fedknn.MAX_CELLS = 1 << 20
     target = TARGETS[name](folder / "target", stack)
     failures, faults, started = Failures(), {}, time.monotonic()
@@ -453,6 +452,9 @@ def fuzz(name, *, inputs, seed, folder, stack):
     for number, one in enumerate(seeds):
         (corpus / str(number)).write_bytes(one)
 
+    is_ended = []
+    signal.signal(signal.SIGTERM, lambda *_: is_ended.append(True))
+
     def read(data):
         nonlocal n_read
         n_read += 1
@@ -462,7 +464,7 @@ def fuzz(name, *, inputs, seed, folder, stack):
             place = f"{place_of(error)} {failures.last[-300:]}".strip()
             faults.setdefault(place, data.hex())
             failures.last = ""
-        if n_read >= inputs or len(faults) >= MAX_FAULTS:
+        if n_read >= inputs or len(faults) >= MAX_FAULTS or is_ended:
             seconds = round(time.monotonic() - started, 1)
             found = {"target": name, "inputs": n_read, "seconds": seconds, "faults": faults}
             print(json.dumps(found, indent=1), flush=True)
@@ -470,7 +472,7 @@ def fuzz(name, *, inputs, seed, folder, stack):
             os._exit(bool(faults))
 
     options = [f"-seed={seed}", f"-max_len={MAX_BYTES}", f"-timeout={MAX_S}"]
-    options += [f"-rss_limit_mb={MAX_MIB}", "-print_final_stats=0", "-verbosity=0"]
+    options += [f"-rss_limit_mb={MAX_MIB}", "-verbosity=0", "-handle_term=0"]
     options += [f"-artifact_prefix={folder}/"]
     atheris.Setup([sys.argv[0], *options, str(corpus)], read, custom_mutator=make_changer(seeds))
     atheris.Fuzz()

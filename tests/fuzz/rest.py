@@ -60,7 +60,9 @@ def broker(folder):
             rows = np.arange(24.0).reshape(12, 2)[number::2]
             columns = {"age": [*range(5), None]}
             offers = {
-                "points": offered(owner, "points", "euclidean", rows, columns=columns, filters=KINDS),
+                "points": offered(
+                    owner, "points", "euclidean", rows, columns=columns, filters=KINDS
+                ),
                 "words": offered(owner, "words", "edit", ["cat", "dog", "cart"]),
                 "sets": offered(owner, "sets", "jaccard", [{"a", 1}, {"b"}]),
                 "private": offered(owner, "private", "euclidean", rows, epoch=f"{number:032x}"),

@@ -15,8 +15,8 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
 from fedneighbors.errors import FederationError
-from fedneighbors.federation._messages import encode
-from fedneighbors.federation._roles import Refused
+from fedneighbors.federation._messages import decode, encode
+from fedneighbors.federation._roles import Refusal, Refused
 from fedneighbors.methods.fedknn._provider import Provider
 from fedneighbors.methods.fedknn._queries import decode_query
 from fedneighbors.methods.fedknn.metrics._function import FunctionMetric
@@ -27,6 +27,7 @@ from fedneighbors.service._enrolment import enrol
 from fedneighbors.service._limits import MAX_HELLO_BYTES
 from fedneighbors.service._links import ProviderLink, QueryExchange, QueryLost
 from fedneighbors.service._messages import (
+    UNKNOWN_COLLECTION,
     Hello,
     LinkReplies,
     LinkRequest,
@@ -425,6 +426,14 @@ def test_a_search_stops_at_its_deadline(monkeypatch):
     one = OfferedObjects(party, OfferedCollection("points", "euclidean", "", 500, {}))
     assert b"deadline" in one.answer(request("q", 0), 20.0)
     assert party._open["q"][1].n_verified < 500
+
+
+def test_a_request_for_a_collection_without_a_printable_name_is_refused():
+    service = ProviderService("north", Identity.new(), points("north"))
+    odd = dataclasses.replace(request("q", 0), collection="\0" * 500)
+    waiting = deque([(time.monotonic() + 10, odd)])
+    replies = decode(service._answer(odd.collection, waiting, ()), (LinkReplies,))
+    assert decode(replies.bodies[0], (Refusal,)).code == UNKNOWN_COLLECTION
 
 
 def test_ended_queries_of_all_collections_are_closed():
