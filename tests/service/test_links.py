@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import logging
 import ssl
+import struct
 import threading
 import time
 from collections import deque
@@ -16,10 +17,11 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
 from fedneighbors.errors import FederationError
 from fedneighbors.federation._messages import decode, encode
-from fedneighbors.federation._roles import Refusal, Refused
+from fedneighbors.federation._roles import MALFORMED, Refusal, Refused
 from fedneighbors.methods.fedknn._provider import Provider
-from fedneighbors.methods.fedknn._queries import decode_query
+from fedneighbors.methods.fedknn._queries import decode_query, encode_query
 from fedneighbors.methods.fedknn.metrics._function import FunctionMetric
+from fedneighbors.methods.fedknn.protocol import NearestReply, NearestRequest
 from fedneighbors.secure_sum._keys import Identity
 from fedneighbors.service import ServiceError, _app, _limits, _offers, _rest
 from fedneighbors.service._config import ProviderConfig
@@ -366,9 +368,6 @@ def test_a_late_reply_is_ignored(deployment):
 
 
 def request(query, step):
-    from fedneighbors.methods.fedknn._queries import encode_query
-    from fedneighbors.methods.fedknn.protocol import NearestRequest
-
     frame = encode(NearestRequest(query, encode_query([0.0, 1.0]), 1, None))
     return LinkRequest(0, "points", query, step, 1000, frame)
 
@@ -434,6 +433,19 @@ def test_a_request_for_a_collection_without_a_printable_name_is_refused():
     waiting = deque([(time.monotonic() + 10, odd)])
     replies = decode(service._answer(odd.collection, waiting, ()), (LinkReplies,))
     assert decode(replies.bodies[0], (Refusal,)).code == UNKNOWN_COLLECTION
+
+
+def test_a_request_for_more_objects_than_can_be_counted_is_malformed():
+    one, later = offered("north", "words", "edit", ["cat", "dog", "cart"]), time.monotonic() + 60
+    query = encode_query("cot")
+    replies = []
+    for step, count in enumerate((2, 2**62)):
+        frame = encode(NearestRequest("q", query, count, None))
+        replies.append(one.answer(LinkRequest(0, "words", "q", step, 1000, frame), later))
+    assert [len(decode(reply, (NearestReply,)).ids) for reply in replies] == [2, 1]
+    frame = frame.replace(struct.pack("<q", 2**62), struct.pack("<q", 2**63 - 1))
+    reply = one.answer(LinkRequest(0, "words", "q", 2, 1000, frame), later)
+    assert decode(reply, (Refusal,)).code == MALFORMED
 
 
 def test_ended_queries_of_all_collections_are_closed():
