@@ -55,7 +55,7 @@ with atheris.instrument_imports(include=["fedneighbors"], exclude=_COMPILED):
     from tests.service.deployment import offered
 
 MAX_BYTES = 2048
-MAX_S, MAX_MIB = 10, 2048  # of one input, and of the process
+MAX_S, MAX_MIB = 10, 2048  # for one input, and for the process
 MAX_FAULTS = 50
 INVALID = (ValueError, TypeError, AttributeError, ArithmeticError, LookupError, WireError)
 MODULES = link, protocol, _batch, _eager, _names, _payloads, _queries, _padding

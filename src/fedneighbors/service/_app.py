@@ -106,7 +106,7 @@ def _public(broker: Broker, endpoint: Endpoint) -> Any:
             return await endpoint(broker, request)
         except (Problem, Overloaded, TooManyQueries, IssuerFailed) as error:
             return problem_of(error).response()
-        except (StateFailed, LogFailed, LedgerError) as error:  # of its files
+        except (StateFailed, LogFailed, LedgerError) as error:  # files of the broker
             log.error("%s", error)
             return problem_of(error).response()
         except Exception as error:
