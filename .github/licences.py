@@ -11,6 +11,7 @@ PERMISSIVE = ("MIT", "BSD", "Apache", "ISC", "PSF", "Python Software", "Unlicens
 PERMISSIVE += ("HPND", "MPL", "Mozilla", "CC0", "Public Domain", "Historical Permission")
 # Licence texts in place of names, read by hand.
 READ = {
+    "atheris": "Apache-2.0; its package names no licence",
     "matplotlib": "PSF-based",
     "pycryptodome": "BSD and public domain",
     "pylint": "GPL-2.0; run as a tool by the tests, not distributed",

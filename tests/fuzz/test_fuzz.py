@@ -1,6 +1,7 @@
 """Mutated files and requests raise one type of error each, and need little time and memory.
 
-Each input may take 5 s of CPU time and 256 MB, in a process whose memory is limited.
+Each input may take 5 s of CPU time and 256 MB, in a process whose memory is limited. Requests to
+the REST API that are generated from its description get answers that conform to it, or problems.
 """
 
 import json
@@ -13,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.fuzz.campaign import WEIGHTS
+from tests.fuzz.rest import RestCampaign, broker
 
 N_PARTS = 16
 N_INPUTS = 1_000_000
@@ -33,6 +35,27 @@ def test_few_mutated_inputs_have_no_fault():
     assert found["faults"] == []
     assert found["inputs"].keys() == found["refused"].keys() == WEIGHTS.keys()
     assert sum(found["inputs"].values()) == 3000
+
+
+@pytest.mark.filterwarnings("ignore")  # the broker, in another thread, draws random numbers
+def test_few_generated_requests_have_no_fault(tmp_path):
+    with broker(tmp_path) as deployment:
+        campaign = RestCampaign(deployment, 0)
+        campaign.run(200, 0)
+
+    assert campaign.faults == {}
+    assert {200, 401, 404, 422} <= campaign.statuses.keys()
+    assert campaign.statuses.total() >= 150
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["decoder", "replies", "requests"])
+def test_inputs_guided_by_coverage_have_no_fault(target):
+    command = [sys.executable, "-m", "tests.fuzz.guided", target, "--inputs", "20000"]
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert json.loads(process.stdout)["faults"] == {}
+    assert json.loads(process.stdout)["inputs"] == 20_000
 
 
 @pytest.mark.slow

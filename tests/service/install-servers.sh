@@ -1,12 +1,13 @@
 #!/bin/sh
-# Install PostgreSQL 15 with PostGIS and RDKit from Debian's packages, unless they are installed.
+# Install PostgreSQL 15 with PostGIS and RDKit, and libfaketime, from Debian's packages, unless they
+# are installed.
 # Tests start clusters of their own: no cluster is made for the machine, and none is started.
 set -eu
 
-PACKAGES="postgresql-15 postgresql-15-postgis-3 postgresql-15-rdkit"
+PACKAGES="postgresql-15 postgresql-15-postgis-3 postgresql-15-rdkit libfaketime"
 EXTENSIONS=/usr/share/postgresql/15/extension
 if [ -x /usr/lib/postgresql/15/bin/postgres ] && [ -f $EXTENSIONS/postgis.control ] \
-  && [ -f $EXTENSIONS/rdkit.control ]; then
+  && [ -f $EXTENSIONS/rdkit.control ] && ls /usr/lib/*/faketime > /dev/null 2>&1; then
   exit 0
 fi
 AS_ROOT=

@@ -4,8 +4,8 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
-import sqlite3
 import ssl
+import struct
 import threading
 import time
 from collections import deque
@@ -16,11 +16,12 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
 from fedneighbors.errors import FederationError
-from fedneighbors.federation._messages import encode
-from fedneighbors.federation._roles import Refused
+from fedneighbors.federation._messages import decode, encode
+from fedneighbors.federation._roles import MALFORMED, Refusal, Refused
 from fedneighbors.methods.fedknn._provider import Provider
-from fedneighbors.methods.fedknn._queries import decode_query
+from fedneighbors.methods.fedknn._queries import decode_query, encode_query
 from fedneighbors.methods.fedknn.metrics._function import FunctionMetric
+from fedneighbors.methods.fedknn.protocol import NearestReply, NearestRequest
 from fedneighbors.secure_sum._keys import Identity
 from fedneighbors.service import ServiceError, _app, _limits, _offers, _rest
 from fedneighbors.service._config import ProviderConfig
@@ -28,6 +29,7 @@ from fedneighbors.service._enrolment import enrol
 from fedneighbors.service._limits import MAX_HELLO_BYTES
 from fedneighbors.service._links import ProviderLink, QueryExchange, QueryLost
 from fedneighbors.service._messages import (
+    UNKNOWN_COLLECTION,
     Hello,
     LinkReplies,
     LinkRequest,
@@ -38,7 +40,7 @@ from fedneighbors.service._messages import (
 from fedneighbors.service._offers import OfferedObjects
 from fedneighbors.service._provider import ConnectionRejected, ProviderService
 from fedneighbors.service._server import add_local_provider
-from fedneighbors.service._state import BrokerState
+from fedneighbors.service._state import BrokerState, StateFailed
 from fedneighbors.service._tls import make_certificate, pinned_context, read_fingerprint
 from tests.service.deployment import deployed, offered
 
@@ -175,7 +177,7 @@ def test_a_revoked_provider_is_found_after_a_failure_of_the_state(deployment, mo
     def fail_once():
         if not failed.is_set():
             failed.set()
-            raise sqlite3.OperationalError("database is locked")
+            raise StateFailed("database is locked")
         return keys()
 
     monkeypatch.setattr(state, "keys", fail_once)
@@ -366,9 +368,6 @@ def test_a_late_reply_is_ignored(deployment):
 
 
 def request(query, step):
-    from fedneighbors.methods.fedknn._queries import encode_query
-    from fedneighbors.methods.fedknn.protocol import NearestRequest
-
     frame = encode(NearestRequest(query, encode_query([0.0, 1.0]), 1, None))
     return LinkRequest(0, "points", query, step, 1000, frame)
 
@@ -426,6 +425,27 @@ def test_a_search_stops_at_its_deadline(monkeypatch):
     one = OfferedObjects(party, OfferedCollection("points", "euclidean", "", 500, {}))
     assert b"deadline" in one.answer(request("q", 0), 20.0)
     assert party._open["q"][1].n_verified < 500
+
+
+def test_a_request_for_a_collection_without_a_printable_name_is_refused():
+    service = ProviderService("north", Identity.new(), points("north"))
+    odd = dataclasses.replace(request("q", 0), collection="\0" * 500)
+    waiting = deque([(time.monotonic() + 10, odd)])
+    replies = decode(service._answer(odd.collection, waiting, ()), (LinkReplies,))
+    assert decode(replies.bodies[0], (Refusal,)).code == UNKNOWN_COLLECTION
+
+
+def test_a_request_for_more_objects_than_can_be_counted_is_malformed():
+    one, later = offered("north", "words", "edit", ["cat", "dog", "cart"]), time.monotonic() + 60
+    query = encode_query("cot")
+    replies = []
+    for step, count in enumerate((2, 2**62)):
+        frame = encode(NearestRequest("q", query, count, None))
+        replies.append(one.answer(LinkRequest(0, "words", "q", step, 1000, frame), later))
+    assert [len(decode(reply, (NearestReply,)).ids) for reply in replies] == [2, 1]
+    frame = frame.replace(struct.pack("<q", 2**62), struct.pack("<q", 2**63 - 1))
+    reply = one.answer(LinkRequest(0, "words", "q", 2, 1000, frame), later)
+    assert decode(reply, (Refusal,)).code == MALFORMED
 
 
 def test_ended_queries_of_all_collections_are_closed():

@@ -25,7 +25,7 @@ from fedneighbors.service._limits import Overloaded
 from fedneighbors.service._links import QueryLost
 from fedneighbors.service._problems import Problem, problem_of
 from fedneighbors.service._rest import MAX_BODY_BYTES, read_content
-from fedneighbors.service._state import EnrolmentCode
+from fedneighbors.service._state import EnrolmentCode, StateFailed
 from tests.service.deployment import deployed, offered
 
 KINDS = {"age": "number"}
@@ -206,6 +206,7 @@ def test_another_method_is_a_problem_that_names_the_allowed_one(http):
         (PartyRefused("north", LATE), 504, "deadline-passed", True),
         (PartyRefused("north", "internal error"), 502, "provider-refused", False),
         (LedgerError("locked"), 503, "ledger-failed", True),
+        (StateFailed("locked"), 503, "state-failed", True),
         (BudgetExceeded("north", "", "1", "0"), 403, "budget-exceeded", False),
         (MissingExtraError("rdkit", "chem"), 501, "not-installed", False),
         (ValueError("k"), 422, "invalid-query", False),
@@ -216,6 +217,42 @@ def test_each_error_of_a_search_has_a_code(error, status, code, retryable):
     problem = problem_of(error)
     assert problem.status == status
     assert (problem.content["code"], problem.content["retryable"]) == (code, retryable)
+
+
+def test_a_state_that_cannot_be_written_has_a_code(deployment, http):
+    state, identity = deployment.broker.state, Identity.new()
+    code = state.new_code("north", b"")
+    signature = identity.sign(code.content("north", identity.public))
+    texts = {"secret": code.secret, "key": identity.public, "signature": signature}
+    body = {"provider": "north"} | {name: content.hex() for name, content in texts.items()}
+    state._connection.execute("PRAGMA query_only = ON")  # writes fail, as on a full disk
+    try:
+        response = http.post("/v1/enrolments", json=body)
+    finally:
+        state._connection.execute("PRAGMA query_only = OFF")
+    assert (response.status_code, response.json()["code"]) == (503, "state-failed")
+    assert response.json()["retryable"]
+    assert search(http, "points", {"query": [0, 1]}).status_code == 200  # the key has not changed
+
+
+def test_a_state_that_cannot_be_read_has_a_code(deployment, http):
+    state = deployment.broker.state
+    state._connection.execute("ALTER TABLE tokens RENAME TO moved")
+    try:
+        response = search(http, "points", {"query": [0, 1]})
+    finally:
+        state._connection.execute("ALTER TABLE moved RENAME TO tokens")
+    assert (response.status_code, response.json()["code"]) == (503, "state-failed")
+
+
+def test_a_log_that_cannot_be_read_has_a_code(deployment, http):
+    log = deployment.broker.log
+    log._connection.execute("ALTER TABLE entry RENAME TO moved")
+    try:
+        response = http.get("/v1/audit")
+    finally:
+        log._connection.execute("ALTER TABLE moved RENAME TO entry")
+    assert (response.status_code, response.json()["code"]) == (503, "log-failed")
 
 
 def test_too_many_queries_at_once_are_refused(deployment, http):

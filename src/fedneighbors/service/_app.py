@@ -1,6 +1,7 @@
 """The broker's ASGI application: REST API, and links of providers, on one port."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
@@ -17,9 +18,10 @@ from fedneighbors._version import __version__
 from fedneighbors.datasets._object_cells import METRIC_KINDS
 from fedneighbors.datasets._schema import Schema
 from fedneighbors.datasets._schema_columns import NumericColumn
-from fedneighbors.errors import PartyRefused, WireError
+from fedneighbors.errors import LedgerError, PartyRefused, WireError
 from fedneighbors.federation._messages import encode
 from fedneighbors.federation._roles import Refused, make_refusal
+from fedneighbors.service._access_log import LogFailed
 from fedneighbors.service._broker import Broker, BrokerCollection
 from fedneighbors.service._limits import Overloaded, TooManyQueries
 from fedneighbors.service._links import ProviderLink
@@ -39,8 +41,10 @@ from fedneighbors.service._rest import (
     show_query,
     stream_events,
 )
-from fedneighbors.service._state import ApiUser
+from fedneighbors.service._state import ApiUser, StateFailed
 from fedneighbors.service._stored import QueryStore
+
+log = logging.getLogger(__name__)
 
 PAGE, MAX_PAGE, MAX_AUDIT = 100, 1000, 1000
 _HELLO_S = 10.0  # time for a provider's first message
@@ -104,6 +108,9 @@ def _public(broker: Broker, endpoint: Endpoint) -> Any:
         try:
             return await endpoint(broker, request)
         except (Problem, Overloaded, TooManyQueries, IssuerFailed) as error:
+            return problem_of(error).response()
+        except (StateFailed, LogFailed, LedgerError) as error:  # files of the broker
+            log.error("%s", error)
             return problem_of(error).response()
         except Exception as error:
             return report_internal(error).response()
@@ -327,6 +334,9 @@ async def _accept_link(broker: Broker, websocket: WebSocket) -> ProviderLink | N
     except Refused as error:
         await websocket.send_bytes(encode(make_refusal(error)))
         await websocket.close(_POLICY_VIOLATION)
+    except StateFailed as error:
+        log.error("%s", error)
+        await websocket.close(_TRY_AGAIN_LATER)
     except (WebSocketDisconnect, TimeoutError, KeyError):  # KeyError: a text message
         pass
     return None

@@ -24,6 +24,7 @@ from fedneighbors.service._links import QueryLost
 from fedneighbors.service._oidc import IssuerFailed
 from fedneighbors.service._policy import NOT_ALLOWED, QUOTA_SPENT, SEEN_OFTEN
 from fedneighbors.service._sealed_party import WRONG_KEY
+from fedneighbors.service._state import StateFailed
 
 log = logging.getLogger(__name__)
 PROBLEM_TYPE = "application/problem+json"
@@ -137,6 +138,8 @@ def problem_of(error: Exception, query_id: str | None = None) -> Problem:
             return Problem(403, "budget-exceeded", str(error), **fields, party=error.dataset)
         case LogFailed():
             return Problem(503, "log-failed", "the broker cannot write its log", **later)
+        case StateFailed():
+            return Problem(503, "state-failed", "the broker cannot use its state", **later)
         case LedgerError():
             return Problem(503, "ledger-failed", str(error), **later)
         case MissingExtraError():

@@ -16,7 +16,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
 from fedneighbors.errors import FedneighborsError, WireError
 from fedneighbors.federation._messages import decode, encode
-from fedneighbors.federation._roles import Refusal
+from fedneighbors.federation._roles import Refusal, Refused, make_refusal
 from fedneighbors.secure_sum._keys import Identity
 from fedneighbors.service._access_log import AccessLog
 from fedneighbors.service._config import ProviderConfig
@@ -372,7 +372,7 @@ class ProviderService:
             used = (one for one in versions if one.has(request.query))
             found = next(used, versions[0] if versions else None)
             if found is None:
-                body, epoch = encode(Refusal(UNKNOWN_COLLECTION, name[:64])), b""
+                body, epoch = encode(make_refusal(Refused(UNKNOWN_COLLECTION, name))), b""
             else:
                 body, epoch = found.answer(request, deadline), found.party.epoch_of(request.query)
             ended = time.perf_counter()

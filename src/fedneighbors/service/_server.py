@@ -5,7 +5,6 @@ import contextlib
 import csv
 import logging
 import socket
-import sqlite3
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,7 +19,7 @@ from fedneighbors.service._config import BrokerConfig, OfferSection
 from fedneighbors.service._limits import LimitedHttp, LimitedWebSocket, reduce_tls_buffers
 from fedneighbors.service._offers import OfferedObjects
 from fedneighbors.service._provider import ProviderService
-from fedneighbors.service._state import BrokerState, open_state, server_files
+from fedneighbors.service._state import BrokerState, StateFailed, open_state, server_files
 
 log = logging.getLogger(__name__)
 _CLOSE_S = 0.1  # time to send the last answers
@@ -110,7 +109,7 @@ async def _reject_revoked(broker: Broker, seconds: float) -> None:
         await asyncio.sleep(seconds)
         try:
             await broker.registry.reject_revoked()
-        except sqlite3.Error as error:  # the file may be locked for a moment
+        except StateFailed as error:  # the file may be locked for a moment
             log.error("revoked providers were not looked up: %s", error)
 
 

@@ -9,10 +9,12 @@ import secrets
 import sqlite3
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedneighbors.errors import DataError, PartyRefused
+from fedneighbors.errors import DataError, FederationError, PartyRefused
 from fedneighbors.secure_sum._keys import Roster, digest
 from fedneighbors.service._config import BrokerConfig
 from fedneighbors.service._tls import make_certificate, read_fingerprint
@@ -28,6 +30,10 @@ CREATE TABLE IF NOT EXISTS tokens
 """
 _PREFIX = "fn"  # so that a code does not begin like an option of a command
 _NO_CODE = "the enrolment code is wrong, was used, or has expired"
+
+
+class StateFailed(FederationError):  # noqa: N818 - the name states the error
+    """The broker's state cannot be written or read."""
 
 
 @dataclass(frozen=True)
@@ -124,10 +130,15 @@ class BrokerState:
     ----------
     path : path
         The file; created if it does not exist.
+
+    Raises
+    ------
+    StateFailed
+        By all methods, if the file is locked or damaged, or its disk is full; nothing was changed.
     """
 
     def __init__(self, path: Path) -> None:
-        self._lock = threading.Lock()
+        self._lock, self._path = threading.Lock(), path
         self._connection = sqlite3.connect(path, check_same_thread=False)
         path.chmod(0o600)
         self._connection.executescript("PRAGMA journal_mode=WAL;" + _TABLES)
@@ -137,8 +148,16 @@ class BrokerState:
         """Close the file."""
         self._connection.close()
 
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        try:
+            with self._lock, self._connection:
+                yield
+        except sqlite3.Error as error:
+            raise StateFailed(f"{self._path} cannot be used: {error}") from error
+
     def _run(self, statement: str, *values: object) -> list[tuple[object, ...]]:
-        with self._lock, self._connection:
+        with self._transaction():
             return self._connection.execute(statement, values).fetchall()
 
     def new_code(self, provider: str, fingerprint: bytes) -> EnrolmentCode:
@@ -177,7 +196,7 @@ class BrokerState:
             is_signed = False
         if not is_signed:
             raise PartyRefused(provider, "the signature does not match the key")
-        with self._lock, self._connection:
+        with self._transaction():
             deleted = self._connection.execute(
                 "DELETE FROM codes WHERE digest = ? AND provider = ? AND expires > ?",
                 (_hash(secret), provider, time.time()),
@@ -213,7 +232,7 @@ class BrokerState:
 
     def keys(self) -> Roster:
         """Return the keys that are accepted now."""
-        with self._lock:
+        with self._transaction():
             ((changes,),) = self._connection.execute("PRAGMA data_version").fetchall()
             version = changes, self._connection.total_changes
         if version != self._version:  # here or in another process

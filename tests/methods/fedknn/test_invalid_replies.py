@@ -177,6 +177,7 @@ COUNTS = {
     "one less": lambda r, _: RangeCountReply(max(r.count - 1, 0)),
     "one more": lambda r, _: RangeCountReply(r.count + 1),
     "negative": lambda r, _: RangeCountReply(-1),
+    "too large for a request": lambda r, _: RangeCountReply(2**63 - 1),
     "fewer within a larger radius": lambda r, q: RangeCountReply(
         0 if (q.radius or 99) > 2.9 else r.count
     ),

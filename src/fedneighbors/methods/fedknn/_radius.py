@@ -40,6 +40,9 @@ _MIN_RELATIVE_GAP = 2.0**-40
 _DIMENSION = 16.0
 """Assumed power of the radius by which counts grow, before two counts are known."""
 
+_MAX_COUNT = 1 << 53
+"""Maximum number of objects of a provider: the counts of many fit the 64 bits of a message."""
+
 _MIN_GROWTH, _MAX_GROWTH = 1 / 32, 1 / 2  # limits of the relative growth of a radius
 _MAX_SMALL_STEPS = 64  # number of radii after which the radius at least doubles
 
@@ -263,10 +266,10 @@ class _RangeCounts:
         for other, counts in self._counts.items():
             known = counts.get(provider, count)
             larger, smaller = (count, known) if other < radius else (known, count)
-            if larger < smaller or count < 0:
+            if larger < smaller or not 0 <= count <= _MAX_COUNT:
                 raise ProtocolError(
-                    f"party {provider!r}: it counts fewer objects within a larger radius, or a "
-                    "negative number"
+                    f"party {provider!r}: its count of {count} objects contradicts that of another "
+                    f"radius, or is not from 0 to {_MAX_COUNT}"
                 )
 
 

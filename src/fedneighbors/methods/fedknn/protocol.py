@@ -35,6 +35,9 @@ from fedneighbors.methods.fedknn.algorithm import (
     remaining_counts,
 )
 
+_MAX_COUNT = 1 << 62
+"""Maximum number of objects of a request: with those returned before, it fits 64 bits."""
+
 
 @message
 class BoundReply:
@@ -116,8 +119,8 @@ class NearestRequest:
 
     def __post_init__(self) -> None:
         check_query(self.query, self.name)
-        if self.count < 0:
-            raise ValueError(f"expected a count of 0 or more, got {self.count}")
+        if not 0 <= self.count <= _MAX_COUNT:
+            raise ValueError(f"expected a count from 0 to {_MAX_COUNT}, got {self.count}")
 
     def check(self, party: str, reply: NearestReply) -> None:  # noqa: ARG002 - passed by runtimes
         """Raise for a wrong number of objects, or objects beyond the cutoff."""
