@@ -172,6 +172,31 @@ def serve_provider(config: ProviderFile = _PROVIDER) -> None:
     _run(work, service.reload)
 
 
+@provider.command(epilog="Example: [bold]fedneighbors provider budget[/bold]")
+def budget(config: ProviderFile = _PROVIDER) -> None:
+    """Print the numbers of private queries that are left.
+
+    For each collection with a privacy budget and each of its limited users, from the provider's own
+    ledger, which it makes at its first start.
+    """
+    from fedneighbors.cli._console import echo
+    from fedneighbors.service._config import ProviderConfig
+
+    loaded = ProviderConfig.read(config)
+    ledger = loaded.open_ledger(must_exist=True)
+    if ledger is None:
+        raise ValueError(f"no collection of {config} has a table policy.privacy")
+    with ledger:
+        states = ledger.budgets()
+    for state in states:
+        section = loaded.collections.get(state.dataset)
+        terms = None if section is None else section.policy.privacy
+        if terms is not None:
+            place = f"{state.dataset}, {state.user}" if state.user else state.dataset
+            left, allowed = map(terms.count_queries, (state.left, state.allowed))
+            echo(f"{place}: {left} of {allowed} private queries are left; spent {state.spent}")
+
+
 @provider.command(epilog="Example: [bold]fedneighbors provider pause[/bold]")
 def pause(config: ProviderFile = _PROVIDER) -> None:
     """Close the link to the broker, also after restarts, until `resume`.

@@ -330,6 +330,8 @@ class QueryExchange:
     is_patient : bool
         Wait until the deadline in each exchange. Otherwise wait for half of the remaining time, so
         that the query can go on without a missing provider.
+    noise_of : callable
+        Returns the id of the noise of a private query; empty before it is drawn.
 
     Attributes
     ----------
@@ -346,8 +348,9 @@ class QueryExchange:
         *,
         is_patient: bool,
         user: str = "",
+        noise_of: Callable[[], str] = str,
     ) -> None:
-        self._user = user
+        self._user, self._noise_of = user, noise_of
         self._registry, self._links = registry, registry.links
         self._collection, self._query, self._deadline = collection, query, deadline
         self._share = 1.0 if is_patient else 0.5
@@ -395,6 +398,7 @@ class QueryExchange:
                             remaining_ms=int(1000 * remaining_s),
                             body=frames[name],
                             user=self._user,
+                            noise=self._noise_of(),
                         )
                     )
                 link.request(number, encoded[key], replies)

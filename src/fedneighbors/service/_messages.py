@@ -63,7 +63,8 @@ class OfferedCollection:
     ``shows_distances``, except those named in ``exceptions``; otherwise the latter alone do.
     Distances are rounded up to multiples of ``distance_step``. These three may differ.
     ``n_columns`` is the length of vectors; 0 for other objects. ``trust`` is ``"sealed"`` if only
-    sealed queries are answered.
+    sealed queries are answered. With ``epsilon``, only private ones are, of at most this cost and
+    ``delta``.
     """
 
     name: str
@@ -77,10 +78,14 @@ class OfferedCollection:
     trust: str = "trusted"
     shows_distances: bool = False
     exceptions: tuple[str, ...] = ()
+    epsilon: float | None = None
+    delta: float = 0.0
 
     def __post_init__(self) -> None:
         if not 0 <= self.distance_step < math.inf:
             raise ValueError(f"expected a distance step of 0 or more, got {self.distance_step}")
+        if self.epsilon is not None and not (0 < self.epsilon < math.inf and 0 <= self.delta < 1):
+            raise ValueError(f"expected a cost, got {self.epsilon} and {self.delta}")
 
     def step_for(self, user: str) -> float | None:
         """Return the step of shown distances; None if none are."""
@@ -177,6 +182,8 @@ class LinkRequest:
         Frame of the request.
     user : str
         User of the query.
+    noise : str
+        Random id of the noise on the counts of a private query; empty before it is drawn.
     """
 
     number: int
@@ -186,6 +193,7 @@ class LinkRequest:
     remaining_ms: int
     body: bytes
     user: str = ""
+    noise: str = ""
 
 
 @message

@@ -99,10 +99,18 @@ class SearchResult(Generic[R]):
 
 
 class _NotedCharges:
-    """A ledger for one query, which keeps the new charges."""
+    """A ledger for one query, which keeps the new charges.
+
+    Attributes
+    ----------
+    noise : str
+        Random id of the noise that was released, the same for the same noise. It is sent to
+        providers, so that it must not depend on objects.
+    """
 
     def __init__(self, ledger: Ledger) -> None:
         self.users_of, self._release_all = ledger.users_of, ledger.release_all
+        self._id_of, self.noise = ledger.epoch, ""
         self._charges: dict[str, ChargeTerms] = {}  # by id: a repeated one counts once
 
     @property
@@ -121,7 +129,10 @@ class _NotedCharges:
             answers: Sequence[bytes] = draw(missing)
             return answers
 
-        return self._release_all(terms, draw_new)
+        released = self._release_all(terms, draw_new)
+        if terms:
+            self.noise = self._id_of(terms[0].dataset, terms[0].query.encode())
+        return released
 
 
 class QueryRun:
@@ -191,6 +202,7 @@ class QueryRun:
             self._deadline,
             is_patient=not self._settings.allow_partial,
             user=self._options.user,
+            noise_of=lambda: "" if self._charges is None else self._charges.noise,
         )
         try:
             return await run_rounds_async(
