@@ -144,6 +144,17 @@ def test_another_query_is_another_charge(other):
         assert ledger.spent("points") == PureDP(1)
 
 
+def test_no_requests_return_more_than_the_k_nearest_objects():
+    with Ledger(":memory:", party="north") as ledger:
+        party = make_party(ledger)
+        ask(party, nearest())
+        for request in (nearest(count=1), nearest(k=1)):
+            with pytest.raises(Refused, match=NOT_ALLOWED):
+                ask(party, request)
+        ask(party, nearest(k=4, count=1))  # the fourth, for another charge
+        assert ledger.spent("points") == PureDP(1)
+
+
 def test_a_failed_search_moves_no_query_past_its_k_nearest(tmp_path):
     log, limits = AccessLog(tmp_path / "log.sqlite"), {"objects_per_day": 3}
     with Ledger(":memory:", party="north") as ledger:
@@ -213,7 +224,7 @@ NORTH = {"privacy": {"epsilon": 1.0, "delta": 1e-6, "max_queries": 3}}
 
 def offer(name, points, ledger=None, epoch=None, **policy):
     one = offered(name, "points", "euclidean", points, tie_key="0", epoch=epoch)
-    section = PolicySection.model_validate(policy)
+    section = PolicySection.model_validate({"level": "distances", **policy})
     return {"points": OfferedObjects(one.party, one.offer, policy=section, ledger=ledger)}
 
 

@@ -92,6 +92,10 @@ def token(
             "may be repeated. By default, everything is allowed."
         ),
     ] = None,
+    group: Annotated[
+        list[str] | None,
+        typer.Option(help="Group of the user, for policies of providers; may be repeated."),
+    ] = None,
     delete: Annotated[
         bool, typer.Option("--delete", help="Delete all tokens of the user.")
     ] = False,
@@ -113,7 +117,7 @@ def token(
         if delete:
             echo(f"{state.delete_tokens(user)} tokens of {user} deleted", "green")
         else:
-            echo(state.new_token(user, days, tuple(scope or ("search",))))
+            echo(state.new_token(user, days, tuple(scope or ("search",)), tuple(group or ())))
 
 
 @broker.command(epilog="Example: [bold]fedneighbors broker status[/bold]")

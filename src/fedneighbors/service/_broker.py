@@ -209,9 +209,11 @@ class BrokerCollection:
             return str(error).replace("object 0", "the query")
         return ""
 
-    def shown_steps(self, user: str, links: LinkRegistry) -> dict[str, float | None]:
+    def shown_steps(
+        self, user: str, groups: tuple[str, ...], links: LinkRegistry
+    ) -> dict[str, float | None]:
         """Return the steps of the distances that providers show to a user."""
-        return {name: offer.step_for(user) for name, offer in self._find_offers(links).items()}
+        return {name: one.step_for(user, groups) for name, one in self._find_offers(links).items()}
 
 
 _RETRIED = (UNKNOWN_QUERY, SOURCE_FAILED)

@@ -5,6 +5,8 @@ Unknown keys are errors. Paths are relative to the folder of the file.
 
 import re
 import tomllib
+from collections import ChainMap
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
@@ -31,6 +33,9 @@ from fedneighbors.privacy.ledger._ledger import Ledger
 from fedneighbors.sources._sql import has_password
 
 Name = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.-]+$")]
+Text = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^\x00-\x1f\x7f]*$")]
+"""A purpose, in one line."""
+
 Filters = dict[str, Literal["number", "text", "boolean"]]
 """Columns for the filters of queries, and the kind of their cells."""
 
@@ -315,7 +320,8 @@ class GrantSection(ConfigSection):
     nearest, or their distances too. With ``ids``, radii are refused, which tell about distances.
     ``max_k`` limits the objects of a query. Quotas are of one user and day (UTC);
     ``views_per_day`` is the number of different queries that may show the same object.
-    ``private_queries`` is the number of private queries for good.
+    ``private_queries`` is the number of private queries for good. Queries must state one of the
+    ``purposes``, if there are any.
     """
 
     level: Level = "ids"
@@ -324,6 +330,7 @@ class GrantSection(ConfigSection):
     objects_per_day: int | None = Field(default=None, ge=0)
     views_per_day: int | None = Field(default=None, ge=1)
     private_queries: int | None = Field(default=None, ge=0)
+    purposes: tuple[Text, ...] | None = Field(default=None, min_length=1)
 
 
 class PolicySection(GrantSection):
@@ -334,7 +341,8 @@ class PolicySection(GrantSection):
     above ``max_radius`` are refused. Without ``bounds``, no lower bounds are sent, which tell about
     distances. With ``privacy``, only private searches are answered, within a budget. Users who may
     see distances see them rounded up to multiples of ``distance_step``; radii of counts must be
-    such multiples. ``users`` replaces fields for users by name.
+    such multiples. ``users`` replaces fields for users by name, and ``groups`` for their
+    members: fields of ``users`` come first, then those of the groups in this order.
     """
 
     payload: tuple[str, ...] = ()
@@ -345,20 +353,23 @@ class PolicySection(GrantSection):
     privacy: PrivateSection | None = None
     distance_step: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     users: dict[str, GrantSection] = {}
+    groups: dict[str, GrantSection] = {}
 
     @model_validator(mode="after")
     def _check_private_queries(self) -> Self:
-        grants: list[GrantSection] = [self, *self.users.values()]
+        grants: list[GrantSection] = [self, *self.users.values(), *self.groups.values()]
         if self.privacy is None and any(one.private_queries is not None for one in grants):
             raise PydanticCustomError(
                 _SECRET, "expected privacy, the cost of a private query, next to private_queries"
             )
         return self
 
-    def grant_of(self, user: str) -> GrantSection:
-        """Return the rights of a user."""
-        own = self.users.get(user)
-        return self if own is None else self.model_copy(update=own.model_dump(exclude_unset=True))
+    def grant_of(self, user: str, groups: Collection[str] = ()) -> GrantSection:
+        """Return the rights of a user who is a member of groups."""
+        found = [grant for name, grant in self.groups.items() if name in groups]
+        found[:0] = [self.users[user]] if user in self.users else []
+        fields = ChainMap(*(grant.model_dump(exclude_unset=True) for grant in found))
+        return self.model_copy(update=dict(fields)) if found else self
 
 
 class OfferSection(SharedSection):

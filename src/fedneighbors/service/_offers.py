@@ -227,6 +227,7 @@ class OfferedObjects:
             self.drop_old()
         self.party.end = deadline
         self._guarded.user, self._guarded.query = request.user, request.query
+        self._guarded.groups, self._guarded.purpose = request.groups, request.purpose
         self._guarded.noise = request.noise
         frame = serve_safely(self._served, request.body)
         self._steps[request.query] = step + 1, max(time.monotonic(), deadline)
@@ -297,16 +298,18 @@ def describe_offer(
 
 
 def _add_policy(offer: OfferedCollection, policy: PolicySection) -> OfferedCollection:
-    """Return an offer that states which users see distances."""
-    is_shown = policy.level == "distances"
-    others = [n for n in policy.users if (policy.grant_of(n).level == "distances") != is_shown]
+    """Return an offer that states which users and groups see distances."""
+    grants = [(f"user {name}", grant) for name, grant in policy.users.items()]
+    grants += [(f"group {name}", grant) for name, grant in policy.groups.items()]
+    named = [(name, grant.level) for name, grant in grants if "level" in grant.model_fields_set]
     if policy.privacy is not None:
         offer = replace(offer, epsilon=policy.privacy.epsilon, delta=policy.privacy.delta)
     return replace(
         offer,
         distance_step=policy.distance_step,
-        shows_distances=is_shown,
-        exceptions=tuple(others),
+        shows_distances=policy.level == "distances",
+        named=tuple(name for name, _ in named),
+        named_show=tuple(level == "distances" for _, level in named),
     )
 
 

@@ -31,6 +31,8 @@ NOT_ALLOWED = "the provider's policy does not allow this"
 
 QUOTA_SPENT = "the user's quota at the provider is spent; it is given again at midnight UTC"
 
+OTHER_PURPOSE = "the provider's policy does not allow the stated purpose, or requires one"
+
 SEEN_OFTEN = "the query would show an object to the user in more queries of a day than allowed"
 
 OTHER_QUERY = "the request is of another query"
@@ -58,6 +60,8 @@ class PolicyParty:
     ----------
     user, query : str
         User and query of the next request, by the broker's word.
+    groups, purpose : tuple of str, and str
+        Groups of the user, and the stated purpose, by the broker's word.
     sealed : bytes
         The query as the broker has it, if it is sealed.
     noise : str
@@ -74,7 +78,8 @@ class PolicyParty:
         ledger: Ledger | None = None,
     ) -> None:
         self.name, self.user, self.query, self.sealed = party.name, "", "", b""
-        self.noise = ""
+        self.groups: tuple[str, ...] = ()
+        self.purpose, self.noise = "", ""
         # the service asks one query at a time, by its name
         others = NearestBatchRequest, FinishRequest
         self.accepts = tuple(one for one in party.accepts if one not in others)
@@ -92,7 +97,7 @@ class PolicyParty:
         try:
             if request.name != self.query:
                 raise Refused(OTHER_QUERY)
-            grant = self._policy.grant_of(self.user)
+            grant = self._policy.grant_of(self.user, self.groups)
             self._check(request, grant)
             n_new = self._count_queries(request)
             self._check_quota(grant, n_new)
@@ -133,6 +138,8 @@ class PolicyParty:
     def _check(self, request: Message, grant: GrantSection) -> None:
         """Refuse a request that the policy does not allow."""
         policy, level = self._policy, grant.level
+        if grant.purposes is not None and self.purpose not in grant.purposes:
+            raise Refused(OTHER_PURPOSE)
         match request:
             case RangeCountRequest(radius=None):
                 allowed = level != "none"
@@ -163,7 +170,7 @@ class PolicyParty:
         """Charge for a private request before its search, or refuse it."""
         if self._budget is None:
             raise Refused(LEDGER_FAILED)
-        grant = self._policy.grant_of(self.user)
+        grant = self._policy.grant_of(self.user, self.groups)
         self._budget.charge(
             request,
             epoch,
@@ -231,6 +238,7 @@ class PolicyParty:
             outcome=outcome,
             n_objects=n_objects,
             digest=hashlib.sha256(query).hexdigest()[:16],
+            purpose=self.purpose,
         )
 
 

@@ -28,7 +28,7 @@ from fedneighbors.privacy._guarantees import Guarantee
 from fedneighbors.privacy.ledger._ledger import Ledger
 from fedneighbors.privacy.ledger._tables import ChargeTerms
 from fedneighbors.records import Round
-from fedneighbors.service._links import LinkRegistry, QueryExchange
+from fedneighbors.service._links import LinkRegistry, Origin, QueryExchange
 
 if TYPE_CHECKING:
     from fedneighbors.service._broker import BrokerCollection
@@ -52,6 +52,10 @@ class QueryOptions:
         Name of the query in answers and logs.
     user : str
         User who has a share of the running queries.
+    groups : tuple of str
+        Groups of the user.
+    purpose : str
+        Purpose that the user states; empty if there is none.
     payload : bool
         Read the payloads of the neighbours.
     on_round : callable, optional
@@ -63,6 +67,8 @@ class QueryOptions:
     deadline_s: float | None = None
     payload: bool = False
     user: str = ""
+    groups: tuple[str, ...] = ()
+    purpose: str = ""
     query_id: str = field(default_factory=lambda: secrets.token_hex(8))
     on_round: OnRound | None = None
 
@@ -201,7 +207,7 @@ class QueryRun:
             name,
             self._deadline,
             is_patient=not self._settings.allow_partial,
-            user=self._options.user,
+            origin=Origin(self._options.user, self._options.groups, self._options.purpose),
             noise_of=lambda: "" if self._charges is None else self._charges.noise,
         )
         try:
