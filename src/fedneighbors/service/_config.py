@@ -381,6 +381,14 @@ class OfferSection(SharedSection):
     ]
     policy: PolicySection = PolicySection()
 
+    @model_validator(mode="after")
+    def _check_trust(self) -> Self:
+        if self.trust == "sealed" and self.policy.privacy is not None:
+            raise PydanticCustomError(
+                _SECRET, "a sealed collection cannot be private: omit policy.privacy or trust"
+            )
+        return self
+
 
 class ProviderSection(ConfigSection):
     """The provider, and its broker, whose certificate is stored at the enrolment.
