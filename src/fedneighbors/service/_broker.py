@@ -24,7 +24,6 @@ from fedneighbors.methods.fedknn._radius import RangeCounts, count_within, range
 from fedneighbors.methods.fedknn._settings import SearchSettings
 from fedneighbors.methods.fedknn.metrics import metric_of
 from fedneighbors.methods.fedknn.protocol import Answer
-from fedneighbors.privacy._accounting import fits
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.privacy.ledger._ledger import Ledger
 from fedneighbors.service._access_log import AccessLog
@@ -192,10 +191,9 @@ class BrokerCollection:
                     f"the setting {setting!r} differs",
                     f"collection {self.name!r} has {expected!r} at the broker, {found!r} here",
                 )
-        if offered.epsilon is not None and self.settings.privacy is not None:
-            charged = Privacy(offered.epsilon, delta=offered.delta).total
-            if not fits([self.settings.privacy.total], charged):
-                raise Refused("a private query costs more than the provider charges", self.name)
+        privacy = self.settings.privacy
+        if privacy is not None and not offered.covers(privacy.total):
+            raise Refused("a private query costs more than the provider charges", self.name)
         self.n_columns = offered.n_columns or self.n_columns
 
     def explain_invalid(self, query: Any) -> str:

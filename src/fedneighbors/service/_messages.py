@@ -16,6 +16,9 @@ from collections import deque
 from collections.abc import Collection
 
 from fedneighbors.federation._messages import encode, message
+from fedneighbors.privacy._accounting import fits
+from fedneighbors.privacy._guarantees import Guarantee
+from fedneighbors.privacy._policy import Privacy
 from fedneighbors.secure_sum._keys import Identity, digest
 
 VERSION = 1
@@ -91,6 +94,10 @@ class OfferedCollection:
             raise ValueError("named and named_show differ in number")
         if self.epsilon is not None and not (0 < self.epsilon < math.inf and 0 <= self.delta < 1):
             raise ValueError(f"expected a cost, got {self.epsilon} and {self.delta}")
+
+    def covers(self, cost: Guarantee) -> bool:
+        """Return whether a private query costs no more than is charged."""
+        return self.epsilon is None or fits([cost], Privacy(self.epsilon, delta=self.delta).total)
 
     def step_for(self, user: str, groups: Collection[str] = ()) -> float | None:
         """Return the step of distances shown to a user, or None."""

@@ -81,9 +81,7 @@ class QueryBody(BaseModel):
 
     deadline_s: float | None = Field(default=None, gt=0, allow_inf_nan=False, description="Seconds")
     allow_partial: bool | None = Field(default=None, description="Answer without missing providers")
-    purpose: Text | None = Field(
-        default=None, description="Stated to the providers, whose policies may require one; logged"
-    )
+    purpose: Text | None = Field(default=None, description="Stated to the providers, and logged")
 
 
 class SearchBody(QueryBody):
@@ -158,9 +156,8 @@ async def _search(
     answer = result.outcome.result
     merged = answer.merged
     found = list(zip(merged.owners, merged.ids, merged.distances.tolist(), strict=True))
-    steps = broker.collections[collection].shown_steps(
-        options["user"], options["groups"], broker.registry
-    )
+    who = options["user"], options["groups"]
+    steps = broker.collections[collection].shown_steps(*who, broker.registry)
     return {
         **_describe(result, exact=answer.exact, answered=answer.answered, missing=answer.missing),
         "algorithm": answer.algorithm,
@@ -274,7 +271,6 @@ async def answer_query(
     most: int | None = 0  # only neighbours of a search are certified
     if isinstance(body, SearchBody):
         most = None if body.radius is not None else body.k or _DEFAULT_K
-
     steps = partial(broker.collections[name].shown_steps, user.name, user.groups, broker.registry)
 
     async def work(query: StoredQuery) -> StoredAnswer:
