@@ -37,6 +37,7 @@ COMMANDS = [
     ["provider", "pause"],
     ["provider", "resume"],
     ["provider", "serve"],
+    ["provider", "budget"],
     ["provider", "check"],
     ["provider", "forget"],
     ["provider", "key"],

@@ -84,7 +84,7 @@ def broker_entries(*queries, **changes):
     for query in queries:
         yield {
             **{"query": query, "user": "alice", "collection": "points", "digest": "aa"},
-            **{"providers": ["north"], "time": 0.0, **changes},
+            **{"providers": ["north"], "time": 0.0, "purpose": "", **changes},
         }
 
 
@@ -104,6 +104,8 @@ def test_each_difference_is_named(log):
     assert changed[0] == f"query {queries[0]} has user 'bob' in the broker's log, 'alice' here"
     other = compare_logs("north", log.entries(), broker_entries(*queries, digest="bb"))
     assert len(other) == 6
+    purpose = compare_logs("north", log.entries(), broker_entries(*queries, purpose="audit"))
+    assert purpose[5] == f"query {queries[5]} has purpose 'audit' in the broker's log, '' here"
     log.append(entry(f"{3:016x}01", user="eve"))  # under the name of a known query
     second = compare_logs("north", log.entries(), broker_entries(*queries))
     assert second == [f"query {queries[3]} has user 'alice' in the broker's log, 'eve' here"]

@@ -115,6 +115,20 @@ def test_valid_tokens_are_accepted_and_scopes_are_those_of_groups(tmp_path, issu
         assert {entry["user"] for entry in entries} == {"alice"}
 
 
+@pytest.mark.parametrize(
+    ("claimed", "groups"),
+    [
+        (["doctors", "a\nb", 3, "night shift"], ("doctors", "night shift")),
+        ("doctors", ("doctors",)),
+    ],
+)
+def test_users_have_the_groups_of_their_tokens(tmp_path, issuer, claimed, groups):
+    for section in ({}, {"groups": {}}):
+        with running(tmp_path, issuer, **section) as deployment:
+            user = deployment.run(deployment.broker.find_user(issuer.token(groups=claimed)))
+            assert (user.name, user.groups) == ("alice", groups)
+
+
 def sign_with_secret(secret, body):
     """Return a token that is signed with the issuer's public key as a shared secret."""
     head = base64.urlsafe_b64encode(b'{"alg":"HS256","kid":"rsa"}').rstrip(b"=").decode()

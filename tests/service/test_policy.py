@@ -33,6 +33,7 @@ from fedneighbors.methods.fedknn.protocol import (
     RangeCountReply,
     RangeCountRequest,
 )
+from fedneighbors.privacy.ledger._ledger import Ledger
 from fedneighbors.service import RemoteNeighborsClassifier, ServiceError
 from fedneighbors.service._access_log import LOG_FAILED, AccessLog
 from fedneighbors.service._config import PolicySection
@@ -73,12 +74,12 @@ def requests(draw):
 sequences = st.lists(st.tuples(st.sampled_from(["alice", "bob"]), requests()), max_size=25)
 
 
-def make_party(log=None, **policy):
+def make_party(log=None, *, ledger=None, **policy):
     party = Provider.of(
         "north", POINTS, metric_of("euclidean"), decode=decode_query, epoch="00" * 16
     )
-    policy = PolicySection.model_validate({"level": "distances", **policy})
-    return PolicyParty(party, "points", policy, log)
+    section = PolicySection.model_validate({"level": "distances", **policy})
+    return PolicyParty(party, "points", section, log, ledger=ledger)
 
 
 def answers(party, sequence):
@@ -249,8 +250,10 @@ def test_a_failure_is_logged_as_one(tmp_path, monkeypatch):
 @settings(max_examples=cases(150), deadline=None)
 @given(sequences)
 def test_private_collections_send_padded_messages_only(sequence):
-    for _, _, reply in answers(make_party(private=True), sequence):
-        assert isinstance(reply, PaddedBoundReply | PaddedNearestReply)
+    with Ledger(":memory:", party="north") as ledger:
+        party = make_party(ledger=ledger, privacy={"epsilon": 1.0, "max_queries": 100})
+        for _, _, reply in answers(party, sequence):
+            assert isinstance(reply, PaddedBoundReply | PaddedNearestReply)
 
 
 @settings(max_examples=cases(150), deadline=None)

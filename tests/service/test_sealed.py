@@ -2,6 +2,7 @@
 
 import base64
 import json
+import time
 import tomllib
 from pathlib import Path
 
@@ -14,12 +15,22 @@ from hypothesis import strategies as st
 from fedneighbors.datasets import CategoricalColumn, NumericColumn, Schema
 from fedneighbors.errors import FederationError
 from fedneighbors.federation._messages import decode, encode
+from fedneighbors.methods.fedknn._eager import EagerRequest
+from fedneighbors.methods.fedknn.private._padding import PaddedBoundRequest, PaddedNearestRequest
+from fedneighbors.methods.fedknn.protocol import NearestRequest
 from fedneighbors.secure_sum._keys import Identity
 from fedneighbors.service import RemoteNeighbors, ServiceError
 from fedneighbors.service._access_log import AccessLog, compare_logs
 from fedneighbors.service._config import OfferSection
+from fedneighbors.service._messages import LinkRequest
 from fedneighbors.service._offers import OfferedObjects
-from fedneighbors.service._sealed import NameCipher, QuerySeal, SealedQuery, make_sealing_key
+from fedneighbors.service._sealed import (
+    NameCipher,
+    QuerySeal,
+    SealedQuery,
+    make_sealing_key,
+    read_sealed,
+)
 from tests.seeds import cases
 from tests.service.deployment import deployed
 from tests.service.test_processes import Commands, free_port
@@ -232,6 +243,37 @@ def test_a_text_that_is_no_sealed_query_is_refused(deployment, text):
     problem = post(deployment, {"sealed": text})
     assert problem["code"] == "invalid-query"
     assert "expected a sealed query" in problem["detail"]
+
+
+@pytest.mark.parametrize(
+    ("ask", "is_answered"),
+    [
+        (lambda frame: NearestRequest("q", frame, 3, None), True),
+        (lambda frame: EagerRequest("q", frame, 3, None), True),
+        (lambda frame: PaddedNearestRequest("q", frame, np.array([3]), 3, 0.0), False),
+        (lambda frame: PaddedBoundRequest("q", frame, 3, 0.0), False),
+    ],
+    ids=["nearest", "eager", "padded", "padded bounds"],
+)
+def test_no_request_of_a_broker_that_lies_returns_a_readable_name(deployment, ask, is_answered):
+    folder = deployment.config.folder
+    section = {"metric": "edit", "trust": "sealed", "filters": {"site": "text"}}
+    section["source"] = {"file": "north-words.csv", "id": "id", "columns": ["word"]}
+    north = offer(deployment, "north", "sealed-words", section, folder)
+    seal = QuerySeal({"query": "alpha"}, _raw_keys(deployment), "sealed-words")
+    body = encode(ask(read_sealed(seal.text, ("north", "south"))))
+    request = LinkRequest(0, "sealed-words", "q", 0, 1000, body, "alice")
+    reply = north.answer(request, time.monotonic() + 10)
+    assert b"Refusal" not in reply if is_answered else b"Refusal" in reply
+    assert b"north" not in reply
+
+
+def test_a_sealed_offer_with_a_privacy_budget_is_an_error():
+    section = {"metric": "edit", "trust": "sealed", "source": {"file": "a.txt"}}
+    policy = {"privacy": {"epsilon": 1.0, "max_queries": 1}}
+    OfferSection.model_validate(section)
+    with pytest.raises(ValueError, match="a sealed collection cannot be private"):
+        OfferSection.model_validate({**section, "policy": policy})
 
 
 def _raw_keys(deployment):

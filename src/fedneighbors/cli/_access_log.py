@@ -61,7 +61,8 @@ def compare(
 ) -> None:
     """Compare this log with the broker's; print each difference.
 
-    The exit code is 1 if a query is missing in one of them, or has another user or content.
+    The exit code is 1 if a query is missing in one of them, or has another user, purpose or
+    content.
     """
     import json
 

@@ -37,6 +37,9 @@ def search(
     payload: Annotated[
         bool, typer.Option("--payload", help="Show the columns that the providers allow.")
     ] = False,
+    purpose: Annotated[
+        str, typer.Option(help="Purpose of the query, which providers may require; it is logged.")
+    ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print the broker's answer.")] = False,
     certificate: Annotated[
         Path | None, typer.Option(help="Certificate of the broker, if it is self-signed (PEM).")
@@ -67,6 +70,7 @@ def search(
         token=token,
         algorithm=algorithm or None,
         payload=payload,
+        purpose=purpose or None,
         certificate=certificate,
         keys=None if keys is None else _read_keys(keys),
     ) as remote:

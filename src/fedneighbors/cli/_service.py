@@ -92,6 +92,10 @@ def token(
             "may be repeated. By default, everything is allowed."
         ),
     ] = None,
+    group: Annotated[
+        list[str] | None,
+        typer.Option(help="Group of the user, for policies of providers; may be repeated."),
+    ] = None,
     delete: Annotated[
         bool, typer.Option("--delete", help="Delete all tokens of the user.")
     ] = False,
@@ -113,7 +117,7 @@ def token(
         if delete:
             echo(f"{state.delete_tokens(user)} tokens of {user} deleted", "green")
         else:
-            echo(state.new_token(user, days, tuple(scope or ("search",))))
+            echo(state.new_token(user, days, tuple(scope or ("search",)), tuple(group or ())))
 
 
 @broker.command(epilog="Example: [bold]fedneighbors broker status[/bold]")
@@ -170,6 +174,31 @@ def serve_provider(config: ProviderFile = _PROVIDER) -> None:
     service = ProviderService.of(loaded)
     work = service.run(address, pin, on_connected=lambda: echo(f"connected to {address}", "green"))
     _run(work, service.reload)
+
+
+@provider.command(epilog="Example: [bold]fedneighbors provider budget[/bold]")
+def budget(config: ProviderFile = _PROVIDER) -> None:
+    """Print the numbers of private queries that are left.
+
+    For each collection with a privacy budget and each of its limited users, from the provider's own
+    ledger, which it makes at its first start.
+    """
+    from fedneighbors.cli._console import echo
+    from fedneighbors.service._config import ProviderConfig
+
+    loaded = ProviderConfig.read(config)
+    ledger = loaded.open_ledger(must_exist=True)
+    if ledger is None:
+        raise ValueError(f"no collection of {config} has a table policy.privacy")
+    with ledger:
+        states = ledger.budgets()
+    for state in states:
+        section = loaded.collections.get(state.dataset)
+        terms = None if section is None else section.policy.privacy
+        if terms is not None:
+            place = f"{state.dataset}, {state.user}" if state.user else state.dataset
+            left, allowed = map(terms.count_queries, (state.left, state.allowed))
+            echo(f"{place}: {left} of {allowed} private queries are left; spent {state.spent}")
 
 
 @provider.command(epilog="Example: [bold]fedneighbors provider pause[/bold]")

@@ -57,6 +57,8 @@ class AccessEntry:
         Providers whose objects the broker searched; empty at a provider.
     digest : str
         Hexadecimal digest of the query.
+    purpose : str
+        Purpose that the user stated; empty if there was none.
     """
 
     query: str
@@ -68,6 +70,7 @@ class AccessEntry:
     n_objects: int = 0
     providers: tuple[str, ...] = ()
     digest: str = ""
+    purpose: str = ""
 
 
 class AccessLog:
@@ -270,7 +273,7 @@ def compare_logs(
         if query not in asked:
             differences[f"the broker's log lacks query {query} of {entry['user']!r}"] = None
             continue
-        for name in ("user", "collection", "digest"):
+        for name in ("user", "collection", "digest", "purpose"):
             if asked[query][name] != entry[name]:
                 differences[
                     f"query {query} has {name} {asked[query][name]!r} in the broker's log, "

@@ -209,7 +209,7 @@ def _describe_collection(
         "connected": sorted(name for name in collection.providers if name in links),
         "filters": collection.filters,
         "n_columns": collection.n_columns or None,
-        "distance_steps": collection.shown_steps(user.name, broker.registry),
+        "distance_steps": collection.shown_steps(user.name, user.groups, broker.registry),
         "columns": None if collection.rows is None else _describe_columns(collection.rows),
     }
 

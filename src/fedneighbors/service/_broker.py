@@ -191,6 +191,9 @@ class BrokerCollection:
                     f"the setting {setting!r} differs",
                     f"collection {self.name!r} has {expected!r} at the broker, {found!r} here",
                 )
+        privacy = self.settings.privacy
+        if privacy is not None and not offered.covers(privacy.total):
+            raise Refused("a private query costs more than the provider charges", self.name)
         self.n_columns = offered.n_columns or self.n_columns
 
     def explain_invalid(self, query: Any) -> str:
@@ -204,9 +207,11 @@ class BrokerCollection:
             return str(error).replace("object 0", "the query")
         return ""
 
-    def shown_steps(self, user: str, links: LinkRegistry) -> dict[str, float | None]:
+    def shown_steps(
+        self, user: str, groups: tuple[str, ...], links: LinkRegistry
+    ) -> dict[str, float | None]:
         """Return the steps of the distances that providers show to a user."""
-        return {name: offer.step_for(user) for name, offer in self._find_offers(links).items()}
+        return {name: one.step_for(user, groups) for name, one in self._find_offers(links).items()}
 
 
 _RETRIED = (UNKNOWN_QUERY, SOURCE_FAILED)

@@ -39,6 +39,8 @@ class RemoteNeighbors(RemoteSearch):
         Answer without missing providers; by default as the collection is configured.
     payload : bool
         Ask for the columns of each neighbour that its provider allows, in ``results_``.
+    purpose : str, optional
+        Purpose of the queries, which policies of providers may require. It is logged.
     certificate : path, optional
         Certificate of the broker, if it is self-signed. Only this certificate is then accepted,
         under any name.
@@ -244,7 +246,9 @@ class AsyncRemoteNeighbors(RemoteSearch):
 
     Parameters
     ----------
-    url, collection, token, algorithm, deadline_s, allow_partial, payload, certificate, keys
+    url, collection, token, algorithm, deadline_s, allow_partial : optional
+        As for :class:`RemoteNeighbors`.
+    payload, purpose, certificate, keys : optional
         As for :class:`RemoteNeighbors`.
 
     Attributes

@@ -5,6 +5,8 @@ Unknown keys are errors. Paths are relative to the folder of the file.
 
 import re
 import tomllib
+from collections import ChainMap
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
@@ -24,9 +26,16 @@ from pydantic_core import PydanticCustomError
 from fedneighbors.datasets._object_cells import METRIC_KINDS
 from fedneighbors.datasets._schema import Schema
 from fedneighbors.errors import DataError
+from fedneighbors.methods.fedknn._settings import compose
+from fedneighbors.privacy._guarantees import Guarantee
+from fedneighbors.privacy._policy import Privacy
+from fedneighbors.privacy.ledger._ledger import Ledger
 from fedneighbors.sources._sql import has_password
 
 Name = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.-]+$")]
+Text = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^\x00-\x1f\x7f]*$")]
+"""A purpose, in one line."""
+
 Filters = dict[str, Literal["number", "text", "boolean"]]
 """Columns for the filters of queries, and the kind of their cells."""
 
@@ -274,6 +283,36 @@ def _name_section(source: Any) -> str:
     return "pushed" if has_kind else "loaded"
 
 
+class PrivateSection(ConfigSection):
+    """Cost of a private query, as the owner states it, and the number of such queries.
+
+    ``max_queries`` is for all users together; a grant may have fewer.
+    """
+
+    epsilon: float = Field(gt=0, allow_inf_nan=False)
+    delta: float = Field(default=0.0, ge=0, lt=1)
+    max_queries: int = Field(ge=0)
+
+    @model_validator(mode="after")
+    def _check_budget(self) -> Self:
+        self.budget(self.max_queries)
+        return self
+
+    @property
+    def cost(self) -> Guarantee:
+        """Return the cost of a query."""
+        return Privacy(self.epsilon, delta=self.delta).total
+
+    def budget(self, n_queries: int) -> Guarantee:
+        """Return the cost of a number of queries."""
+        return compose(self.cost, n_queries)
+
+    def count_queries(self, budget: Guarantee) -> int:
+        """Return the number of queries whose cost is within a budget."""
+        pairs = zip(vars(budget).values(), vars(self.cost).values(), strict=False)
+        return min(int(allowed // cost) for allowed, cost in pairs)
+
+
 class GrantSection(ConfigSection):
     """Rights of a user in a collection.
 
@@ -281,6 +320,8 @@ class GrantSection(ConfigSection):
     nearest, or their distances too. With ``ids``, radii are refused, which tell about distances.
     ``max_k`` limits the objects of a query. Quotas are of one user and day (UTC);
     ``views_per_day`` is the number of different queries that may show the same object.
+    ``private_queries`` is the number of private queries for good. Queries must state one of the
+    ``purposes``, if there are any.
     """
 
     level: Level = "ids"
@@ -288,6 +329,8 @@ class GrantSection(ConfigSection):
     queries_per_day: int | None = Field(default=None, ge=0)
     objects_per_day: int | None = Field(default=None, ge=0)
     views_per_day: int | None = Field(default=None, ge=1)
+    private_queries: int | None = Field(default=None, ge=0)
+    purposes: tuple[Text, ...] | None = Field(default=None, min_length=1)
 
 
 class PolicySection(GrantSection):
@@ -296,9 +339,10 @@ class PolicySection(GrantSection):
     ``payload`` names the columns that are returned with found objects. A filter must leave at least
     ``min_filtered`` objects. Users who may only count see counts below ``min_count`` as 0; radii
     above ``max_radius`` are refused. Without ``bounds``, no lower bounds are sent, which tell about
-    distances. With ``private``, only private searches are answered. Users who may see distances see
-    them rounded up to multiples of ``distance_step``; radii of counts must be such multiples.
-    ``users`` replaces fields for users by name.
+    distances. With ``privacy``, only private searches are answered, within a budget. Users who may
+    see distances see them rounded up to multiples of ``distance_step``; radii of counts must be
+    such multiples. ``users`` replaces fields for users by name, and ``groups`` for their
+    members: fields of ``users`` come first, then those of the groups in this order.
     """
 
     payload: tuple[str, ...] = ()
@@ -306,14 +350,26 @@ class PolicySection(GrantSection):
     min_count: int = Field(default=0, ge=0)
     max_radius: float | None = Field(default=None, allow_inf_nan=False)
     bounds: bool = True
-    private: bool = False
+    privacy: PrivateSection | None = None
     distance_step: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     users: dict[str, GrantSection] = {}
+    groups: dict[str, GrantSection] = {}
 
-    def grant_of(self, user: str) -> GrantSection:
-        """Return the rights of a user."""
-        own = self.users.get(user)
-        return self if own is None else self.model_copy(update=own.model_dump(exclude_unset=True))
+    @model_validator(mode="after")
+    def _check_private_queries(self) -> Self:
+        grants: list[GrantSection] = [self, *self.users.values(), *self.groups.values()]
+        if self.privacy is None and any(one.private_queries is not None for one in grants):
+            raise PydanticCustomError(
+                _SECRET, "expected privacy, the cost of a private query, next to private_queries"
+            )
+        return self
+
+    def grant_of(self, user: str, groups: Collection[str] = ()) -> GrantSection:
+        """Return the rights of a user who is a member of groups."""
+        found = [grant for name, grant in self.groups.items() if name in groups]
+        found[:0] = [self.users[user]] if user in self.users else []
+        fields = ChainMap(*(grant.model_dump(exclude_unset=True) for grant in found))
+        return self.model_copy(update=dict(fields)) if found else self
 
 
 class OfferSection(SharedSection):
@@ -325,11 +381,20 @@ class OfferSection(SharedSection):
     ]
     policy: PolicySection = PolicySection()
 
+    @model_validator(mode="after")
+    def _check_trust(self) -> Self:
+        if self.trust == "sealed" and self.policy.privacy is not None:
+            raise PydanticCustomError(
+                _SECRET, "a sealed collection cannot be private: omit policy.privacy or trust"
+            )
+        return self
+
 
 class ProviderSection(ConfigSection):
     """The provider, and its broker, whose certificate is stored at the enrolment.
 
-    The collections are read again every ``reload_s`` seconds. ``log`` is the log of queries.
+    The collections are read again every ``reload_s`` seconds. ``log`` is the log of queries,
+    ``ledger`` that of private ones, with their budgets.
     """
 
     name: Name
@@ -337,6 +402,7 @@ class ProviderSection(ConfigSection):
     key: str = "state/provider.pem"
     certificate: str = "state/broker.crt"
     log: str = "state/provider.log.sqlite"
+    ledger: str = "state/provider.ledger.sqlite"
     reload_s: float | None = Field(default=None, ge=1)
 
 
@@ -345,6 +411,25 @@ class ProviderConfig(Config):
 
     provider: ProviderSection
     collections: dict[Name, OfferSection] = Field(min_length=1)
+
+    def open_ledger(self, *, must_exist: bool = False) -> Ledger | None:
+        """Open the ledger of private queries; None if no policy needs it.
+
+        Parameters
+        ----------
+        must_exist : bool
+            Raise instead of creating it.
+
+        Raises
+        ------
+        LedgerError
+            If the file is missing or damaged, or is another provider's.
+        """
+        if all(one.policy.privacy is None for one in self.collections.values()):
+            return None
+        path = self.path(self.provider.ledger)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return Ledger(path, party=self.provider.name, must_exist=must_exist)
 
     @property
     def forgotten_file(self) -> Path:

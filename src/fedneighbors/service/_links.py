@@ -6,6 +6,7 @@ import itertools
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
 
 from fedneighbors.errors import FederationError, WireError
 from fedneighbors.federation._loop import ExchangeResult
@@ -222,6 +223,26 @@ class PendingReplies:
                 await self._done
 
 
+@dataclass(frozen=True)
+class Origin:
+    """User of a query, its groups, and its purpose, by the broker's word.
+
+    Parameters
+    ----------
+    user, purpose : str
+        Name of the user, and the stated purpose; empty if there is none.
+    groups : tuple of str
+        Groups of the user.
+    """
+
+    user: str = ""
+    groups: tuple[str, ...] = ()
+    purpose: str = ""
+
+
+NOBODY = Origin()
+
+
 class LinkRegistry:
     """The open links, one for each provider.
 
@@ -323,13 +344,17 @@ class QueryExchange:
     ----------
     registry : LinkRegistry
         The open links.
-    collection, query, user : str
-        Names of the collection, the query and its user.
+    collection, query : str
+        Names of the collection and the query.
     deadline : float
         Monotonic time after which providers without a reply are missing.
     is_patient : bool
         Wait until the deadline in each exchange. Otherwise wait for half of the remaining time, so
         that the query can go on without a missing provider.
+    origin : Origin
+        Its user, groups and purpose.
+    noise_of : callable
+        Returns the id of the noise of a private query; empty before it is drawn.
 
     Attributes
     ----------
@@ -345,9 +370,10 @@ class QueryExchange:
         deadline: float,
         *,
         is_patient: bool,
-        user: str = "",
+        origin: Origin = NOBODY,
+        noise_of: Callable[[], str] = str,
     ) -> None:
-        self._user = user
+        self._origin, self._noise_of = origin, noise_of
         self._registry, self._links = registry, registry.links
         self._collection, self._query, self._deadline = collection, query, deadline
         self._share = 1.0 if is_patient else 0.5
@@ -394,7 +420,8 @@ class QueryExchange:
                             step=key[0],
                             remaining_ms=int(1000 * remaining_s),
                             body=frames[name],
-                            user=self._user,
+                            **vars(self._origin),
+                            noise=self._noise_of(),
                         )
                     )
                 link.request(number, encoded[key], replies)

@@ -13,8 +13,12 @@ binding, RFC 5929), so that a link over somebody else's server is rejected.
 import math
 import secrets
 from collections import deque
+from collections.abc import Collection
 
 from fedneighbors.federation._messages import encode, message
+from fedneighbors.privacy._accounting import fits
+from fedneighbors.privacy._guarantees import Guarantee
+from fedneighbors.privacy._policy import Privacy
 from fedneighbors.secure_sum._keys import Identity, digest
 
 VERSION = 1
@@ -60,10 +64,12 @@ class OfferedCollection:
     """A collection that a provider offers, with the settings that all providers must share.
 
     ``schema`` is the digest of the columns of rows; empty for other objects. Users see distances if
-    ``shows_distances``, except those named in ``exceptions``; otherwise the latter alone do.
-    Distances are rounded up to multiples of ``distance_step``. These three may differ.
+    ``shows_distances``, unless they or their groups are among the ``named``: then the first that
+    applies says so in ``named_show``. Those are ``"user NAME"`` and ``"group NAME"``.
+    Distances are rounded up to multiples of ``distance_step``. These may differ.
     ``n_columns`` is the length of vectors; 0 for other objects. ``trust`` is ``"sealed"`` if only
-    sealed queries are answered.
+    sealed queries are answered. With ``epsilon``, only private ones are, of at most this cost and
+    ``delta``.
     """
 
     name: str
@@ -76,15 +82,28 @@ class OfferedCollection:
     n_columns: int = 0
     trust: str = "trusted"
     shows_distances: bool = False
-    exceptions: tuple[str, ...] = ()
+    named: tuple[str, ...] = ()
+    named_show: tuple[bool, ...] = ()
+    epsilon: float | None = None
+    delta: float = 0.0
 
     def __post_init__(self) -> None:
         if not 0 <= self.distance_step < math.inf:
             raise ValueError(f"expected a distance step of 0 or more, got {self.distance_step}")
+        if len(self.named) != len(self.named_show):
+            raise ValueError("named and named_show differ in number")
+        if self.epsilon is not None and not (0 < self.epsilon < math.inf and 0 <= self.delta < 1):
+            raise ValueError(f"expected a cost, got {self.epsilon} and {self.delta}")
 
-    def step_for(self, user: str) -> float | None:
-        """Return the step of shown distances; None if none are."""
-        is_shown = self.shows_distances != (user in self.exceptions)
+    def covers(self, cost: Guarantee) -> bool:
+        """Return whether a private query costs no more than is charged."""
+        return self.epsilon is None or fits([cost], Privacy(self.epsilon, delta=self.delta).total)
+
+    def step_for(self, user: str, groups: Collection[str] = ()) -> float | None:
+        """Return the step of distances shown to a user, or None."""
+        names = {f"user {user}", *(f"group {name}" for name in groups)}
+        pairs = zip(self.named, self.named_show, strict=True)
+        is_shown = next((shown for name, shown in pairs if name in names), self.shows_distances)
         return self.distance_step if is_shown else None
 
 
@@ -175,8 +194,12 @@ class LinkRequest:
         Milliseconds before the deadline.
     body : bytes
         Frame of the request.
-    user : str
-        User of the query.
+    user, purpose : str
+        User of the query, and the stated purpose; empty if there is none.
+    groups : tuple of str
+        Groups of the user.
+    noise : str
+        Random id of the noise on the counts of a private query; empty before it is drawn.
     """
 
     number: int
@@ -186,6 +209,9 @@ class LinkRequest:
     remaining_ms: int
     body: bytes
     user: str = ""
+    noise: str = ""
+    groups: tuple[str, ...] = ()
+    purpose: str = ""
 
 
 @message

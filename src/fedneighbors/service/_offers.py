@@ -21,6 +21,7 @@ from fedneighbors.methods.fedknn.metrics import metric_of
 from fedneighbors.methods.fedknn.metrics._interfaces import Metric
 from fedneighbors.methods.fedknn.metrics._sessions import LATE
 from fedneighbors.methods.fedknn.protocol import BoundRequest, FinishRequest, NearestRequest
+from fedneighbors.privacy.ledger._ledger import Ledger
 from fedneighbors.secure_sum._keys import digest
 from fedneighbors.service._access_log import AccessLog
 from fedneighbors.service._config import OfferSection, PolicySection, PushedSection
@@ -57,6 +58,8 @@ class OfferedObjects:
         Limits of the owner; none by default.
     log : AccessLog, optional
         Takes each request, and keeps the quotas of users.
+    ledger : Ledger, optional
+        Takes the charges of private queries.
     """
 
     def __init__(
@@ -68,12 +71,13 @@ class OfferedObjects:
         *,
         policy: PolicySection | None = None,
         log: AccessLog | None = None,
+        ledger: Ledger | None = None,
     ) -> None:
         policy = policy or PolicySection()
         self.party, self.epoch, self.release = party, epoch, release
         self.offer = _add_policy(offer, policy)
         self.retired_at = math.inf  # set when the objects are replaced
-        self._guarded = PolicyParty(party, offer.name, policy, log)
+        self._guarded = PolicyParty(party, offer.name, policy, log, ledger=ledger)
         self._served: PolicyParty | SealedParty = self._guarded
         # number of requests, and the later of the time and the deadline of the last
         self._steps: OrderedDict[str, tuple[int, float]] = OrderedDict()
@@ -89,6 +93,7 @@ class OfferedObjects:
         secret: bytes,
         on_query: Callable[[SqlQuery], None] = lambda _: None,
         log: AccessLog | None = None,
+        ledger: Ledger | None = None,
         forgotten: Path | None = None,
     ) -> "OfferedObjects":
         """Read the objects of a collection, and build their index.
@@ -106,7 +111,7 @@ class OfferedObjects:
             it and their content, so that a private query is charged once.
         on_query : callable
             Called with the query to a database before it is run.
-        log : AccessLog, optional
+        log, ledger : AccessLog and Ledger, optional
             As for the class.
         forgotten : path, optional
             File with digests of the objects that are left out.
@@ -117,7 +122,7 @@ class OfferedObjects:
             If the source is invalid.
         """
         if isinstance(section.source, PushedSection):
-            return cls._open(provider, name, section, section.source, folder, secret, log)
+            return cls._open(provider, name, section, section.source, folder, secret, log, ledger)
         schema = section.read_schema(folder)
         source = read_source(section, section.source, folder, on_query, schema)
         if forgotten is not None:
@@ -142,7 +147,7 @@ class OfferedObjects:
         if n_objects:
             _search_once(party, source.items[0])
         offer = describe_offer(name, section, columns, n_objects, source.items)
-        found = cls(party, offer, epoch, policy=section.policy, log=log)
+        found = cls(party, offer, epoch, policy=section.policy, log=log, ledger=ledger)
         found._seal(secret, metric)
         return found
 
@@ -156,6 +161,7 @@ class OfferedObjects:
         folder: Path,
         secret: bytes,
         log: AccessLog | None,
+        ledger: Ledger | None,
     ) -> Self:
         """Open a collection whose objects stay in a database."""
         if section.schema_file is not None:
@@ -186,7 +192,8 @@ class OfferedObjects:
             n_objects = pushed.size(None)
             opened.pop_all()
         offer = describe_offer(name, section, "", n_objects, candidates.sample)
-        found = cls(party, offer, release=candidates.close, policy=section.policy, log=log)
+        release, policy = candidates.close, section.policy
+        found = cls(party, offer, release=release, policy=policy, log=log, ledger=ledger)
         found._seal(secret, metric_of(section.metric))
         return found
 
@@ -220,6 +227,8 @@ class OfferedObjects:
             self.drop_old()
         self.party.end = deadline
         self._guarded.user, self._guarded.query = request.user, request.query
+        self._guarded.groups, self._guarded.purpose = request.groups, request.purpose
+        self._guarded.noise = request.noise
         frame = serve_safely(self._served, request.body)
         self._steps[request.query] = step + 1, max(time.monotonic(), deadline)
         self._steps.move_to_end(request.query)
@@ -289,14 +298,18 @@ def describe_offer(
 
 
 def _add_policy(offer: OfferedCollection, policy: PolicySection) -> OfferedCollection:
-    """Return an offer that states which users see distances."""
-    is_shown = policy.level == "distances"
-    others = [n for n in policy.users if (policy.grant_of(n).level == "distances") != is_shown]
+    """Return an offer that states which users and groups see distances."""
+    grants = [(f"user {name}", grant) for name, grant in policy.users.items()]
+    grants += [(f"group {name}", grant) for name, grant in policy.groups.items()]
+    named = [(name, grant.level) for name, grant in grants if "level" in grant.model_fields_set]
+    if policy.privacy is not None:
+        offer = replace(offer, epsilon=policy.privacy.epsilon, delta=policy.privacy.delta)
     return replace(
         offer,
         distance_step=policy.distance_step,
-        shows_distances=is_shown,
-        exceptions=tuple(others),
+        shows_distances=policy.level == "distances",
+        named=tuple(name for name, _ in named),
+        named_show=tuple(level == "distances" for _, level in named),
     )
 
 

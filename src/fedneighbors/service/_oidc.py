@@ -121,19 +121,21 @@ class OidcUsers:
         return claims
 
     def _read(self, claims: Mapping[str, Any]) -> ApiUser | None:
-        """Return the user of valid claims, with the scopes of the groups."""
+        """Return the user of valid claims, with the groups and their scopes."""
         section, name = self._section, claims[self._section.user_claim]
         if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= 200:
             return None
+        claimed = claims.get(section.groups_claim, ())
+        claimed = [claimed] if isinstance(claimed, str) else claimed
+        groups = tuple(
+            group
+            for group in (claimed if isinstance(claimed, list) else ())
+            if isinstance(group, str) and group.isprintable()
+        )
         if not section.groups:
-            return ApiUser(name)
-        groups = claims.get(section.groups_claim, ())
-        groups = [groups] if isinstance(groups, str) else groups
-        if not isinstance(groups, list):
-            return None
-        known = [group for group in groups if isinstance(group, str) and group in section.groups]
-        scopes = tuple(scope for group in known for scope in section.groups[group])
-        return ApiUser(name, scopes) if scopes else None
+            return ApiUser(name, groups=groups)
+        scopes = tuple(scope for group in groups for scope in section.groups.get(group, ()))
+        return ApiUser(name, scopes, groups) if scopes else None
 
     async def _refresh(self, known: KeySet | None) -> bool:
         """Read the issuer's keys; return whether they are newer."""

@@ -119,6 +119,7 @@ _ENTRY = _object(
     n_objects=_INTEGER,
     providers=_NAMES,
     digest={**_TEXT, "description": "Of the query"},
+    purpose=_TEXT,
 )
 _STORED = {
     **_object(query_id=_TEXT, status={"enum": ["running", "done", "failed"]}),
@@ -131,6 +132,7 @@ _EXAMPLES: dict[str, dict[str, Json]] = {
         "radius": {"query": [52, 27.5, 95, 90], "radius": 12.5},
         "row": {"query": {"age": 64, "sex": "f", "lactate": None}, "k": 5},
         "molecule": {"query": "CC(=O)Oc1ccccc1C(=O)O", "k": 10, "deadline_s": 5},
+        "purpose": {"query": [52, 27.5, 95, 90], "purpose": "treatment"},
     },
     "count": {"radius": {"query": [52, 27.5, 95, 90], "radius": 12.5, "where": _WHERE}},
     "explain": {"nearest": {"query": "federated search", "k": 10}},

@@ -10,7 +10,7 @@ from fedneighbors.federation._messages import Message
 from fedneighbors.federation._roles import Refused
 from fedneighbors.methods.fedknn._batch import NearestBatchRequest
 from fedneighbors.methods.fedknn._payloads import PayloadRequest
-from fedneighbors.methods.fedknn._provider import Provider
+from fedneighbors.methods.fedknn._provider import PrivateRequest, Provider
 from fedneighbors.methods.fedknn.private._padding import PaddedBoundRequest, PaddedNearestRequest
 from fedneighbors.methods.fedknn.protocol import (
     BoundRequest,
@@ -19,8 +19,10 @@ from fedneighbors.methods.fedknn.protocol import (
     RangeCountReply,
     RangeCountRequest,
 )
+from fedneighbors.privacy.ledger._ledger import Ledger
 from fedneighbors.service._access_log import LOG_FAILED, AccessEntry, AccessLog, LogFailed
 from fedneighbors.service._config import STEP_ERROR, GrantSection, PolicySection
+from fedneighbors.service._query_budget import LEDGER_FAILED, QueryBudget
 
 log = logging.getLogger(__name__)
 
@@ -29,12 +31,13 @@ NOT_ALLOWED = "the provider's policy does not allow this"
 
 QUOTA_SPENT = "the user's quota at the provider is spent; it is given again at midnight UTC"
 
+OTHER_PURPOSE = "the provider's policy does not allow the stated purpose, or requires one"
+
 SEEN_OFTEN = "the query would show an object to the user in more queries of a day than allowed"
 
 OTHER_QUERY = "the request is of another query"
 
 _FINDING = ("ids", "distances")  # levels of users who may search
-_Padded = PaddedBoundRequest | PaddedNearestRequest
 
 
 class PolicyParty:
@@ -50,13 +53,19 @@ class PolicyParty:
         The policy.
     log : AccessLog, optional
         Takes each request, and keeps the quotas of users; required for quotas.
+    ledger : Ledger, optional
+        Takes the charges of private queries; without it, a policy with a budget refuses them.
 
     Attributes
     ----------
     user, query : str
         User and query of the next request, by the broker's word.
+    groups, purpose : tuple of str, and str
+        Groups of the user, and the stated purpose, by the broker's word.
     sealed : bytes
         The query as the broker has it, if it is sealed.
+    noise : str
+        Id of the noise of the query, by the broker's word; empty before it is drawn.
     """
 
     def __init__(
@@ -65,13 +74,22 @@ class PolicyParty:
         collection: str,
         policy: PolicySection,
         log: AccessLog | None = None,
+        *,
+        ledger: Ledger | None = None,
     ) -> None:
         self.name, self.user, self.query, self.sealed = party.name, "", "", b""
+        self.groups: tuple[str, ...] = ()
+        self.purpose, self.noise = "", ""
         # the service asks one query at a time, by its name
         others = NearestBatchRequest, FinishRequest
         self.accepts = tuple(one for one in party.accepts if one not in others)
         self._party, self._collection, self._policy, self._log = party, collection, policy, log
         self._returned: dict[str, int] = {}  # objects of each open query
+        self._budget: QueryBudget | None = None
+        if policy.privacy is not None:
+            if ledger is not None:
+                self._budget = QueryBudget(ledger, collection, policy.privacy)
+            party.charge = self._charge
 
     def answer(self, request: Message) -> Message:
         """Return the reply to a request, or refuse it."""
@@ -79,18 +97,19 @@ class PolicyParty:
         try:
             if request.name != self.query:
                 raise Refused(OTHER_QUERY)
-            grant = self._policy.grant_of(self.user)
+            grant = self._policy.grant_of(self.user, self.groups)
             self._check(request, grant)
             n_new = self._count_queries(request)
             self._check_quota(grant, n_new)
             n_queries = n_new
+            if isinstance(request, PaddedNearestRequest):  # a search that fails goes on, too
+                self._add_returned(request, _size_of(request))
             reply = self._limit(self._party.answer(request), grant)
             n_objects = _count_objects(request, reply)
             self._check_quota(grant, n_queries, n_objects)
             self._check_views(grant, request, reply)
-            is_padded = isinstance(request, PaddedNearestRequest)
-            n_shown = _size_of(request) if is_padded else n_objects
-            self._returned[request.name] = self._returned.get(request.name, 0) + n_shown
+            if not isinstance(request, PaddedNearestRequest):
+                self._add_returned(request, n_objects)
             outcome = ""
             return reply
         except Refused as refused:
@@ -119,6 +138,8 @@ class PolicyParty:
     def _check(self, request: Message, grant: GrantSection) -> None:
         """Refuse a request that the policy does not allow."""
         policy, level = self._policy, grant.level
+        if grant.purposes is not None and self.purpose not in grant.purposes:
+            raise Refused(OTHER_PURPOSE)
         match request:
             case RangeCountRequest(radius=None):
                 allowed = level != "none"
@@ -129,7 +150,7 @@ class PolicyParty:
                 allowed = level in _FINDING and policy.bounds
             case _:  # a broker needs cutoffs, but searches no radius without a count
                 allowed = level in _FINDING
-        if policy.private and not isinstance(request, _Padded):
+        if policy.privacy is not None and not isinstance(request, PrivateRequest):
             allowed = False
         if not allowed:
             kind, place = type(request).__name__, self._collection
@@ -139,6 +160,24 @@ class PolicyParty:
             n_objects += self._returned.get(request.name, 0)
         if grant.max_k is not None and n_objects > grant.max_k:
             raise Refused(NOT_ALLOWED, f"more than {grant.max_k} objects of a query")
+        if isinstance(request, PaddedNearestRequest) and n_objects > request.k:
+            raise Refused(NOT_ALLOWED, f"more objects than the {request.k} nearest")  # not charged
+
+    def _add_returned(self, request: Any, n_objects: int) -> None:
+        self._returned[request.name] = self._returned.get(request.name, 0) + n_objects
+
+    def _charge(self, request: PrivateRequest, epoch: bytes) -> None:
+        """Charge for a private request before its search, or refuse it."""
+        if self._budget is None:
+            raise Refused(LEDGER_FAILED)
+        grant = self._policy.grant_of(self.user, self.groups)
+        self._budget.charge(
+            request,
+            epoch,
+            user=self.user,
+            max_queries=grant.private_queries,
+            noise=self.noise if isinstance(request, PaddedNearestRequest) else "",
+        )
 
     def _may_count(self, radius: float) -> bool:
         """Return whether objects within a radius may be counted."""
@@ -199,6 +238,7 @@ class PolicyParty:
             outcome=outcome,
             n_objects=n_objects,
             digest=hashlib.sha256(query).hexdigest()[:16],
+            purpose=self.purpose,
         )
 
 
@@ -219,6 +259,6 @@ def _size_of(request: Any) -> int:
 
 def _count_objects(request: Message, reply: Any) -> int:
     """Return the number of objects in a reply; ``k`` if padded."""
-    if isinstance(request, _Padded):
+    if isinstance(request, PrivateRequest):
         return request.k if isinstance(request, PaddedNearestRequest) else 0
     return len(getattr(reply, "ids", ()))

@@ -22,7 +22,8 @@ from fedneighbors.service._access_log import LOG_FAILED, LogFailed
 from fedneighbors.service._limits import Overloaded, TooManyQueries
 from fedneighbors.service._links import QueryLost
 from fedneighbors.service._oidc import IssuerFailed
-from fedneighbors.service._policy import NOT_ALLOWED, QUOTA_SPENT, SEEN_OFTEN
+from fedneighbors.service._policy import NOT_ALLOWED, OTHER_PURPOSE, QUOTA_SPENT, SEEN_OFTEN
+from fedneighbors.service._query_budget import BUDGET_SPENT, LEDGER_FAILED
 from fedneighbors.service._sealed_party import WRONG_KEY
 from fedneighbors.service._state import StateFailed
 
@@ -129,8 +130,14 @@ def problem_of(error: Exception, query_id: str | None = None) -> Problem:
                 return Problem(503, "log-failed", str(error), **later)
             if error.code == NOT_ALLOWED:
                 return Problem(403, "not-allowed", str(error), **fields)
+            if error.code == OTHER_PURPOSE:
+                return Problem(403, "purpose-refused", str(error), **fields)
             if error.code in (QUOTA_SPENT, SEEN_OFTEN):
                 return Problem(429, "quota-spent", str(error), **fields)
+            if error.code == BUDGET_SPENT:
+                return Problem(403, "budget-exceeded", str(error), **fields)
+            if error.code == LEDGER_FAILED:
+                return Problem(503, "ledger-failed", str(error), **later)
             if error.code == SOURCE_FAILED:
                 return Problem(503, "source-failed", str(error), **later)
             return Problem(502, "provider-refused", str(error), **fields)

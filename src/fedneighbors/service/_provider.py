@@ -119,6 +119,7 @@ class ProviderService:
         section, folder = config.provider, config.folder
         identity = read_key(config.path(section.key))
         secret, access = identity.private, AccessLog(config.path(section.log))
+        ledger = config.open_ledger()
 
         def load(on_query: Callable[[SqlQuery], None]) -> dict[str, OfferedObjects]:
             found = {}
@@ -132,6 +133,7 @@ class ProviderService:
                         secret=secret,
                         on_query=on_query,
                         log=access,
+                        ledger=ledger,
                         forgotten=config.forgotten_file,
                     )
                     opened.callback(found[name].release)

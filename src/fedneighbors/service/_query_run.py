@@ -28,7 +28,7 @@ from fedneighbors.privacy._guarantees import Guarantee
 from fedneighbors.privacy.ledger._ledger import Ledger
 from fedneighbors.privacy.ledger._tables import ChargeTerms
 from fedneighbors.records import Round
-from fedneighbors.service._links import LinkRegistry, QueryExchange
+from fedneighbors.service._links import LinkRegistry, Origin, QueryExchange
 
 if TYPE_CHECKING:
     from fedneighbors.service._broker import BrokerCollection
@@ -52,6 +52,10 @@ class QueryOptions:
         Name of the query in answers and logs.
     user : str
         User who has a share of the running queries.
+    groups : tuple of str
+        Groups of the user.
+    purpose : str
+        Purpose that the user states; empty if there is none.
     payload : bool
         Read the payloads of the neighbours.
     on_round : callable, optional
@@ -63,6 +67,8 @@ class QueryOptions:
     deadline_s: float | None = None
     payload: bool = False
     user: str = ""
+    groups: tuple[str, ...] = ()
+    purpose: str = ""
     query_id: str = field(default_factory=lambda: secrets.token_hex(8))
     on_round: OnRound | None = None
 
@@ -99,10 +105,18 @@ class SearchResult(Generic[R]):
 
 
 class _NotedCharges:
-    """A ledger for one query, which keeps the new charges."""
+    """A ledger for one query, which keeps the new charges.
+
+    Attributes
+    ----------
+    noise : str
+        Random id of the noise that was released, the same for the same noise. It is sent to
+        providers, so that it must not depend on objects.
+    """
 
     def __init__(self, ledger: Ledger) -> None:
         self.users_of, self._release_all = ledger.users_of, ledger.release_all
+        self._id_of, self.noise = ledger.epoch, ""
         self._charges: dict[str, ChargeTerms] = {}  # by id: a repeated one counts once
 
     @property
@@ -121,7 +135,10 @@ class _NotedCharges:
             answers: Sequence[bytes] = draw(missing)
             return answers
 
-        return self._release_all(terms, draw_new)
+        released = self._release_all(terms, draw_new)
+        if terms:
+            self.noise = self._id_of(terms[0].dataset, terms[0].query.encode())
+        return released
 
 
 class QueryRun:
@@ -190,7 +207,8 @@ class QueryRun:
             name,
             self._deadline,
             is_patient=not self._settings.allow_partial,
-            user=self._options.user,
+            origin=Origin(self._options.user, self._options.groups, self._options.purpose),
+            noise_of=lambda: "" if self._charges is None else self._charges.noise,
         )
         try:
             return await run_rounds_async(

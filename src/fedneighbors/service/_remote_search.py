@@ -186,6 +186,7 @@ class RemoteSearch:
         deadline_s: float = 30.0,
         allow_partial: bool | None = None,
         payload: bool = False,
+        purpose: str | None = None,
         certificate: str | Path | None = None,
         keys: Mapping[str, str] | None = None,
     ) -> None:
@@ -195,6 +196,7 @@ class RemoteSearch:
         self.deadline_s = deadline_s
         self.allow_partial = allow_partial
         self.payload = payload
+        self.purpose = purpose
         self._keys = None if keys is None else _read_keys(keys)
         self._local = threading.local()  # calls of other threads have other results
         verify: Any = True
@@ -215,6 +217,7 @@ class RemoteSearch:
         options = {
             "deadline_s": self.deadline_s,
             "allow_partial": self.allow_partial,
+            "purpose": self.purpose,
             **({} if kind == "count" or "radius" in fields else {"algorithm": self.algorithm}),
             **({"payload": True} if self.payload and "k" in fields and kind == "search" else {}),
             **fields,

@@ -25,7 +25,7 @@ from fedneighbors.federation._loop import Outcome
 from fedneighbors.privacy._guarantees import ApproxDP, Guarantee, PureDP
 from fedneighbors.service._access_log import AccessEntry, LogFailed
 from fedneighbors.service._broker import Broker
-from fedneighbors.service._config import Algorithm
+from fedneighbors.service._config import Algorithm, Text
 from fedneighbors.service._problems import (
     QUERY_ERRORS,
     Problem,
@@ -81,6 +81,7 @@ class QueryBody(BaseModel):
 
     deadline_s: float | None = Field(default=None, gt=0, allow_inf_nan=False, description="Seconds")
     allow_partial: bool | None = Field(default=None, description="Answer without missing providers")
+    purpose: Text | None = Field(default=None, description="Stated to the providers, and logged")
 
 
 class SearchBody(QueryBody):
@@ -155,7 +156,8 @@ async def _search(
     answer = result.outcome.result
     merged = answer.merged
     found = list(zip(merged.owners, merged.ids, merged.distances.tolist(), strict=True))
-    steps = broker.collections[collection].shown_steps(options["user"], broker.registry)
+    who = options["user"], options["groups"]
+    steps = broker.collections[collection].shown_steps(*who, broker.registry)
     return {
         **_describe(result, exact=answer.exact, answered=answer.answered, missing=answer.missing),
         "algorithm": answer.algorithm,
@@ -247,7 +249,7 @@ async def answer_query(
     """Answer a request of one or many queries."""
     operation, name = OPERATIONS[kind], request.path_params["name"]
     check_scope(broker, user, operation.scope, name)
-    perform = partial(_perform, broker, operation, name, user=user.name)
+    perform = partial(_perform, broker, operation, name, user=user.name, groups=user.groups)
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() == _LINES:
         if "idempotency-key" in request.headers:
             raise Problem(422, "invalid-header", "Idempotency-Key is for one query in a request")
@@ -269,8 +271,7 @@ async def answer_query(
     most: int | None = 0  # only neighbours of a search are certified
     if isinstance(body, SearchBody):
         most = None if body.radius is not None else body.k or _DEFAULT_K
-
-    steps = partial(broker.collections[name].shown_steps, user.name, broker.registry)
+    steps = partial(broker.collections[name].shown_steps, user.name, user.groups, broker.registry)
 
     async def work(query: StoredQuery) -> StoredAnswer:
         try:
@@ -330,7 +331,7 @@ async def _perform(
 ) -> dict[str, Any]:
     """Run the query of a body; raise a problem if it fails."""
     body, found = parse_body(content, operation.body), broker.collections[collection]
-    options["query_id"] = query_id
+    options |= {"query_id": query_id, "purpose": body.purpose or ""}
     query, frame, answer, outcome = None, b"", dict[str, Any](), "failed"
     started = time.monotonic()
     try:
@@ -383,6 +384,7 @@ def _log_query(
         n_objects=len(answer.get("neighbors", ())),
         providers=tuple(answer.get("answered", ())),
         digest=hashlib.sha256(frame).hexdigest()[:16],
+        purpose=options["purpose"],
     )
     try:
         broker.log.append(entry)

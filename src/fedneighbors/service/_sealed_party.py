@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, get_args
 
 from fedneighbors.errors import WireError
 from fedneighbors.federation._messages import Message, decode, encode
@@ -11,7 +11,7 @@ from fedneighbors.federation._roles import Refused
 from fedneighbors.methods.fedknn._filters import filter_text
 from fedneighbors.methods.fedknn._names import Names
 from fedneighbors.methods.fedknn._payloads import PayloadReply, PayloadRequest
-from fedneighbors.methods.fedknn._provider import refuse_invalid
+from fedneighbors.methods.fedknn._provider import PrivateRequest, refuse_invalid
 from fedneighbors.methods.fedknn._queries import FilteredQuery, encode_queries
 from fedneighbors.methods.fedknn.algorithm import check_query
 from fedneighbors.service._policy import OTHER_QUERY, PolicyParty
@@ -53,7 +53,9 @@ class SealedParty:
         secret: bytes,
         read_query: Callable[[Any], Any],
     ) -> None:
-        self.name, self.accepts = party.name, party.accepts
+        self.name = party.name
+        # the names in padded replies are not encrypted
+        self.accepts = tuple(one for one in party.accepts if one not in get_args(PrivateRequest))
         self._party, self._collection, self._read_query = party, collection, read_query
         self._secret = secret
         self._open: dict[str, _OpenQuery] = {}

@@ -5,6 +5,7 @@ Codes and tokens are stored as digests only.
 
 import base64
 import hashlib
+import json
 import secrets
 import sqlite3
 import threading
@@ -26,7 +27,7 @@ CREATE TABLE IF NOT EXISTS codes (digest BLOB PRIMARY KEY, provider TEXT, expire
 CREATE TABLE IF NOT EXISTS providers
     (name TEXT PRIMARY KEY, key BLOB UNIQUE, enrolled REAL, revoked REAL);
 CREATE TABLE IF NOT EXISTS tokens
-    (digest BLOB PRIMARY KEY, user TEXT, expires REAL, scopes TEXT);
+    (digest BLOB PRIMARY KEY, user TEXT, expires REAL, scopes TEXT, member TEXT);
 """
 _PREFIX = "fn"  # so that a code does not begin like an option of a command
 _NO_CODE = "the enrolment code is wrong, was used, or has expired"
@@ -112,10 +113,13 @@ class ApiUser:
     scopes : tuple of str
         ``"search"``, ``"count"`` or ``"metrics"``, or one of the first two and a collection:
         ``"search:titles"``.
+    groups : tuple of str
+        Groups of the user, for the policies of providers.
     """
 
     name: str
     scopes: tuple[str, ...] = ("search",)
+    groups: tuple[str, ...] = ()
 
     def may(self, scope: str, collection: str) -> bool:
         """Return whether the token allows a scope in a collection."""
@@ -240,21 +244,36 @@ class BrokerState:
             self._keys, self._version = Roster(keys), version
         return self._keys
 
-    def new_token(self, user: str, days: float, scopes: tuple[str, ...] = ("search",)) -> str:
+    def new_token(
+        self,
+        user: str,
+        days: float,
+        scopes: tuple[str, ...] = ("search",),
+        groups: tuple[str, ...] = (),
+    ) -> str:
         """Store the digest of a new token, and return the token."""
         token = "fn_" + secrets.token_urlsafe(32)
-        values = _hash(token.encode()), user, time.time() + 86400 * days, " ".join(scopes)
-        self._run("INSERT INTO tokens VALUES (?, ?, ?, ?)", *values)
+        expires, rights = time.time() + 86400 * days, (" ".join(scopes), json.dumps(groups))
+        self._run(
+            "INSERT INTO tokens VALUES (?, ?, ?, ?, ?)",
+            _hash(token.encode()),
+            user,
+            expires,
+            *rights,
+        )
         return token
 
     def user_of(self, token: str) -> ApiUser | None:
         """Return the user of a token that has not expired, or None."""
         rows = self._run(
-            "SELECT user, scopes FROM tokens WHERE digest = ? AND expires > ?",
+            "SELECT user, scopes, member FROM tokens WHERE digest = ? AND expires > ?",
             _hash(token.encode()),
             time.time(),
         )
-        return ApiUser(str(rows[0][0]), tuple(str(rows[0][1]).split())) if rows else None
+        if not rows:
+            return None
+        name, scopes, groups = map(str, rows[0])
+        return ApiUser(name, tuple(scopes.split()), tuple(json.loads(groups)))
 
     def delete_tokens(self, user: str) -> int:
         """Delete all tokens of a user; return their number."""

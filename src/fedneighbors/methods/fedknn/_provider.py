@@ -67,6 +67,9 @@ FEW_FILTERED = "the filter leaves fewer objects than the provider's policy allow
 
 INVALID_QUERY = "the query is not an object of this metric, or its filter does not suit the columns"
 
+PrivateRequest = PaddedBoundRequest | PaddedNearestRequest
+"""Requests of DANN*."""
+
 # RecursionError: of deeply nested JSON
 INVALID_ERRORS = (TypeError, ValueError, ArithmeticError, LookupError, RecursionError, WireError)
 
@@ -89,6 +92,9 @@ class Provider:
     ----------
     end : float
         Monotonic time at which searches stop; set by a runtime.
+    charge : callable
+        Called with each private request and the epoch of its query before the search, so that
+        nothing depends on the objects yet; raises Refused to prevent it. Set by a runtime.
     """
 
     accepts: tuple[type[Any], ...] = (
@@ -112,6 +118,7 @@ class Provider:
         min_filtered: int = 0,
     ) -> None:
         self.name, self.source, self.end = name, source, math.inf
+        self.charge: Callable[[PrivateRequest, bytes], None] = lambda *_: None
         self._min_filtered = min_filtered
         self._decode = decode
         self._open: dict[str, tuple[bytes, SourceQuery]] = {}
@@ -212,7 +219,7 @@ class Provider:
                 return Finished()
         raise Refused("unknown request")
 
-    def _answer_privately(self, request: PaddedBoundRequest | PaddedNearestRequest) -> Message:
+    def _answer_privately(self, request: PrivateRequest) -> Message:
         """Reply on the time grid.
 
         A reply that is not ready for the last step before the deadline is refused, so that a
@@ -231,6 +238,7 @@ class Provider:
                 raise Refused("a private search needs a version of the objects")
             if not self.source.names_fit():
                 raise Refused("a name is too long for replies of fixed size")
+            self.charge(request, query.epoch)
             if isinstance(request, PaddedBoundRequest):
                 left_s = None if end == math.inf else end - time.monotonic()
                 bounds = query.separate_bounds(request.k, deadline_s=left_s)

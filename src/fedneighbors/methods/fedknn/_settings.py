@@ -197,7 +197,7 @@ class SearchSettings:
 
     def make_budget(self) -> Guarantee:
         """Return the cost of ``max_queries`` private queries."""
-        return _compose(self.make_noise(n_parties=1, k=1).cost, self.max_queries)
+        return compose(self.make_noise(n_parties=1, k=1).cost, self.max_queries)
 
     def make_coordinator(
         self,
@@ -273,8 +273,14 @@ def check_n_neighbors(n_neighbors: Any) -> int:
     return int(n_neighbors)
 
 
-def _compose(cost: Guarantee, n: int) -> Guarantee:
-    """Return the budget of ``n`` releases of one cost, by basic composition."""
+def compose(cost: Guarantee, n: int) -> Guarantee:
+    """Return the budget of ``n`` releases of one cost, by basic composition.
+
+    Raises
+    ------
+    ValueError
+        If the deltas add up to 1 or more.
+    """
     if isinstance(cost, ApproxDP):
         if cost.delta * n >= 1:
             raise ValueError(

@@ -292,6 +292,10 @@ class Ledger:
         """
         return self._tables.users_of(tuple(query_ids))
 
+    def budget(self, dataset: str, user: str = "") -> Guarantee | None:
+        """Return the budget of a data set or user, or None."""
+        return self._tables.budget(dataset, user)
+
     def spent(self, dataset: str, user: str = "") -> Guarantee:
         """Return the total cost of a data set's or user's releases.
 

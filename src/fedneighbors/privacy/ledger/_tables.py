@@ -303,7 +303,7 @@ class LedgerTables:
             If it does not.
         """
         for user in ("", terms.user):
-            budget = self._budget(terms.dataset, user)
+            budget = self.budget(terms.dataset, user)
             if budget is not None:
                 self._check_budget(terms, user, budget)
             elif not user:
@@ -379,7 +379,7 @@ class LedgerTables:
         ValueError
             If the data set has no budget.
         """
-        if user and self._budget(dataset, user) is None:
+        if user and self.budget(dataset, user) is None:
             user = ""
         return difference(self._budget_for(dataset, user), self.spent(dataset, user))
 
@@ -410,7 +410,8 @@ class LedgerTables:
             for number, at, kind, dataset, user, *row in rows
         )
 
-    def _budget(self, dataset: str, user: str) -> Guarantee | None:
+    def budget(self, dataset: str, user: str) -> Guarantee | None:
+        """Return the budget of a data set or user, or None."""
         rows = self._file.rows(
             "SELECT notion, first, second FROM entry WHERE kind = 'budget' AND dataset = ? "
             "AND user = ? ORDER BY number DESC LIMIT 1",
@@ -419,7 +420,7 @@ class LedgerTables:
         return from_columns(*rows[0]) if rows else None
 
     def _budget_for(self, dataset: str, user: str) -> Guarantee:
-        budget = self._budget(dataset, user) or self._budget(dataset, "")
+        budget = self.budget(dataset, user) or self.budget(dataset, "")
         if budget is None:
             raise ValueError(f"expected a data set with a budget, got {dataset!r}; set a budget")
         return budget
