@@ -33,6 +33,7 @@ from fedneighbors.service._sealed import (
 )
 from tests.seeds import cases
 from tests.service.deployment import deployed
+from tests.service.test_oidc import Issuer
 from tests.service.test_processes import Commands, free_port
 
 WORDS = ["alpha", "alpine", "beta", "betas", "gamma", "gammon", "delta", "alphas"]
@@ -284,7 +285,7 @@ def test_changed_names_and_payloads_are_noticed():
     secret = Identity.new().private
     seal = QuerySeal({"query": "a"}, {"north": make_sealing_key(secret)}, "c")
     parts = decode(base64.b64decode(seal.text), (SealedQuery,))
-    content, cipher = parts.unseal("north", "c", secret)
+    content, cipher, _ = parts.unseal("north", "c", secret)
     assert json.loads(content) == {"query": "a"}
     found = {"provider": "north", "id": cipher.hide("n1"), "distance": 1.0}
     found["payload"] = json.loads(cipher.hide_payload('{"age": 3}', "n1"))
@@ -334,6 +335,81 @@ def test_an_altered_query_cannot_be_read(data):
     )
     with pytest.raises(ValueError, match="not sealed for the key of 'north'"):
         decode(encode(altered), (SealedQuery,)).unseal("north", "c", secret)
+
+
+@pytest.fixture
+def issuer():
+    """Run a login service."""
+    running = Issuer()
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def verified(tmp_path, issuer):
+    """Run a provider that takes users from tokens in sealed queries."""
+    (tmp_path / "words.csv").write_text("id,word\nw1,alpha\nw2,beta\n")
+    section = {
+        "metric": "edit",
+        "trust": "sealed",
+        "source": {"file": "words.csv", "columns": ["word"], "id": "id"},
+        "oidc": {"issuer": issuer.url, "audience": "north"},
+        "policy": {"level": "none", "groups": {"doctors": {"level": "ids", "queries_per_day": 2}}},
+    }
+    collection = {"metric": "edit", "trust": "sealed", "providers": ["north"]}
+    with deployed(tmp_path, {"words": collection}) as running:
+        running.start("north", {"words": offer(running, "north", "words", section, tmp_path)})
+        running.wait("north")
+        yield running
+
+
+def search_with(running, token):
+    tokens = {} if token is None else {"north": token}
+    with running.client("words", keys=keys_of(running), provider_tokens=tokens) as search:
+        return [found.id for found in search.kneighbors(["alpha"], 1)[1][0]]
+
+
+def test_a_provider_takes_users_and_groups_from_its_own_tokens(verified, issuer):
+    for token in (
+        None,
+        "x.y.z",
+        issuer.token(aud="fedneighbors"),  # the broker's own could be used by it
+        issuer.token(aud="north", exp=1),
+    ):
+        with pytest.raises(ServiceError, match="no valid token") as caught:
+            search_with(verified, token)
+        assert (caught.value.code, caught.value.party) == ("wrong-token", "north")
+    with pytest.raises(ServiceError, match="not-allowed"):
+        search_with(verified, issuer.token(aud="north", sub="dan", groups=[]))
+    carol = issuer.token(aud="north", sub="carol")
+    for _ in range(2):
+        assert search_with(verified, carol) == ["w1"]
+    with pytest.raises(ServiceError, match="quota-spent"):
+        search_with(verified, carol)
+    assert search_with(verified, issuer.token(aud="north", sub="erin")) == ["w1"]
+    log = AccessLog(verified.config.folder / "north.log.sqlite")
+    assert {entry["user"] for entry in log.entries()} == {"dan", "carol", "erin"}
+    log.close()
+
+
+def test_a_login_service_that_is_down_is_named(verified, issuer):
+    token = issuer.token(aud="north")
+    issuer.pages.clear()
+    with pytest.raises(ServiceError, match="login service cannot be read") as caught:
+        search_with(verified, token)
+    assert (caught.value.code, caught.value.retryable) == ("issuer-failed", True)
+
+
+def test_a_token_is_sealed_for_its_provider_alone():
+    secrets = {name: Identity.new().private for name in ("north", "south")}
+    keys = {name: make_sealing_key(secret) for name, secret in secrets.items()}
+    seal = QuerySeal({"query": "a"}, keys, "c", {"north": "a.b.c"})
+    parts = decode(base64.b64decode(seal.text), (SealedQuery,))
+    assert [parts.unseal(name, "c", secrets[name])[2] for name in keys] == ["a.b.c", ""]
+    with pytest.raises(ValueError, match="not sealed for the key of 'north'"):
+        parts.unseal("north", "c", secrets["south"])
+    with pytest.raises(ValueError, match="expected a key of 'north', for which"):
+        RemoteNeighbors("https://b", collection="c", token="t", provider_tokens={"north": "a"})
 
 
 MARK = "cnry7q"

@@ -48,6 +48,9 @@ class RemoteNeighbors(RemoteSearch):
         Key of each provider of a sealed collection, as ``fedneighbors provider key`` prints it at
         the provider. Queries, names and payloads are then encrypted between this client and the
         providers; the broker sees distances and counts.
+    provider_tokens : mapping of str to str, optional
+        Token for each provider that verifies users of sealed queries itself. Only this provider can
+        read it.
 
     Attributes
     ----------

@@ -373,16 +373,25 @@ class PolicySection(GrantSection):
 
 
 class OfferSection(SharedSection):
-    """A collection that a provider offers."""
+    """A collection that a provider offers.
+
+    With ``oidc``, a sealed query must contain a token of the issuer for this provider, so that the
+    provider takes user and groups from it.
+    """
 
     source: Annotated[
         Annotated[SourceSection, Tag("loaded")] | Annotated[PushedSection, Tag("pushed")],
         Discriminator(_name_section),
     ]
     policy: PolicySection = PolicySection()
+    oidc: OidcSection | None = None
 
     @model_validator(mode="after")
     def _check_trust(self) -> Self:
+        if self.trust == "trusted" and self.oidc is not None:
+            raise PydanticCustomError(
+                _SECRET, 'expected trust = "sealed" next to oidc: a broker could use the tokens'
+            )
         if self.trust == "sealed" and self.policy.privacy is not None:
             raise PydanticCustomError(
                 _SECRET, "a sealed collection cannot be private: omit policy.privacy or trust"

@@ -31,6 +31,7 @@ from fedneighbors.service._messages import (
     LinkRequest,
     OfferedCollection,
 )
+from fedneighbors.service._oidc import OidcUsers
 from fedneighbors.service._policy import PolicyParty
 from fedneighbors.service._sealed_party import SealedParty
 from fedneighbors.sources._candidates import SourceSettings
@@ -148,7 +149,7 @@ class OfferedObjects:
             _search_once(party, source.items[0])
         offer = describe_offer(name, section, columns, n_objects, source.items)
         found = cls(party, offer, epoch, policy=section.policy, log=log, ledger=ledger)
-        found._seal(secret, metric)
+        found._seal(secret, metric, section)
         return found
 
     @classmethod
@@ -194,18 +195,18 @@ class OfferedObjects:
         offer = describe_offer(name, section, "", n_objects, candidates.sample)
         release, policy = candidates.close, section.policy
         found = cls(party, offer, release=release, policy=policy, log=log, ledger=ledger)
-        found._seal(secret, metric_of(section.metric))
+        found._seal(secret, metric_of(section.metric), section)
         return found
 
-    def _seal(self, secret: bytes, metric: Metric) -> None:
+    def _seal(self, secret: bytes, metric: Metric, section: OfferSection) -> None:
         """Answer only sealed queries, if the collection is sealed."""
-        name, offer = self.offer.metric, self.offer
-        if offer.trust == "sealed":
+        if section.trust == "sealed":
             self._served = SealedParty(
                 self._guarded,
-                offer.name,
+                self.offer.name,
                 secret=secret,
-                read_query=lambda value: read_json_query(value, name, metric),
+                read_query=lambda value: read_json_query(value, section.metric, metric),
+                users=None if section.oidc is None else OidcUsers(section.oidc),
             )
 
     def answer(self, request: LinkRequest, deadline: float) -> bytes:

@@ -24,7 +24,7 @@ from fedneighbors.service._links import QueryLost
 from fedneighbors.service._oidc import IssuerFailed
 from fedneighbors.service._policy import NOT_ALLOWED, OTHER_PURPOSE, QUOTA_SPENT, SEEN_OFTEN
 from fedneighbors.service._query_budget import BUDGET_SPENT, LEDGER_FAILED
-from fedneighbors.service._sealed_party import WRONG_KEY
+from fedneighbors.service._sealed_party import ISSUER_FAILED, WRONG_KEY, WRONG_TOKEN
 from fedneighbors.service._state import StateFailed
 
 log = logging.getLogger(__name__)
@@ -122,6 +122,10 @@ def problem_of(error: Exception, query_id: str | None = None) -> Problem:
                 return Problem(422, "invalid-query", error.code, **fields)
             if error.code == WRONG_KEY:
                 return Problem(422, "wrong-key", str(error), **fields)
+            if error.code == WRONG_TOKEN:
+                return Problem(403, "wrong-token", str(error), **fields)
+            if error.code == ISSUER_FAILED:
+                return Problem(503, "issuer-failed", str(error), **later)
             if error.code == LATE:
                 return Problem(504, "deadline-passed", str(error), **later)
             if error.code == FEW_FILTERED:

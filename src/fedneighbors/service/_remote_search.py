@@ -189,6 +189,7 @@ class RemoteSearch:
         purpose: str | None = None,
         certificate: str | Path | None = None,
         keys: Mapping[str, str] | None = None,
+        provider_tokens: Mapping[str, str] | None = None,
     ) -> None:
         self.url = url
         self.collection = collection
@@ -198,6 +199,10 @@ class RemoteSearch:
         self.payload = payload
         self.purpose = purpose
         self._keys = None if keys is None else _read_keys(keys)
+        self._tokens = dict(provider_tokens or {})
+        unknown = sorted(self._tokens.keys() - (self._keys or {}).keys())
+        if unknown:
+            raise ValueError(f"expected a key of {unknown[0]!r}, for which its token is sealed")
         self._local = threading.local()  # calls of other threads have other results
         verify: Any = True
         if certificate is not None:
@@ -245,7 +250,7 @@ class RemoteSearch:
         content: dict[str, Any] = {
             name: body.pop(name) for name in ("query", "where") if name in body
         }
-        seal = QuerySeal(content, self._keys, self.collection)
+        seal = QuerySeal(content, self._keys, self.collection, self._tokens)
         body["sealed"] = seal.text
         return seal
 

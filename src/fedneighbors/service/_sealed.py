@@ -10,6 +10,7 @@ import binascii
 import json
 import secrets
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from cryptography.exceptions import InvalidTag
@@ -35,8 +36,10 @@ class SealedQuery:
     content: bytes
     keys: dict[str, bytes]
 
-    def unseal(self, provider: str, collection: str, secret: bytes) -> tuple[bytes, "NameCipher"]:
-        """Return the JSON of the query, and the cipher of answers.
+    def unseal(
+        self, provider: str, collection: str, secret: bytes
+    ) -> tuple[bytes, "NameCipher", str]:
+        """Return the query's JSON, the cipher of answers, and the token.
 
         Parameters
         ----------
@@ -54,7 +57,8 @@ class SealedQuery:
         try:
             keys = unseal(self.keys.get(provider, b""), _derive_key(secret), info=context)
             content = ChaCha20Poly1305(keys[:_KEY_BYTES]).decrypt(_NONCE, self.content, None)
-            return content, NameCipher(keys[_KEY_BYTES:])
+            cipher, token = NameCipher(keys[_KEY_BYTES : 2 * _KEY_BYTES]), keys[2 * _KEY_BYTES :]
+            return content, cipher, token.decode("ascii")
         except (AggregationError, InvalidTag):
             raise ValueError(f"the query is not sealed for the key of {provider!r}") from None
 
@@ -128,10 +132,16 @@ class QuerySeal:
         Sealing key of each provider.
     collection : str
         Name of the collection; the query is valid in no other.
+    tokens : mapping of str to str
+        Token of the user for each provider that needs one; others cannot read it.
     """
 
     def __init__(
-        self, content: Mapping[str, Any], keys: Mapping[str, bytes], collection: str
+        self,
+        content: Mapping[str, Any],
+        keys: Mapping[str, bytes],
+        collection: str,
+        tokens: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         raw = json.dumps(content, allow_nan=False).encode()
         raw += b" " * (-len(raw) % _QUERY_BLOCK)
@@ -139,7 +149,11 @@ class QuerySeal:
         encrypted = ChaCha20Poly1305(key).encrypt(_NONCE, raw, None)
         own = {name: secrets.token_bytes(_KEY_BYTES) for name in keys}
         sealed = {
-            name: seal(key + own[name], public, info=_context(collection, name, encrypted))
+            name: seal(
+                key + own[name] + tokens.get(name, "").encode("ascii"),
+                public,
+                info=_context(collection, name, encrypted),
+            )
             for name, public in keys.items()
         }
         self.text = base64.b64encode(encode(SealedQuery(encrypted, sealed))).decode()

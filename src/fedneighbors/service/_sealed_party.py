@@ -1,5 +1,6 @@
 """A provider's objects for sealed queries."""
 
+import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -14,11 +15,18 @@ from fedneighbors.methods.fedknn._payloads import PayloadReply, PayloadRequest
 from fedneighbors.methods.fedknn._provider import PrivateRequest, refuse_invalid
 from fedneighbors.methods.fedknn._queries import FilteredQuery, encode_queries
 from fedneighbors.methods.fedknn.algorithm import check_query
+from fedneighbors.service._oidc import IssuerFailed, OidcUsers
 from fedneighbors.service._policy import OTHER_QUERY, PolicyParty
 from fedneighbors.service._sealed import NameCipher, SealedQuery
+from fedneighbors.service._state import ApiUser
 
 WRONG_KEY = "the query is not sealed for the provider's present key"
 """Code of the refusal of a query that cannot be decrypted."""
+
+WRONG_TOKEN = "the sealed query has no valid token for the provider"
+"""Code of the refusal of a query whose user is not known."""
+
+ISSUER_FAILED = "the keys of the provider's login service cannot be read"
 
 NOT_RETURNED = "the provider returned no such object for this query"
 
@@ -28,6 +36,7 @@ class _OpenQuery:
     sealed: bytes
     frame: bytes
     cipher: NameCipher
+    user: ApiUser | None
 
 
 class SealedParty:
@@ -43,6 +52,8 @@ class SealedParty:
         The provider's secret, of which the sealing key is made.
     read_query : callable
         Takes a JSON value; returns an object of the metric.
+    users : OidcUsers, optional
+        Login service whose tokens queries must contain; by default, the broker's word is taken.
     """
 
     def __init__(
@@ -52,12 +63,13 @@ class SealedParty:
         *,
         secret: bytes,
         read_query: Callable[[Any], Any],
+        users: OidcUsers | None = None,
     ) -> None:
         self.name = party.name
         # the names in padded replies are not encrypted
         self.accepts = tuple(one for one in party.accepts if one not in get_args(PrivateRequest))
         self._party, self._collection, self._read_query = party, collection, read_query
-        self._secret = secret
+        self._secret, self._users = secret, users
         self._open: dict[str, _OpenQuery] = {}
 
     def answer(self, request: Any) -> Message:
@@ -72,6 +84,8 @@ class SealedParty:
             except ValueError:
                 raise Refused(NOT_RETURNED) from None
         self._party.sealed = request.query
+        if query.user is not None:
+            self._party.user, self._party.groups = query.user.name, query.user.groups
         reply: Any = self._party.answer(replace(request, **changes))
         if isinstance(reply, PayloadReply):
             pairs = zip(reply.rows, changes["ids"], strict=True)
@@ -93,13 +107,25 @@ class SealedParty:
             return known
         try:
             parts = decode(sealed, (SealedQuery,))
-            content, cipher = parts.unseal(self.name, self._collection, self._secret)
+            content, cipher, token = parts.unseal(self.name, self._collection, self._secret)
         except (ValueError, WireError):
             raise Refused(WRONG_KEY) from None
         with refuse_invalid():
             frame = self._encode_query(content)
-        self._open[name] = _OpenQuery(sealed, frame, cipher)
+        self._open[name] = _OpenQuery(sealed, frame, cipher, self._verify(token))
         return self._open[name]
+
+    def _verify(self, token: str) -> ApiUser | None:
+        """Return the user of a token; None without a login service."""
+        if self._users is None:
+            return None
+        try:
+            user = asyncio.run(self._users.user_of(token))  # in the thread of the collection
+        except IssuerFailed:
+            raise Refused(ISSUER_FAILED) from None
+        if user is None:
+            raise Refused(WRONG_TOKEN)
+        return user
 
     def _encode_query(self, content: bytes) -> bytes:
         """Return the frame of a query and its filter."""
