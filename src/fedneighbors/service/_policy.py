@@ -34,7 +34,8 @@ SEEN_OFTEN = "the query would show an object to the user in more queries of a da
 OTHER_QUERY = "the request is of another query"
 
 _FINDING = ("ids", "distances")  # levels of users who may search
-_Padded = PaddedBoundRequest | PaddedNearestRequest
+PADDED = PaddedBoundRequest, PaddedNearestRequest
+"""Requests of private searches."""
 
 
 class PolicyParty:
@@ -99,12 +100,18 @@ class PolicyParty:
         except LogFailed as error:
             raise refuse_unlogged(error) from None
         finally:
-            if self._log is not None:
-                entry = self._describe(request, outcome, n_objects)
-                try:
-                    self._log.append(entry, n_queries=n_queries)
-                except LogFailed as error:
-                    raise refuse_unlogged(error) from None
+            self.log_request(request, outcome, n_queries=n_queries, n_objects=n_objects)
+
+    def log_request(
+        self, request: Message, outcome: str, *, n_queries: int = 0, n_objects: int = 0
+    ) -> None:
+        """Add a request to the log, or refuse it."""
+        if self._log is None:
+            return
+        try:
+            self._log.append(self._describe(request, outcome, n_objects), n_queries=n_queries)
+        except LogFailed as error:
+            raise refuse_unlogged(error) from None
 
     def finish(self, names: tuple[str, ...]) -> None:
         """Close queries.
@@ -129,7 +136,7 @@ class PolicyParty:
                 allowed = level in _FINDING and policy.bounds
             case _:  # a broker needs cutoffs, but searches no radius without a count
                 allowed = level in _FINDING
-        if policy.private and not isinstance(request, _Padded):
+        if policy.private and not isinstance(request, PADDED):
             allowed = False
         if not allowed:
             kind, place = type(request).__name__, self._collection
@@ -219,6 +226,6 @@ def _size_of(request: Any) -> int:
 
 def _count_objects(request: Message, reply: Any) -> int:
     """Return the number of objects in a reply; ``k`` if padded."""
-    if isinstance(request, _Padded):
+    if isinstance(request, PADDED):
         return request.k if isinstance(request, PaddedNearestRequest) else 0
     return len(getattr(reply, "ids", ()))

@@ -5,16 +5,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from fedneighbors.errors import WireError
 from fedneighbors.federation._messages import Message, decode, encode
 from fedneighbors.federation._roles import Refused
 from fedneighbors.methods.fedknn._filters import filter_text
 from fedneighbors.methods.fedknn._names import Names
 from fedneighbors.methods.fedknn._payloads import PayloadReply, PayloadRequest
-from fedneighbors.methods.fedknn._provider import refuse_invalid
+from fedneighbors.methods.fedknn._provider import MAX_OPEN_BYTES, refuse_invalid
 from fedneighbors.methods.fedknn._queries import FilteredQuery, encode_queries
 from fedneighbors.methods.fedknn.algorithm import check_query
-from fedneighbors.service._policy import OTHER_QUERY, PolicyParty
+from fedneighbors.methods.fedknn.protocol import NearestReply, NearestRequest
+from fedneighbors.service._policy import OTHER_QUERY, PADDED, PolicyParty
 from fedneighbors.service._sealed import NameCipher, SealedQuery
 
 WRONG_KEY = "the query is not sealed for the provider's present key"
@@ -23,11 +26,12 @@ WRONG_KEY = "the query is not sealed for the provider's present key"
 NOT_RETURNED = "the provider returned no such object for this query"
 
 
-@dataclass(frozen=True)
+@dataclass
 class _OpenQuery:
     sealed: bytes
     frame: bytes
     cipher: NameCipher
+    n_returned: int = 0
 
 
 class SealedParty:
@@ -53,7 +57,9 @@ class SealedParty:
         secret: bytes,
         read_query: Callable[[Any], Any],
     ) -> None:
-        self.name, self.accepts = party.name, party.accepts
+        self.name = party.name
+        # replies of fixed size have readable names
+        self.accepts = tuple(one for one in party.accepts if one not in PADDED)
         self._party, self._collection, self._read_query = party, collection, read_query
         self._secret = secret
         self._open: dict[str, _OpenQuery] = {}
@@ -62,21 +68,14 @@ class SealedParty:
         """Return the reply to a request, with encrypted names."""
         if request.name != self._party.query:  # only open queries are kept
             raise Refused(OTHER_QUERY)
-        query = self._unseal(request.name, request.query)
-        changes: dict[str, Any] = {"query": query.frame}
-        if isinstance(request, PayloadRequest):
-            try:
-                changes["ids"] = tuple(map(query.cipher.read, request.ids))
-            except ValueError:
-                raise Refused(NOT_RETURNED) from None
         self._party.sealed = request.query
-        reply: Any = self._party.answer(replace(request, **changes))
-        if isinstance(reply, PayloadReply):
-            pairs = zip(reply.rows, changes["ids"], strict=True)
-            return PayloadReply(tuple(query.cipher.hide_payload(row, name) for row, name in pairs))
-        if hasattr(reply, "ids"):
-            return replace(reply, ids=Names.pack(map(query.cipher.hide, reply.ids)))
-        return reply
+        try:
+            query = self._unseal(request.name, request.query)
+            readable = _open_request(request, query)
+        except Refused as refused:
+            self._party.log_request(request, refused.code)
+            raise
+        return _seal_reply(self._party.answer(readable), readable, query)
 
     def finish(self, names: tuple[str, ...]) -> None:
         """Close queries."""
@@ -87,7 +86,9 @@ class SealedParty:
     def _unseal(self, name: str, sealed: bytes) -> _OpenQuery:
         """Return an open query; decrypt a new one."""
         known = self._open.get(name)
-        if known is not None and known.sealed == sealed:
+        if known is not None:
+            if known.sealed != sealed:
+                raise Refused("another query has this name")
             return known
         try:
             parts = decode(sealed, (SealedQuery,))
@@ -96,6 +97,9 @@ class SealedParty:
             raise Refused(WRONG_KEY) from None
         with refuse_invalid():
             frame = self._encode_query(content)
+        n_bytes = sum(len(one.sealed) + len(one.frame) for one in self._open.values())
+        if n_bytes + len(sealed) + len(frame) > MAX_OPEN_BYTES:
+            raise Refused("too many queries are open; close some")
         self._open[name] = _OpenQuery(sealed, frame, cipher)
         return self._open[name]
 
@@ -108,3 +112,36 @@ class SealedParty:
         ((_, frame),) = encode_queries([self._read_query(query)], where)
         check_query(frame)
         return frame
+
+
+def _open_request(request: Any, query: _OpenQuery) -> Any:
+    """Return a request with a readable query and names."""
+    changes: dict[str, Any] = {"query": query.frame}
+    if isinstance(request, PayloadRequest):
+        try:
+            changes["ids"] = tuple(map(query.cipher.read, request.ids))
+        except ValueError:
+            raise Refused(NOT_RETURNED) from None
+    if isinstance(request, NearestRequest):
+        changes["tie"] = None  # a number of this query is no tie key
+    return replace(request, **changes)
+
+
+def _seal_reply(reply: Message, request: Any, query: _OpenQuery) -> Message:
+    """Return a reply with encrypted names and payloads.
+
+    Tie keys are the same in all queries, and would show the broker which objects are found again.
+    The objects are numbered instead, in their order.
+    """
+    if isinstance(reply, PayloadReply):
+        pairs = zip(reply.rows, request.ids, strict=True)
+        return PayloadReply(tuple(query.cipher.hide_payload(row, name) for row, name in pairs))
+    if isinstance(reply, NearestReply):
+        first = query.n_returned
+        query.n_returned += len(reply.ids)
+        return replace(
+            reply,
+            ids=Names.pack(map(query.cipher.hide, reply.ids)),
+            ties=np.arange(first, query.n_returned, dtype=np.int64),
+        )
+    return reply
