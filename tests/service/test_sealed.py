@@ -11,7 +11,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
+from typer.testing import CliRunner
 
+from fedneighbors.cli._main import app
 from fedneighbors.datasets import CategoricalColumn, NumericColumn, Schema
 from fedneighbors.errors import FederationError
 from fedneighbors.federation._messages import decode, encode
@@ -173,6 +176,31 @@ def test_logs_of_sealed_queries_agree(deployment, tmp_path):
     own = AccessLog(folder / "north.log.sqlite")
     assert compare_logs("north", own.entries(), deployment.broker.log.entries()) == []
     own.close()
+
+
+def search_by_command(deployment, tmp_path, monkeypatch, keys=None, query="alpha"):
+    """Return the outcome of `fedneighbors search`."""
+    monkeypatch.setenv("FEDNEIGHBORS_TOKEN", deployment.token)
+    options = ["-k", "2", "--certificate", str(deployment.certificate)]
+    if keys is not None:
+        lines = [f'"{name}" = "{key}"' for name, key in keys.items()]
+        (tmp_path / "keys.toml").write_text("\n".join(lines))
+        options += ["--keys", str(tmp_path / "keys.toml")]
+    return CliRunner().invoke(app, ["search", deployment.url, "sealed-words", query, *options])
+
+
+def test_the_command_seals_queries(deployment, tmp_path, monkeypatch):
+    done = search_by_command(deployment, tmp_path, monkeypatch, keys_of(deployment))
+    assert done.exit_code == 0, done.output
+    assert "north-0" in done.output
+
+
+def test_the_command_sends_no_readable_query(deployment, tmp_path, monkeypatch):
+    n_entries = len(list(deployment.broker.log.entries()))
+    done = search_by_command(deployment, tmp_path, monkeypatch)
+    assert done.exit_code == 1
+    assert "with --keys; nothing was sent" in " ".join(done.output.split())
+    assert len(list(deployment.broker.log.entries())) == n_entries
 
 
 def post(deployment, body, kind="search", collection="sealed-words"):
@@ -422,6 +450,13 @@ def test_the_policy_applies_to_sealed_queries(hostile, requests, code):
         frame = hostile.ask(kind, *fields, query=hostile.seal("alpha"), name=f"q{number}")
         found.append(decode(frame, (Refusal, NearestReply, RangeCountReply)))
     assert [getattr(one, "code", "") for one in found] == [""] * (len(requests) - 1) + [code]
+
+
+def test_a_sealed_collection_has_no_private_policy():
+    section = {"metric": "edit", "trust": "sealed", "source": {"file": "a.csv"}}
+    assert OfferSection.model_validate(section).trust == "sealed"
+    with pytest.raises(ValidationError, match="a sealed collection answers no private searches"):
+        OfferSection.model_validate(section | {"policy": {"private": True}})
 
 
 @pytest.mark.parametrize("hostile", [{"views_per_day": 1}], indirect=True)

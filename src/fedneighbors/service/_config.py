@@ -325,6 +325,14 @@ class OfferSection(SharedSection):
     ]
     policy: PolicySection = PolicySection()
 
+    @model_validator(mode="after")
+    def _check_private(self) -> Self:
+        if self.trust == "sealed" and self.policy.private:
+            raise PydanticCustomError(
+                _SECRET, "a sealed collection answers no private searches: omit private or trust"
+            )
+        return self
+
 
 class ProviderSection(ConfigSection):
     """The provider, and its broker, whose certificate is stored at the enrolment.

@@ -171,8 +171,8 @@ class QuerySeal:
                 opened["payload"] = cipher.read_payload(found["payload"], opened["id"])
         except (AttributeError, KeyError, TypeError, ValueError):
             raise FederationError(
-                f"an object of provider {provider!r:.80} is not encrypted for this query: the broker "
-                "or the provider changed it"
+                f"an object of provider {provider!r:.80} is not encrypted for this query: the "
+                "broker or the provider changed it"
             ) from None
         return opened
 
