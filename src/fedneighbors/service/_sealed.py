@@ -2,7 +2,8 @@
 
 A client encrypts each query with a new key. It seals this key for every provider (HPKE, RFC 9180),
 with another key under which the provider encrypts names and payloads. The broker merges the answers
-by their distances, and passes encrypted names to the client.
+by their distances, and passes encrypted names to the client. Objects at equal distances have
+numbers that are valid for one query.
 """
 
 import base64
@@ -163,7 +164,7 @@ class QuerySeal:
         return {**answer, "neighbors": [self._open(found) for found in answer["neighbors"]]}
 
     def _open(self, found: Any) -> dict[str, Any]:
-        provider = found.get("provider") if isinstance(found, dict) else None
+        provider: Any = found.get("provider") if isinstance(found, dict) else None
         try:
             cipher = self._ciphers[provider]
             opened = {**found, "id": cipher.read(found["id"])}
