@@ -11,19 +11,29 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
+from typer.testing import CliRunner
 
+from fedneighbors.cli._main import app
 from fedneighbors.datasets import CategoricalColumn, NumericColumn, Schema
 from fedneighbors.errors import FederationError
 from fedneighbors.federation._messages import decode, encode
+from fedneighbors.federation._roles import Refusal
 from fedneighbors.methods.fedknn._eager import EagerRequest
 from fedneighbors.methods.fedknn.private._padding import PaddedBoundRequest, PaddedNearestRequest
-from fedneighbors.methods.fedknn.protocol import NearestRequest
+from fedneighbors.methods.fedknn.protocol import (
+    NearestReply,
+    NearestRequest,
+    RangeCountReply,
+    RangeCountRequest,
+)
 from fedneighbors.secure_sum._keys import Identity
 from fedneighbors.service import RemoteNeighbors, ServiceError
 from fedneighbors.service._access_log import AccessLog, compare_logs
 from fedneighbors.service._config import OfferSection
 from fedneighbors.service._messages import LinkRequest
 from fedneighbors.service._offers import OfferedObjects
+from fedneighbors.service._policy import QUOTA_SPENT, SEEN_OFTEN
 from fedneighbors.service._sealed import (
     NameCipher,
     QuerySeal,
@@ -31,6 +41,7 @@ from fedneighbors.service._sealed import (
     make_sealing_key,
     read_sealed,
 )
+from fedneighbors.service._sealed_party import WRONG_TOKEN
 from tests.seeds import cases
 from tests.service.deployment import deployed
 from tests.service.test_oidc import Issuer
@@ -129,6 +140,16 @@ def test_answers_equal_those_of_a_trusted_collection(deployment, algorithm):
         assert {answer["trust"] for answer in trusted.results_} == {"trusted"}
 
 
+def test_all_algorithms_return_the_same_of_tied_objects(deployment):
+    for k in (1, 2, 3, 5, 9, 13):
+        found = []
+        for algorithm in ("baseline", "dann", "eager", "hufu", "hufu+"):
+            options = {"keys": keys_of(deployment), "algorithm": algorithm}
+            with deployment.client("sealed-words", **options) as search:
+                found.append(search.kneighbors(["alpha", "zz", "gamm"], k)[1])
+        assert found == [found[0]] * 5
+
+
 def test_counts_and_searches_within_a_radius_equal_those_of_a_trusted_collection(deployment):
     sealed, trusted = clients(deployment, "words")
     with sealed, trusted:
@@ -164,6 +185,31 @@ def test_logs_of_sealed_queries_agree(deployment, tmp_path):
     own = AccessLog(folder / "north.log.sqlite")
     assert compare_logs("north", own.entries(), deployment.broker.log.entries()) == []
     own.close()
+
+
+def search_by_command(deployment, tmp_path, monkeypatch, keys=None, query="alpha"):
+    """Return the outcome of `fedneighbors search`."""
+    monkeypatch.setenv("FEDNEIGHBORS_TOKEN", deployment.token)
+    options = ["-k", "2", "--certificate", str(deployment.certificate)]
+    if keys is not None:
+        lines = [f'"{name}" = "{key}"' for name, key in keys.items()]
+        (tmp_path / "keys.toml").write_text("\n".join(lines))
+        options += ["--keys", str(tmp_path / "keys.toml")]
+    return CliRunner().invoke(app, ["search", deployment.url, "sealed-words", query, *options])
+
+
+def test_the_command_seals_queries(deployment, tmp_path, monkeypatch):
+    done = search_by_command(deployment, tmp_path, monkeypatch, keys_of(deployment))
+    assert done.exit_code == 0, done.output
+    assert "north-0" in done.output
+
+
+def test_the_command_sends_no_readable_query(deployment, tmp_path, monkeypatch):
+    n_entries = len(list(deployment.broker.log.entries()))
+    done = search_by_command(deployment, tmp_path, monkeypatch)
+    assert done.exit_code == 1
+    assert "with --keys; nothing was sent" in " ".join(done.output.split())
+    assert len(list(deployment.broker.log.entries())) == n_entries
 
 
 def post(deployment, body, kind="search", collection="sealed-words"):
@@ -298,9 +344,17 @@ def test_changed_names_and_payloads_are_noticed():
         {"provider": "south"},
         {"payload": other},
         {"payload": {}},
+        {"payload": 3},
+        {"payload": json.loads(cipher.hide_payload("[" * 9999, "n1"))},
+        {"payload": json.loads(cipher.hide_payload("[3]", "n1"))},
+        {"id": 3},
+        {"provider": []},
     ):
         with pytest.raises(FederationError, match="is not encrypted for this query"):
             seal.open_answer({"neighbors": [{**found, **change}]})
+    for neighbors in (3, None, [3], [{}], [{"provider": "north"}]):
+        with pytest.raises(FederationError):
+            seal.open_answer({"neighbors": neighbors})
 
 
 @settings(max_examples=cases(60), deadline=None)
@@ -388,7 +442,8 @@ def test_a_provider_takes_users_and_groups_from_its_own_tokens(verified, issuer)
         search_with(verified, carol)
     assert search_with(verified, issuer.token(aud="north", sub="erin")) == ["w1"]
     log = AccessLog(verified.config.folder / "north.log.sqlite")
-    assert {entry["user"] for entry in log.entries()} == {"dan", "carol", "erin"}
+    known = {entry["user"] for entry in log.entries() if entry["outcome"] != WRONG_TOKEN}
+    assert known == {"dan", "carol", "erin"}
     log.close()
 
 
@@ -412,10 +467,139 @@ def test_a_token_is_sealed_for_its_provider_alone():
         RemoteNeighbors("https://b", collection="c", token="t", provider_tokens={"north": "a"})
 
 
-MARK = "cnry7q"
+class HostileBroker:
+    """Sends any request to one provider of words."""
+
+    def __init__(self, folder, policy):
+        rows = [f"secret-{i},{word}" for i, word in enumerate(WORDS)]
+        (folder / "words.csv").write_text("\n".join(["id,word", *rows]))
+        self.log = AccessLog(folder / "log.sqlite")
+        section = {
+            "metric": "edit",
+            "trust": "sealed",
+            "source": {"file": "words.csv", "id": "id", "columns": ["word"]},
+            "policy": policy,
+        }
+        secret = Identity.new().private
+        self.keys = {"north": make_sealing_key(secret)}
+        self.offer = OfferedObjects.read(
+            "north",
+            "words",
+            OfferSection.model_validate(section),
+            folder,
+            secret=secret,
+            log=self.log,
+        )
+
+    def seal(self, query):
+        return base64.b64decode(QuerySeal({"query": query}, self.keys, "words").text)
+
+    def ask(self, kind, *fields, query, name="q", step=0):
+        body = encode(kind(name, query, *fields))
+        sent = LinkRequest(0, "words", name, step, 1000, body, "alice")
+        return self.offer.answer(sent, time.monotonic() + 60)
+
+
+@pytest.fixture
+def hostile(tmp_path, request):
+    broker = HostileBroker(tmp_path, getattr(request, "param", {}))
+    yield broker
+    broker.log.close()
+
+
+def test_a_private_request_returns_no_readable_names(hostile):
+    count = np.array([3])
+    frame = hostile.ask(PaddedNearestRequest, count, 3, 0.0, query=hostile.seal("alpha"))
+    assert decode(frame, (Refusal,)).code == "malformed request"
+
+
+def test_replies_to_two_queries_have_nothing_in_common_but_distances(hostile):
+    replies = []
+    for name in ("q", "r"):
+        sealed, parts = hostile.seal("alpha"), []
+        for step, count in enumerate((3, 5)):
+            fields = count, 9.0, 1
+            frame = hostile.ask(NearestRequest, *fields, query=sealed, name=name, step=step)
+            parts.append(decode(frame, (NearestReply,)))
+        replies.append(parts)
+    for parts in replies:
+        assert np.concatenate([part.ties for part in parts]).tolist() == list(range(8))
+    shown = [{one for part in parts for one in part.ids} for parts in replies]
+    assert not shown[0] & shown[1]
+
+
+def test_an_open_query_is_not_replaced_by_another(hostile):
+    hostile.ask(NearestRequest, 1, None, query=hostile.seal("alpha"))
+    frame = hostile.ask(NearestRequest, 1, None, query=hostile.seal("alpha"), step=1)
+    assert decode(frame, (Refusal,)).code == "another query has this name"
+
+
+def test_open_queries_have_a_limit_of_bytes(hostile, monkeypatch):
+    monkeypatch.setattr("fedneighbors.service._sealed_party.MAX_OPEN_BYTES", 3000)
+    frames = [
+        hostile.ask(RangeCountRequest, None, query=hostile.seal("alpha"), name=f"q{i}")
+        for i in range(9)
+    ]
+    refused = [frame for frame in frames if b"too many queries are open" in frame]
+    assert 0 < len(refused) < 9
+    hostile.offer.close_all()
+    assert hostile.ask(RangeCountRequest, None, query=hostile.seal("alpha")) == frames[0]
+
+
+NOT_ALLOWED = "the provider's policy does not allow this"
+
+
+@pytest.mark.parametrize(
+    ("hostile", "requests", "code"),
+    [
+        ({}, [(RangeCountRequest, None), (RangeCountRequest, 1.0)], NOT_ALLOWED),
+        ({"level": "count"}, [(RangeCountRequest, 1.0), (NearestRequest, 1, None)], NOT_ALLOWED),
+        ({"max_k": 3}, [(NearestRequest, 3, None), (NearestRequest, 4, None)], NOT_ALLOWED),
+        ({"queries_per_day": 2}, [(NearestRequest, 1, None)] * 3, QUOTA_SPENT),
+        ({"objects_per_day": 5}, [(NearestRequest, 3, None)] * 2, QUOTA_SPENT),
+    ],
+    indirect=["hostile"],
+)
+def test_the_policy_applies_to_sealed_queries(hostile, requests, code):
+    found = []
+    for number, (kind, *fields) in enumerate(requests):
+        frame = hostile.ask(kind, *fields, query=hostile.seal("alpha"), name=f"q{number}")
+        found.append(decode(frame, (Refusal, NearestReply, RangeCountReply)))
+    assert [getattr(one, "code", "") for one in found] == [""] * (len(requests) - 1) + [code]
+
+
+def test_a_sealed_collection_has_no_private_policy():
+    section = {"metric": "edit", "trust": "sealed", "source": {"file": "a.csv"}}
+    assert OfferSection.model_validate(section).trust == "sealed"
+    privacy = {"epsilon": 1.0, "max_queries": 3}
+    with pytest.raises(ValidationError, match="a sealed collection cannot be private"):
+        OfferSection.model_validate(section | {"policy": {"privacy": privacy}})
+
+
+@pytest.mark.parametrize("hostile", [{"views_per_day": 1}], indirect=True)
+def test_views_are_of_the_readable_query(hostile):
+    codes = []
+    for number, word in enumerate(["alpha", "alpha", "beta"]):
+        fields = len(WORDS), None
+        frame = hostile.ask(NearestRequest, *fields, query=hostile.seal(word), name=f"q{number}")
+        codes.append(getattr(decode(frame, (Refusal, NearestReply)), "code", ""))
+    assert codes == ["", "", SEEN_OFTEN]
+
+
+def test_a_query_for_another_key_is_logged_by_the_provider(hostile):
+    hostile.keys["north"] = make_sealing_key(Identity.new().private)
+    hostile.ask(NearestRequest, 1, None, query=hostile.seal("alpha"))
+    (entry,) = hostile.log.entries()
+    assert (entry["user"], entry["outcome"]) == (
+        "alice",
+        "the query is not sealed for the provider's present key",
+    )
+
+
+MARK = "cnry7qzw4klx"
 """Text in each canary of a sealed collection; those of the trusted collection differ."""
 
-CONTROL = "ctrl9z"
+CONTROL = "ctrl9zpd2mvu"
 
 
 def write_organisations(folder, port):

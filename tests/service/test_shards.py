@@ -52,9 +52,9 @@ def deployment(rows, tmp_path_factory):
         outer.inner = {}
         for position, owner in enumerate(OWNERS):
             inner_folder = tmp_path_factory.mktemp(owner)
-            inner = stack.enter_context(
-                deployed(inner_folder, {"part": {**SECTION, "providers": SHARDS}})
-            )
+            part = {**SECTION, "providers": SHARDS}
+            sections = {"part": part, "sealed": {**part, "trust": "sealed"}}
+            inner = stack.enter_context(deployed(inner_folder, sections))
             for shard, name in enumerate(SHARDS):
                 inner.start(name, {"part": shard_of(rows, position, shard)})
             inner.wait(*SHARDS)
@@ -124,6 +124,7 @@ def test_a_wrong_query_is_the_users_fault(deployment):
     [
         ({"collection": "other"}, SourceError, "there is no collection 'other'"),
         ({"url": "https://127.0.0.1:9"}, SourceError, "cannot reach the broker"),
+        ({"collection": "sealed"}, DataError, "expected the trust 'trusted'"),
         ({"colour": "red"}, DataError, "expected the options"),
         ({"token_file": "nowhere"}, DataError, "cannot read the password file"),
     ],
@@ -141,7 +142,8 @@ def test_every_request_to_the_broker_is_complete_and_has_its_own_deadline(monkey
             assert allow_partial is False  # counts without a shard would be too low
 
         def describe(self):
-            return {"metric": "euclidean", "filters": KINDS, "distance_steps": {}}
+            found = {"metric": "euclidean", "filters": KINDS, "trust": "trusted"}
+            return {**found, "distance_steps": {}}
 
         def count(self, queries, radius, where):
             assert self.deadline_s == 1.0

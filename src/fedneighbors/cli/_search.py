@@ -74,7 +74,13 @@ def search(
         certificate=certificate,
         keys=None if keys is None else _read_keys(keys),
     ) as remote:
-        queries = [_parse_query(query, remote.describe())]
+        found = remote.describe()
+        if found.get("trust") == "sealed" and keys is None:  # the broker would see the query
+            raise ValueError(
+                f"collection {collection!r} is sealed: pass the file of the providers' keys with "
+                "--keys; nothing was sent"
+            )
+        queries = [_parse_query(query, found)]
         if count:
             remote.count(queries, float(radius or 0.0), where=filters)
         elif radius is not None:

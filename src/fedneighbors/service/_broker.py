@@ -165,7 +165,7 @@ class BrokerCollection:
             if sealed is None or value is not None or where is not None:
                 raise ValueError(
                     f"collection {self.name!r} is sealed, so that the broker sees no query: use "
-                    "RemoteNeighbors with keys of the providers"
+                    "RemoteNeighbors with keys of the providers, or `fedneighbors search --keys`"
                 )
             return None, read_sealed(sealed, self.providers)
         if sealed is not None:

@@ -317,7 +317,7 @@ def _add_policy(offer: OfferedCollection, policy: PolicySection) -> OfferedColle
 def _tie_key(section: OfferSection, secret: bytes) -> bytes:
     """Return the key of ties, secret in a sealed collection.
 
-    A public one would let the broker guess names.
+    The order under a public one would let the broker guess names.
     """
     if section.trust == "trusted":
         return section.tie_key.encode()

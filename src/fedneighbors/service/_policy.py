@@ -118,12 +118,18 @@ class PolicyParty:
         except LogFailed as error:
             raise refuse_unlogged(error) from None
         finally:
-            if self._log is not None:
-                entry = self._describe(request, outcome, n_objects)
-                try:
-                    self._log.append(entry, n_queries=n_queries)
-                except LogFailed as error:
-                    raise refuse_unlogged(error) from None
+            self.log_request(request, outcome, n_queries=n_queries, n_objects=n_objects)
+
+    def log_request(
+        self, request: Message, outcome: str, *, n_queries: int = 0, n_objects: int = 0
+    ) -> None:
+        """Add a request to the log, or refuse it."""
+        if self._log is None:
+            return
+        try:
+            self._log.append(self._describe(request, outcome, n_objects), n_queries=n_queries)
+        except LogFailed as error:
+            raise refuse_unlogged(error) from None
 
     def finish(self, names: tuple[str, ...]) -> None:
         """Close queries.

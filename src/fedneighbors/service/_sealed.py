@@ -2,7 +2,8 @@
 
 A client encrypts each query with a new key. It seals this key for every provider (HPKE, RFC 9180),
 with another key under which the provider encrypts names and payloads. The broker merges the answers
-by their distances, and passes encrypted names to the client.
+by their distances, and passes encrypted names to the client. Objects at equal distances have
+numbers that are valid for one query.
 """
 
 import base64
@@ -21,6 +22,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from fedneighbors.errors import AggregationError, FederationError
 from fedneighbors.federation._messages import decode, encode, message
+from fedneighbors.methods.fedknn._payloads import PayloadReply
 from fedneighbors.secure_sum._keys import digest, seal, unseal
 
 _KEY_BYTES = 32
@@ -102,9 +104,11 @@ class NameCipher:
         Raises
         ------
         ValueError
-            If it was not encrypted with this key, or is of another object.
+            If it was not encrypted with this key, is of another object, or is no JSON object.
         """
-        return json.loads(self._decrypt(str(hidden.get("sealed")), [_PAYLOAD, name.encode()]))
+        row = self._decrypt(str(hidden.get("sealed")), [_PAYLOAD, name.encode()]).decode()
+        PayloadReply((row,))  # the broker, which cannot read it, has not checked it
+        return json.loads(row)
 
     def _encrypt(self, content: bytes, context: list[bytes]) -> str:
         framed = len(content).to_bytes(4, "little") + content
@@ -169,19 +173,21 @@ class QuerySeal:
         """
         if "neighbors" not in answer:
             return answer
+        if not isinstance(answer["neighbors"], list):
+            raise FederationError("the answer has no list of neighbors; the broker changed it")
         return {**answer, "neighbors": [self._open(found) for found in answer["neighbors"]]}
 
-    def _open(self, found: dict[str, Any]) -> dict[str, Any]:
-        provider = found["provider"]
+    def _open(self, found: Any) -> dict[str, Any]:
+        provider: Any = found.get("provider") if isinstance(found, dict) else None
         try:
             cipher = self._ciphers[provider]
             opened = {**found, "id": cipher.read(found["id"])}
             if "payload" in found:
                 opened["payload"] = cipher.read_payload(found["payload"], opened["id"])
-        except (KeyError, ValueError):
+        except (AttributeError, KeyError, TypeError, ValueError):
             raise FederationError(
-                f"an object of provider {provider!r} is not encrypted for this query: the broker "
-                "or the provider changed it"
+                f"an object of provider {provider!r:.80} is not encrypted for this query: the "
+                "broker or the provider changed it"
             ) from None
         return opened
 

@@ -6,15 +6,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
+import numpy as np
+
 from fedneighbors.errors import WireError
 from fedneighbors.federation._messages import Message, decode, encode
 from fedneighbors.federation._roles import Refused
 from fedneighbors.methods.fedknn._filters import filter_text
 from fedneighbors.methods.fedknn._names import Names
 from fedneighbors.methods.fedknn._payloads import PayloadReply, PayloadRequest
-from fedneighbors.methods.fedknn._provider import PrivateRequest, refuse_invalid
+from fedneighbors.methods.fedknn._provider import MAX_OPEN_BYTES, PrivateRequest, refuse_invalid
 from fedneighbors.methods.fedknn._queries import FilteredQuery, encode_queries
 from fedneighbors.methods.fedknn.algorithm import check_query
+from fedneighbors.methods.fedknn.protocol import NearestReply, NearestRequest
 from fedneighbors.service._oidc import IssuerFailed, OidcUsers
 from fedneighbors.service._policy import OTHER_QUERY, PolicyParty
 from fedneighbors.service._sealed import NameCipher, SealedQuery
@@ -31,12 +34,13 @@ ISSUER_FAILED = "the keys of the provider's login service cannot be read"
 NOT_RETURNED = "the provider returned no such object for this query"
 
 
-@dataclass(frozen=True)
+@dataclass
 class _OpenQuery:
     sealed: bytes
     frame: bytes
     cipher: NameCipher
     user: ApiUser | None
+    n_returned: int = 0
 
 
 class SealedParty:
@@ -66,7 +70,7 @@ class SealedParty:
         users: OidcUsers | None = None,
     ) -> None:
         self.name = party.name
-        # the names in padded replies are not encrypted
+        # replies of fixed size have readable names
         self.accepts = tuple(one for one in party.accepts if one not in get_args(PrivateRequest))
         self._party, self._collection, self._read_query = party, collection, read_query
         self._secret, self._users = secret, users
@@ -76,23 +80,16 @@ class SealedParty:
         """Return the reply to a request, with encrypted names."""
         if request.name != self._party.query:  # only open queries are kept
             raise Refused(OTHER_QUERY)
-        query = self._unseal(request.name, request.query)
-        changes: dict[str, Any] = {"query": query.frame}
-        if isinstance(request, PayloadRequest):
-            try:
-                changes["ids"] = tuple(map(query.cipher.read, request.ids))
-            except ValueError:
-                raise Refused(NOT_RETURNED) from None
         self._party.sealed = request.query
-        if query.user is not None:
-            self._party.user, self._party.groups = query.user.name, query.user.groups
-        reply: Any = self._party.answer(replace(request, **changes))
-        if isinstance(reply, PayloadReply):
-            pairs = zip(reply.rows, changes["ids"], strict=True)
-            return PayloadReply(tuple(query.cipher.hide_payload(row, name) for row, name in pairs))
-        if hasattr(reply, "ids"):
-            return replace(reply, ids=Names.pack(map(query.cipher.hide, reply.ids)))
-        return reply
+        try:
+            query = self._unseal(request.name, request.query)
+            if query.user is not None:
+                self._party.user, self._party.groups = query.user.name, query.user.groups
+            readable = _open_request(request, query)
+        except Refused as refused:
+            self._party.log_request(request, refused.code)
+            raise
+        return _seal_reply(self._party.answer(readable), readable, query)
 
     def finish(self, names: tuple[str, ...]) -> None:
         """Close queries."""
@@ -103,16 +100,22 @@ class SealedParty:
     def _unseal(self, name: str, sealed: bytes) -> _OpenQuery:
         """Return an open query; decrypt a new one."""
         known = self._open.get(name)
-        if known is not None and known.sealed == sealed:
+        if known is not None:
+            if known.sealed != sealed:
+                raise Refused("another query has this name")
             return known
         try:
             parts = decode(sealed, (SealedQuery,))
             content, cipher, token = parts.unseal(self.name, self._collection, self._secret)
         except (ValueError, WireError):
             raise Refused(WRONG_KEY) from None
+        user = self._verify(token)
         with refuse_invalid():
             frame = self._encode_query(content)
-        self._open[name] = _OpenQuery(sealed, frame, cipher, self._verify(token))
+        n_bytes = sum(len(one.sealed) + len(one.frame) for one in self._open.values())
+        if n_bytes + len(sealed) + len(frame) > MAX_OPEN_BYTES:
+            raise Refused("too many queries are open; close some")
+        self._open[name] = _OpenQuery(sealed, frame, cipher, user)
         return self._open[name]
 
     def _verify(self, token: str) -> ApiUser | None:
@@ -136,3 +139,36 @@ class SealedParty:
         ((_, frame),) = encode_queries([self._read_query(query)], where)
         check_query(frame)
         return frame
+
+
+def _open_request(request: Any, query: _OpenQuery) -> Any:
+    """Return a request with a readable query and names."""
+    changes: dict[str, Any] = {"query": query.frame}
+    if isinstance(request, PayloadRequest):
+        try:
+            changes["ids"] = tuple(map(query.cipher.read, request.ids))
+        except ValueError:
+            raise Refused(NOT_RETURNED) from None
+    if isinstance(request, NearestRequest):
+        changes["tie"] = None  # a number of this query is no tie key
+    return replace(request, **changes)
+
+
+def _seal_reply(reply: Message, request: Any, query: _OpenQuery) -> Message:
+    """Return a reply with encrypted names and payloads.
+
+    Tie keys are the same in all queries, and would show the broker which objects are found again.
+    The objects are numbered instead, in their order.
+    """
+    if isinstance(reply, PayloadReply):
+        pairs = zip(reply.rows, request.ids, strict=True)
+        return PayloadReply(tuple(query.cipher.hide_payload(row, name) for row, name in pairs))
+    if isinstance(reply, NearestReply):
+        first = query.n_returned
+        query.n_returned += len(reply.ids)
+        return replace(
+            reply,
+            ids=Names.pack(map(query.cipher.hide, reply.ids)),
+            ties=np.arange(first, query.n_returned, dtype=np.int64),
+        )
+    return reply

@@ -41,7 +41,8 @@ class BrokerSource(CandidateSource):
     Raises
     ------
     DataError
-        If an option is unknown or missing, or metric or filters differ from the broker's.
+        If an option is unknown or missing, metric or filters differ from the broker's, or its
+        collection is sealed.
     SourceError
         If the broker cannot be reached.
     """
@@ -66,7 +67,12 @@ class BrokerSource(CandidateSource):
         self.payload, self._timeout_s = settings.payload, self.client.deadline_s
         with explain_errors():
             found = self.client.describe()
-        for name, expected in (("metric", settings.metric), ("filters", dict(settings.filters))):
+        expected_settings = {
+            "metric": settings.metric,
+            "filters": dict(settings.filters),
+            "trust": "trusted",  # this provider has no keys of the shards
+        }
+        for name, expected in expected_settings.items():
             if found[name] != expected:
                 raise DataError(f"expected the {name} {expected!r}, the broker has {found[name]!r}")
         if any(step != 0 for step in found["distance_steps"].values()):
