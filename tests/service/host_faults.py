@@ -31,7 +31,7 @@ import numpy as np
 from fedneighbors.privacy.ledger._ledger import Ledger
 from fedneighbors.secure_sum._keys import Identity
 from fedneighbors.service._access_log import AccessLog
-from fedneighbors.service._config import BrokerConfig
+from fedneighbors.service._config import BrokerConfig, PolicySection
 from fedneighbors.service._offers import OfferedObjects
 from fedneighbors.service._provider import ProviderService
 from fedneighbors.service._server import add_local_provider, run_broker
@@ -111,7 +111,8 @@ def serve(name, folder, port):
     for collection in SECTIONS:
         rows, options = POINTS[number::2], {"ids": ids, "tie_key": "0", "epoch": f"{number:032x}"}
         made = offered(name, collection, "euclidean", rows, **options)
-        offers[collection] = OfferedObjects(made.party, made.offer, log=log)
+        policy = PolicySection(level="distances")
+        offers[collection] = OfferedObjects(made.party, made.offer, policy=policy, log=log)
     identity = Identity.read(folder / name / "key.pem")
     certificate = (folder / "state/server.crt").read_text()
     service = ProviderService(name, identity, offers)
