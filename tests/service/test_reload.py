@@ -6,6 +6,7 @@ import signal
 import threading
 from collections import deque
 
+import httpx
 import numpy as np
 import pytest
 
@@ -16,8 +17,10 @@ from fedneighbors.methods.fedknn.protocol import NearestReply, NearestRequest
 from fedneighbors.secure_sum._keys import Identity
 from fedneighbors.service import RemoteNeighbors, ServiceError, _offers, _provider
 from fedneighbors.service._config import ProviderConfig
+from fedneighbors.service._loading import Forgotten
 from fedneighbors.service._messages import LinkReplies, LinkRequest
 from fedneighbors.service._provider import ProviderService
+from fedneighbors.service._server import add_local_provider
 from tests.service.deployment import deployed, offered
 from tests.service.test_processes import Commands, free_port
 from tests.sources.test_contract import ListSource, rows_of
@@ -291,3 +294,51 @@ def test_a_process_answers_during_a_reload(tmp_path):
     for answer in answers:  # each is of one version
         assert len({name[0] for _, name in answer}) == 1
     assert {answer[0][1][0] for answer in answers} == {"a", "b"}
+
+
+def test_a_forgotten_object_is_in_no_stored_answer(tmp_path, monkeypatch):
+    monkeypatch.setattr(_provider, "_LOOK_S", 0.05)
+    for name in ("north", "south"):
+        folder = tmp_path / name
+        (folder / "state").mkdir(parents=True)
+        Identity.new().write(folder / "state/provider.pem")
+        (folder / "titles.csv").write_text(f"id,title\n{name}-1,alpha\n{name}-2,beta\n")
+        (folder / "provider.toml").write_text(
+            f'format = 1\n[provider]\nname = "{name}"\nbroker = "https://b"\n'
+            '[collections.titles]\nmetric = "edit"\n'
+            'source = { file = "titles.csv", columns = ["title"], id = "id" }\n'
+        )
+    section = {"metric": "edit", "providers": ["north", "south"]}
+    with deployed(tmp_path, {"titles": section}) as d:
+        for name in ("north", "south"):
+            config = ProviderConfig.read(tmp_path / name / "provider.toml")
+            service = ProviderService.of(config)
+            d.identities[name] = service._identity
+            add_local_provider(d.broker.state, name, service._identity)
+            work = service.run(d.url, d.certificate.read_text())
+            d.tasks[name] = asyncio.run_coroutine_threadsafe(work, d.loop)
+        d.wait("north", "south")
+
+        def search(key):
+            answer = httpx.post(
+                f"{d.url}/v1/collections/titles/search",
+                json={"query": "alpha", "k": 4},
+                headers={"Authorization": f"Bearer {d.token}", "Idempotency-Key": key},
+                verify=False,
+            ).json()
+            return answer["query_id"], [found["id"] for found in answer["neighbors"]]
+
+        first = search("one")
+        assert set(first[1]) == {"north-1", "north-2", "south-1", "south-2"}
+        assert search("one") == first
+        forgotten = ProviderConfig.read(tmp_path / "north/provider.toml").forgotten_file
+        Forgotten.add(forgotten, "titles", ["north-1"])
+        d.run(wait_for_objects(d.broker.registry, "north", 1))
+        again = search("one")
+        assert again[0] != first[0]
+        assert set(again[1]) == {"north-2", "south-1", "south-2"}
+
+
+async def wait_for_objects(registry, name, n_objects):
+    while registry.links[name].collections["titles"].n_objects != n_objects:
+        await asyncio.sleep(0.01)

@@ -105,6 +105,8 @@ def _read_json(text: str, name: str) -> Any:
 def _read_keys(path: Path) -> dict[str, str]:
     import tomllib
 
+    if not path.exists():
+        raise ValueError(f"there is no file {path}; write it with `fedneighbors provider key`")
     try:
         return {name: str(key) for name, key in tomllib.loads(path.read_text("utf-8")).items()}
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

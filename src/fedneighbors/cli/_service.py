@@ -284,8 +284,10 @@ def forget(
         raise ValueError(f"the objects of {collection} have no names; set id in its source")
     n_new = Forgotten.add(loaded.forgotten_file, collection, names)
     echo(f"{n_new} names of {collection} are forgotten from the next second on", "green")
-    echo("What remains: the rows of the source, which you should delete; answers that were given;")
-    echo("answers that the broker stores for retries, for an hour at most.")
+    echo(
+        "The broker then removes the answers that it stores for retries. What remains: the rows of"
+    )
+    echo("the source, which you should delete; answers that were given.")
 
 
 @provider.command(epilog="Example: [bold]fedneighbors provider check[/bold]")

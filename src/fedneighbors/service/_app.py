@@ -72,6 +72,7 @@ def make_app(broker: Broker) -> Starlette:
     """Return the application of a broker."""
     public, protected = partial(_public, broker), partial(_protected, broker)
     store = QueryStore()
+    broker.on_offer = store.see_offer
     return Starlette(
         routes=[
             Route("/healthz", public(_health)),

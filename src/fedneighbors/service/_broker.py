@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,7 +17,7 @@ from fedneighbors.federation._loop import Coordinator, Outcome
 from fedneighbors.federation._messages import encode
 from fedneighbors.federation._roles import Refused
 from fedneighbors.methods.fedknn._filters import FilterColumns, Where, filter_text
-from fedneighbors.methods.fedknn._planning import Plan, Planner
+from fedneighbors.methods.fedknn._planning import Planner
 from fedneighbors.methods.fedknn._provider import SOURCE_FAILED
 from fedneighbors.methods.fedknn._queries import FilteredQuery, encode_queries, read_json_query
 from fedneighbors.methods.fedknn._radius import RangeCounts, count_within, range_search
@@ -33,20 +33,12 @@ from fedneighbors.service._links import LinkRegistry, QueryLost
 from fedneighbors.service._messages import UNKNOWN_QUERY, OfferedCollection
 from fedneighbors.service._metrics import BrokerMetrics
 from fedneighbors.service._oidc import OidcUsers
-from fedneighbors.service._query_run import QueryOptions, QueryRun, SearchResult
+from fedneighbors.service._query_run import Explanation, QueryOptions, QueryRun, SearchResult
 from fedneighbors.service._sealed import read_sealed
 from fedneighbors.service._state import ApiUser, BrokerState
 
 R = TypeVar("R")
 _RECONNECT_S = 5.0  # maximum wait for a provider that was restarted
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """A plan, and the answers of the algorithms that were run for it."""
-
-    plan: Plan
-    answers: tuple[Answer, ...]
 
 
 class BrokerCollection:
@@ -242,6 +234,7 @@ class Broker:
         self.log = AccessLog(config.path(config.log))
         self._n_running, self._by_user = 0, Counter[str]()
         self._is_draining = False
+        self.on_offer: Callable[[str, OfferedCollection], None] = lambda *_: None
         self.metrics = BrokerMetrics(lambda: self._n_running, lambda: len(self.registry.links))
 
     async def find_user(self, token: str) -> ApiUser | None:
@@ -285,6 +278,7 @@ class Broker:
             if name not in self.collections:
                 raise Refused("the broker has no such collection", name)
             self.collections[name].check(provider, one)
+            self.on_offer(provider, one)
 
     async def search(
         self, collection: str, query: bytes, k: int, **options: Any

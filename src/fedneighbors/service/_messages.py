@@ -69,7 +69,8 @@ class OfferedCollection:
     Distances are rounded up to multiples of ``distance_step``. These may differ.
     ``n_columns`` is the length of vectors; 0 for other objects. ``trust`` is ``"sealed"`` if only
     sealed queries are answered. With ``epsilon``, only private ones are, of at most this cost and
-    ``delta``.
+    ``delta``. After a change of ``n_forgotten``, the number of objects that are left out, the
+    broker removes stored answers.
     """
 
     name: str
@@ -86,6 +87,7 @@ class OfferedCollection:
     named_show: tuple[bool, ...] = ()
     epsilon: float | None = None
     delta: float = 0.0
+    n_forgotten: int = 0
 
     def __post_init__(self) -> None:
         if not 0 <= self.distance_step < math.inf:

@@ -126,8 +126,10 @@ class OfferedObjects:
             return cls._open(provider, name, section, section.source, folder, secret, log, ledger)
         schema = section.read_schema(folder)
         source = read_source(section, section.source, folder, on_query, schema)
+        left_out = Forgotten(b"", frozenset())
         if forgotten is not None:
-            source = source.without(Forgotten.read(forgotten, name))
+            left_out = Forgotten.read(forgotten, name)
+            source = source.without(left_out)
         columns = "" if schema is None else schema.digest
         epoch = compute_epoch(secret, f"{name}{columns}", section, source)
         metric = metric_of(schema or section.metric)
@@ -148,6 +150,7 @@ class OfferedObjects:
         if n_objects:
             _search_once(party, source.items[0])
         offer = describe_offer(name, section, columns, n_objects, source.items)
+        offer = replace(offer, n_forgotten=len(left_out.digests))
         found = cls(party, offer, epoch, policy=section.policy, log=log, ledger=ledger)
         found._seal(secret, metric, section)
         return found

@@ -20,7 +20,7 @@ from fedneighbors.federation._loop import (
 )
 from fedneighbors.federation._messages import Message
 from fedneighbors.methods.fedknn._payloads import with_payloads
-from fedneighbors.methods.fedknn._planning import Planner
+from fedneighbors.methods.fedknn._planning import Plan, Planner
 from fedneighbors.methods.fedknn._settings import SearchSettings
 from fedneighbors.methods.fedknn.protocol import Answer
 from fedneighbors.privacy._accounting import spent_after
@@ -102,6 +102,14 @@ class SearchResult(Generic[R]):
     epochs: Mapping[str, str]
     charged: Mapping[str, Guarantee] | None
     payloads: Sequence[Mapping[str, Any]] | None = None
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A plan, and the answers of the algorithms that were run for it."""
+
+    plan: Plan
+    answers: tuple[Answer, ...]
 
 
 class _NotedCharges:

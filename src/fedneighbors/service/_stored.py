@@ -1,6 +1,7 @@
 """Stored queries: those that run in the background, and answers for retries with the same key."""
 
 import asyncio
+import json
 import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -13,10 +14,14 @@ from fedneighbors.methods.fedknn.algorithm import LAST_TIE, Part, count_certifie
 from fedneighbors.methods.fedknn.protocol import NearestRequest, join_parts
 from fedneighbors.records import Round
 from fedneighbors.service._config import STEP_ERROR
+from fedneighbors.service._messages import OfferedCollection
 from fedneighbors.service._problems import Problem, encode_json
 
 STORED_S = 3600.0
 """Seconds for which a finished query is stored."""
+
+FORGOTTEN_S = 60.0
+"""Seconds for which the answer of a query is stored that ran while a provider forgot objects."""
 
 MAX_STORED = 1000
 """Maximum number of stored queries, half of it for a user; the oldest finished are removed."""
@@ -58,7 +63,7 @@ class StoredQuery:
     def __init__(self, query_id: str, user: str, key: str | None, digest: bytes) -> None:
         self.query_id, self.user, self.key, self.digest = query_id, user, key, digest
         self.answer: StoredAnswer | None = None
-        self.since, self.n_bytes = time.monotonic(), 0
+        self.since, self.n_bytes, self.kept_s = time.monotonic(), 0, STORED_S
         self._events: list[bytes] = []
         self._changed = asyncio.Event()
         self._parts: dict[str, Part] = {}
@@ -187,6 +192,7 @@ class QueryStore:
     def __init__(self) -> None:
         self._queries: dict[str, StoredQuery] = {}
         self._by_key: dict[tuple[str, str], StoredQuery] = {}
+        self._n_forgotten: dict[tuple[str, str], int] = {}  # by provider and collection
 
     def find_earlier(self, user: str, key: str | None, digest: bytes) -> StoredQuery | None:
         """Return the earlier query of a key, if it is stored.
@@ -249,6 +255,22 @@ class QueryStore:
         if query.task is not None:
             query.task.cancel()
 
+    def see_offer(self, provider: str, offer: OfferedCollection) -> None:
+        """Remove stored answers of a provider that has forgotten further objects.
+
+        Those of queries that run are kept for a short time only.
+        """
+        place = provider, offer.name
+        if self._n_forgotten.get(place, 0) == offer.n_forgotten:
+            return
+        self._n_forgotten[place] = offer.n_forgotten
+        for query in list(self._queries.values()):
+            answer = {} if query.answer is None else json.loads(query.answer.content)
+            if query.answer is None:
+                query.kept_s = FORGOTTEN_S
+            elif provider in answer.get("answered", ()):
+                self.remove(query)
+
     def _forget_key(self, query: StoredQuery) -> None:
         if query.key is not None and self._by_key.get((query.user, query.key)) is query:
             del self._by_key[query.user, query.key]
@@ -264,12 +286,16 @@ class QueryStore:
 
         Those of a user with more than half of the limits are removed first.
         """
-        oldest = time.monotonic() - STORED_S
+        now = time.monotonic()
         for owner, share in ((user, 2), (None, 1)):
             found = [one for one in self._queries.values() if owner in (None, one.user)]
             n, n_bytes = len(found) + n_new, sum(one.n_bytes for one in found)
             for one in found:
                 is_full = n > -(-MAX_STORED // share) or n_bytes > MAX_STORED_BYTES // share
-                if one.task is not None and one.task.done() and (is_full or one.since < oldest):
+                if (
+                    one.task is not None
+                    and one.task.done()
+                    and (is_full or one.since < now - one.kept_s)
+                ):
                     n, n_bytes = n - 1, n_bytes - one.n_bytes
                     self.remove(one)
