@@ -251,7 +251,7 @@ class AsyncRemoteNeighbors(RemoteSearch):
     ----------
     url, collection, token, algorithm, deadline_s, allow_partial : optional
         As for :class:`RemoteNeighbors`.
-    payload, purpose, certificate, keys : optional
+    payload, purpose, certificate, keys, provider_tokens : optional
         As for :class:`RemoteNeighbors`.
 
     Attributes

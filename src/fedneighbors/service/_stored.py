@@ -63,7 +63,7 @@ class StoredQuery:
     def __init__(self, query_id: str, user: str, key: str | None, digest: bytes) -> None:
         self.query_id, self.user, self.key, self.digest = query_id, user, key, digest
         self.answer: StoredAnswer | None = None
-        self.since, self.n_bytes, self.kept_s = time.monotonic(), 0, STORED_S
+        self.since, self.n_bytes, self.is_outdated = time.monotonic(), 0, False
         self._events: list[bytes] = []
         self._changed = asyncio.Event()
         self._parts: dict[str, Part] = {}
@@ -267,7 +267,7 @@ class QueryStore:
         for query in list(self._queries.values()):
             answer = {} if query.answer is None else json.loads(query.answer.content)
             if query.answer is None:
-                query.kept_s = FORGOTTEN_S
+                query.is_outdated = True
             elif provider in answer.get("answered", ()):
                 self.remove(query)
 
@@ -292,10 +292,7 @@ class QueryStore:
             n, n_bytes = len(found) + n_new, sum(one.n_bytes for one in found)
             for one in found:
                 is_full = n > -(-MAX_STORED // share) or n_bytes > MAX_STORED_BYTES // share
-                if (
-                    one.task is not None
-                    and one.task.done()
-                    and (is_full or one.since < now - one.kept_s)
-                ):
+                is_old = one.since < now - (FORGOTTEN_S if one.is_outdated else STORED_S)
+                if one.task is not None and one.task.done() and (is_full or is_old):
                     n, n_bytes = n - 1, n_bytes - one.n_bytes
                     self.remove(one)
