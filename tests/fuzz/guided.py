@@ -212,7 +212,7 @@ class Replies:
         content = json.dumps(body).encode()
         try:
             answer = await _perform(
-                self.broker, OPERATIONS[kind], collection, content, "q", user="u"
+                self.broker, OPERATIONS[kind], collection, content, "q", user="u", groups=()
             )
             encode_json(answer)
         except Problem as problem:
