@@ -118,7 +118,7 @@ class Provider:
         min_filtered: int = 0,
     ) -> None:
         self.name, self.source, self.end = name, source, math.inf
-        self.charge: Callable[[PrivateRequest, bytes], None] = lambda *_: None
+        self.charge: Callable[[PrivateRequest, bytes], None] = charge_nothing
         self._min_filtered = min_filtered
         self._decode = decode
         self._open: dict[str, tuple[bytes, SourceQuery]] = {}
@@ -299,6 +299,10 @@ class Provider:
         if not isinstance(item, FilteredQuery):
             return item, None
         return self._decode(item.query), json.loads(item.where)
+
+
+def charge_nothing(_: PrivateRequest, __: bytes) -> None:
+    """Accept a private request; the coordinator's ledger is charged."""
 
 
 @contextmanager
