@@ -112,23 +112,22 @@ def make_json(folder, request):
     return {"file": "points.jsonl"}
 
 
-def make_arrow(folder, request):
-    feather = optional_module("pyarrow.feather", "data")
-    import pyarrow
-
+def arrow_table():
+    pyarrow = optional_module("pyarrow", "data")
     columns = dict(zip(("id", "v", "age", "adult"), zip(*rows(), strict=True), strict=True))
     columns["v"] = pyarrow.array(columns["v"], pyarrow.list_(pyarrow.float32()))
-    feather.write_feather(pyarrow.table(columns), str(folder / "points.feather"))
+    return pyarrow.table(columns)
+
+
+def make_arrow(folder, request):
+    feather = optional_module("pyarrow.feather", "data")
+    feather.write_feather(arrow_table(), str(folder / "points.feather"))
     return {"file": "points.feather"}
 
 
 def make_parquet(folder, request):
     parquet = optional_module("pyarrow.parquet", "data")
-    import pyarrow
-
-    columns = dict(zip(("id", "v", "age", "adult"), zip(*rows(), strict=True), strict=True))
-    columns["v"] = pyarrow.array(columns["v"], pyarrow.list_(pyarrow.float32()))
-    parquet.write_table(pyarrow.table(columns), str(folder / "points.parquet"))
+    parquet.write_table(arrow_table(), str(folder / "points.parquet"))
     return {"file": "points.parquet"}
 
 

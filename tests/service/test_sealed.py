@@ -16,10 +16,11 @@ from typer.testing import CliRunner
 
 from fedneighbors.cli._main import app
 from fedneighbors.datasets import CategoricalColumn, NumericColumn, Schema
-from fedneighbors.errors import FederationError
+from fedneighbors.errors import FederationError, MissingExtraError
 from fedneighbors.federation._messages import decode, encode
 from fedneighbors.federation._roles import Refusal
 from fedneighbors.methods.fedknn._eager import EagerRequest
+from fedneighbors.methods.fedknn._payloads import PayloadReply, PayloadRequest
 from fedneighbors.methods.fedknn.private._padding import PaddedBoundRequest, PaddedNearestRequest
 from fedneighbors.methods.fedknn.protocol import (
     NearestReply,
@@ -471,8 +472,9 @@ class HostileBroker:
     """Sends any request to one provider of words."""
 
     def __init__(self, folder, policy):
-        rows = [f"secret-{i},{word}" for i, word in enumerate(WORDS)]
-        (folder / "words.csv").write_text("\n".join(["id,word", *rows]))
+        notes = ["short", "n" * 60_000, *[""] * (len(WORDS) - 2)]
+        rows = [f"secret-{i},{word},{notes[i]}" for i, word in enumerate(WORDS)]
+        (folder / "words.csv").write_text("\n".join(["id,word,note", *rows]))
         self.log = AccessLog(folder / "log.sqlite")
         section = {
             "metric": "edit",
@@ -526,6 +528,26 @@ def test_replies_to_two_queries_have_nothing_in_common_but_distances(hostile):
         assert np.concatenate([part.ties for part in parts]).tolist() == list(range(8))
     shown = [{one for part in parts for one in part.ids} for parts in replies]
     assert not shown[0] & shown[1]
+
+
+@pytest.mark.parametrize("hostile", [{"payload": ["note"]}], indirect=True)
+def test_a_payload_that_is_too_long_to_be_encrypted_is_refused(hostile):
+    for number, (name, is_long) in enumerate([("secret-0", False), ("secret-1", True)]):
+        sealed = hostile.seal(WORDS[number])
+        frame = hostile.ask(NearestRequest, 1, None, query=sealed, name=name)
+        (hidden,) = decode(frame, (NearestReply,)).ids
+        frame = hostile.ask(PayloadRequest, (hidden,), query=sealed, name=name, step=1)
+        code = getattr(decode(frame, (PayloadReply, Refusal)), "code", "")
+        assert code == ("a payload is too long to be encrypted" if is_long else "")
+
+
+def test_a_query_that_needs_a_missing_package_is_refused(hostile, monkeypatch):
+    def read(_):
+        raise MissingExtraError("rdkit", "chem")
+
+    monkeypatch.setattr(hostile.offer._served, "_read_query", read)
+    frame = hostile.ask(NearestRequest, 1, None, query=hostile.seal("CCO"))
+    assert "lacks a package" in decode(frame, (Refusal,)).code
 
 
 def test_an_open_query_is_not_replaced_by_another(hostile):

@@ -74,13 +74,7 @@ def search(
         certificate=certificate,
         keys=None if keys is None else _read_keys(keys),
     ) as remote:
-        found = remote.describe()
-        if found.get("trust") == "sealed" and keys is None:  # the broker would see the query
-            raise ValueError(
-                f"collection {collection!r} is sealed: pass the file of the providers' keys with "
-                "--keys; nothing was sent"
-            )
-        queries = [_parse_query(query, found)]
+        queries = [_parse_query(query, remote.describe(), is_sealed=keys is not None)]
         if count:
             remote.count(queries, float(radius or 0.0), where=filters)
         elif radius is not None:
@@ -115,10 +109,15 @@ def _read_keys(path: Path) -> dict[str, str]:
         ) from None
 
 
-def _parse_query(text: str, collection: dict[str, Any]) -> Any:
-    """Return the query of a text for a collection."""
+def _parse_query(text: str, collection: dict[str, Any], *, is_sealed: bool) -> Any:
+    """Return the query of a text; raise if the broker must not see it."""
     from fedneighbors.datasets._object_cells import parse_object
 
+    if collection.get("trust") == "sealed" and not is_sealed:
+        raise ValueError(
+            f"collection {collection['name']!r} is sealed: pass the file of the providers' keys "
+            "with --keys; nothing was sent"
+        )
     kind: Kind = collection["objects"]
     if kind == "rows":
         return _read_json(text, "a row")

@@ -33,6 +33,24 @@ PROBLEM_TYPE = "application/problem+json"
 RETRYABLE = (429, 503, 504)
 """Status codes of failures that may pass."""
 
+_REFUSALS = {
+    INVALID_QUERY: (422, "invalid-query"),
+    WRONG_KEY: (422, "wrong-key"),
+    WRONG_TOKEN: (403, "wrong-token"),
+    FEW_FILTERED: (403, "few-filtered"),
+    NOT_ALLOWED: (403, "not-allowed"),
+    OTHER_PURPOSE: (403, "purpose-refused"),
+    BUDGET_SPENT: (403, "budget-exceeded"),
+    QUOTA_SPENT: (429, "quota-spent"),
+    SEEN_OFTEN: (429, "quota-spent"),
+    ISSUER_FAILED: (503, "issuer-failed"),
+    LOG_FAILED: (503, "log-failed"),
+    LEDGER_FAILED: (503, "ledger-failed"),
+    SOURCE_FAILED: (503, "source-failed"),
+    LATE: (504, "deadline-passed"),
+}
+"""Status and code of the problem for each refusal of a provider."""
+
 QUERY_ERRORS = (FedneighborsError, ValueError, TypeError, ArithmeticError, RecursionError)
 """Errors of a query that have a problem."""
 
@@ -117,34 +135,7 @@ def problem_of(error: Exception, query_id: str | None = None) -> Problem:
                 503, "provider-missing", str(error), **later, party=party, missing=error.missing
             )
         case PartyRefused():
-            fields["party"] = later["party"] = error.party
-            if error.code == INVALID_QUERY:
-                return Problem(422, "invalid-query", error.code, **fields)
-            if error.code == WRONG_KEY:
-                return Problem(422, "wrong-key", str(error), **fields)
-            if error.code == WRONG_TOKEN:
-                return Problem(403, "wrong-token", str(error), **fields)
-            if error.code == ISSUER_FAILED:
-                return Problem(503, "issuer-failed", str(error), **later)
-            if error.code == LATE:
-                return Problem(504, "deadline-passed", str(error), **later)
-            if error.code == FEW_FILTERED:
-                return Problem(403, "few-filtered", str(error), **fields)
-            if error.code == LOG_FAILED:
-                return Problem(503, "log-failed", str(error), **later)
-            if error.code == NOT_ALLOWED:
-                return Problem(403, "not-allowed", str(error), **fields)
-            if error.code == OTHER_PURPOSE:
-                return Problem(403, "purpose-refused", str(error), **fields)
-            if error.code in (QUOTA_SPENT, SEEN_OFTEN):
-                return Problem(429, "quota-spent", str(error), **fields)
-            if error.code == BUDGET_SPENT:
-                return Problem(403, "budget-exceeded", str(error), **fields)
-            if error.code == LEDGER_FAILED:
-                return Problem(503, "ledger-failed", str(error), **later)
-            if error.code == SOURCE_FAILED:
-                return Problem(503, "source-failed", str(error), **later)
-            return Problem(502, "provider-refused", str(error), **fields)
+            return _problem_of_refusal(error, query_id)
         case BudgetExceeded():
             return Problem(403, "budget-exceeded", str(error), **fields, party=error.dataset)
         case LogFailed():
@@ -163,3 +154,13 @@ def problem_of(error: Exception, query_id: str | None = None) -> Problem:
         case FedneighborsError():
             return Problem(502, "provider-failed", str(error), **fields)
     raise error
+
+
+def _problem_of_refusal(error: PartyRefused, query_id: str | None) -> Problem:
+    """Return the problem of a provider's refusal."""
+    status, code = _REFUSALS.get(error.code, (502, "provider-refused"))
+    detail = error.code if error.code == INVALID_QUERY else str(error)
+    is_retryable = status in (503, 504)
+    return Problem(
+        status, code, detail, query_id=query_id, party=error.party, retryable=is_retryable
+    )

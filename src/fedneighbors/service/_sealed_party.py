@@ -8,12 +8,12 @@ from typing import Any, get_args
 
 import numpy as np
 
-from fedneighbors.errors import WireError
+from fedneighbors.errors import MissingExtraError, WireError
 from fedneighbors.federation._messages import Message, decode, encode
 from fedneighbors.federation._roles import Refused
 from fedneighbors.methods.fedknn._filters import filter_text
 from fedneighbors.methods.fedknn._names import Names
-from fedneighbors.methods.fedknn._payloads import PayloadReply, PayloadRequest
+from fedneighbors.methods.fedknn._payloads import MAX_PAYLOAD_BYTES, PayloadReply, PayloadRequest
 from fedneighbors.methods.fedknn._provider import MAX_OPEN_BYTES, PrivateRequest, refuse_invalid
 from fedneighbors.methods.fedknn._queries import FilteredQuery, encode_queries
 from fedneighbors.methods.fedknn.algorithm import check_query
@@ -110,8 +110,11 @@ class SealedParty:
         except (ValueError, WireError):
             raise Refused(WRONG_KEY) from None
         user = self._verify(token)
-        with refuse_invalid():
-            frame = self._encode_query(content)
+        try:
+            with refuse_invalid():
+                frame = self._encode_query(content)
+        except MissingExtraError:  # a query of SMILES
+            raise Refused("the provider lacks a package that reads such queries") from None
         n_bytes = sum(len(one.sealed) + len(one.frame) for one in self._open.values())
         if n_bytes + len(sealed) + len(frame) > MAX_OPEN_BYTES:
             raise Refused("too many queries are open; close some")
@@ -162,7 +165,10 @@ def _seal_reply(reply: Message, request: Any, query: _OpenQuery) -> Message:
     """
     if isinstance(reply, PayloadReply):
         pairs = zip(reply.rows, request.ids, strict=True)
-        return PayloadReply(tuple(query.cipher.hide_payload(row, name) for row, name in pairs))
+        rows = tuple(query.cipher.hide_payload(row, name) for row, name in pairs)
+        if any(len(row) > MAX_PAYLOAD_BYTES for row in rows):
+            raise Refused("a payload is too long to be encrypted")
+        return PayloadReply(rows)
     if isinstance(reply, NearestReply):
         first = query.n_returned
         query.n_returned += len(reply.ids)
