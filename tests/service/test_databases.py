@@ -184,6 +184,7 @@ def test_a_snapshot_is_the_result_of_the_query(tmp_path, request, make):
     copy = read(tmp_path, {"file": out.name}, filters=FILTERS)
     assert copy.party.source._epoch == whole.party.source._epoch
     assert search(copy, VECTORS[3], 60) == search(whole, VECTORS[3], 60)
+    assert out.stat().st_mode & 0o777 == 0o600
 
 
 def test_points_of_postgis_are_places(tmp_path, postgres):
@@ -472,8 +473,10 @@ def test_objects_that_cannot_be_forgotten_are_an_error(forgetful, collection, me
 def test_a_snapshot_needs_a_query_with_names(tmp_path):
     query = {"database": "sqlite:points.sqlite", "sql": "SELECT 1 AS v", "id": "id"}
     sqlite3.connect(tmp_path / "points.sqlite").close()
+    mixed = {**query, "sql": "SELECT 1 AS id, 'a' AS v UNION SELECT 2, 3"}
     for source, message in (
         (query, "has no column 'id'; it has v"),
+        (mixed, "column 'v' has values of several types"),
         ({"file": "a.csv"}, "the source is the file a.csv: copy it"),
     ):
         with pytest.raises(DataError, match=message):

@@ -4,6 +4,7 @@ import hmac
 import io
 import logging
 import math
+import os
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -33,7 +34,7 @@ from fedneighbors.methods.fedknn._filters import FilterColumns
 from fedneighbors.methods.fedknn._queries import objects_digest
 from fedneighbors.methods.fedknn.metrics._mixed import TabularMetric
 from fedneighbors.methods.fedknn.private._padding import EPOCH_BYTES
-from fedneighbors.records import replace_file
+from fedneighbors.records._storage import write_part
 from fedneighbors.service._config import OfferSection, SourceSection
 from fedneighbors.sources._sql import SqlQuery
 
@@ -224,7 +225,7 @@ def write_snapshot(source: SourceSection, folder: Path, path: Path) -> int:
     source, folder : SourceSection and path
         As for :func:`read_source`.
     path : path
-        The file, ``.arrow``, which is replaced as a whole.
+        The file, ``.arrow``, which is replaced as a whole; others cannot read it.
 
     Returns
     -------
@@ -234,7 +235,8 @@ def write_snapshot(source: SourceSection, folder: Path, path: Path) -> int:
     Raises
     ------
     DataError, SourceError
-        If the source is a file, the query fails, or the path has another suffix.
+        If the source is a file, the query fails, a column has values of several types, or the path
+        has another suffix.
     MissingExtraError
         If pyarrow is not installed.
     """
@@ -249,11 +251,19 @@ def write_snapshot(source: SourceSection, folder: Path, path: Path) -> int:
         raise DataError(f"{query} has no column {source.id!r}; it has {', '.join(cells)}")
     names = list(map(str, cells[source.id]))
     rows = sorted(range(len(names)), key=names.__getitem__)  # the order of `read_source`
-    table = arrow.table({name: [column[row] for row in rows] for name, column in cells.items()})
-    content = io.BytesIO()
+    columns = {}
+    for name, column in cells.items():
+        try:
+            columns[name] = arrow.array([column[row] for row in rows])
+        except arrow.ArrowException as error:
+            raise DataError(
+                f"{query}: column {name!r} has values of several types: {error}"
+            ) from None
+    table, content = arrow.table(columns), io.BytesIO()
     with arrow.ipc.new_file(content, table.schema) as writer:
         writer.write_table(table)
-    replace_file(path, content.getvalue())
+    with write_part(path, content.getvalue(), mode=0o600) as part:
+        os.replace(part, path)
     return len(rows)
 
 
