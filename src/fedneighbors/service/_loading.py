@@ -34,7 +34,7 @@ from fedneighbors.methods.fedknn._filters import FilterColumns
 from fedneighbors.methods.fedknn._queries import objects_digest
 from fedneighbors.methods.fedknn.metrics._mixed import TabularMetric
 from fedneighbors.methods.fedknn.private._padding import EPOCH_BYTES
-from fedneighbors.records._storage import write_part
+from fedneighbors.records._storage import sweep_parts, write_part
 from fedneighbors.service._config import OfferSection, SourceSection
 from fedneighbors.sources._sql import SqlQuery
 
@@ -262,6 +262,7 @@ def write_snapshot(source: SourceSection, folder: Path, path: Path) -> int:
     table, content = arrow.table(columns), io.BytesIO()
     with arrow.ipc.new_file(content, table.schema) as writer:
         writer.write_table(table)
+    sweep_parts(path.parent, path.name)
     with write_part(path, content.getvalue(), mode=0o600) as part:
         os.replace(part, path)
     return len(rows)
