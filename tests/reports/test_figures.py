@@ -13,6 +13,7 @@ from matplotlib.figure import Figure as MplFigure
 from fedneighbors.errors import RecordError
 from fedneighbors.records import FIGURE_KINDS, Figure, ResultTable, RunRecord
 from fedneighbors.reports import save_figures
+from fedneighbors.reports._charts import draw_lines
 from fedneighbors.reports._figures import draw_panels, render
 from fedneighbors.reports._grids import draw_heatmap
 from fedneighbors.reports._series import build_chart
@@ -174,6 +175,16 @@ def test_names_on_the_x_axis_become_positions_in_order():
 
     assert chart.categories == ("z", "a")
     assert chart.panels[0].series[0].x.tolist() == [0, 1, 0]
+
+
+def test_whole_numbers_on_the_x_axis_have_whole_ticks():
+    table = ResultTable("t", "", ("rank", "b"), ((1, 0.1), (2, 0.2), (3, 0.4)))
+    description = Figure("f", "line", "", "t", "rank", "b")
+    axes = MplFigure().subplots()
+
+    draw_lines(axes, build_chart(description, table), build_chart(description, table).panels[0])
+
+    assert all(tick == round(tick) for tick in axes.get_xticks())
 
 
 def test_a_note_gives_the_number_of_drawn_panels():

@@ -2,6 +2,7 @@
 
 import logging
 import tempfile
+from contextlib import contextmanager
 
 import httpx
 import pytest
@@ -29,12 +30,10 @@ def canary(column, row):
 
 
 @pytest.fixture
-def captured(tmp_path, monkeypatch, caplog):
-    """Run a deployment; return it, and the frames that its provider sends."""
-    lines = [",".join(canary(name, row) for name in COLUMNS) for row in range(N)]
+def frames(tmp_path, monkeypatch, caplog):
+    """Return the frames that providers send from here on; temporary files lie in ``tmp_path``."""
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
-    (tmp_path / "titles.csv").write_text("\n".join([",".join(COLUMNS), *lines]) + "\n")
     caplog.set_level(logging.DEBUG)
     frames, open_link = [], _provider.open_link
 
@@ -60,15 +59,21 @@ def captured(tmp_path, monkeypatch, caplog):
         return Captured()
 
     monkeypatch.setattr(_provider, "open_link", open_captured)
+    return frames
+
+
+@pytest.fixture
+def captured(tmp_path, frames):
+    """Run a deployment with marked titles."""
+    lines = [",".join(canary(name, row) for name in COLUMNS) for row in range(N)]
+    (tmp_path / "titles.csv").write_text("\n".join([",".join(COLUMNS), *lines]) + "\n")
+    Forgotten.add(tmp_path / "forgotten", "titles", [canary("id", 3)])
     collection = {"metric": "edit", "providers": ["north"], "filters": {"site": "text"}}
-    with deployed(tmp_path, {"titles": collection}) as deployment:
-        log = AccessLog(tmp_path / "provider.log.sqlite")
-        section = OfferSection.model_validate(SECTION)
-        Forgotten.add(tmp_path / "forgotten", "titles", [canary("id", 3)])
+    with deployed(tmp_path, {"titles": collection}) as deployment, logged(tmp_path) as log:
         offer = OfferedObjects.read(
             "north",
             "titles",
-            section,
+            OfferSection.model_validate(SECTION),
             tmp_path,
             secret=b"s",
             log=log,
@@ -76,8 +81,14 @@ def captured(tmp_path, monkeypatch, caplog):
         )
         deployment.start("north", {"titles": offer})
         deployment.wait("north")
-        yield deployment, frames, offer
-        log.close()
+        yield deployment, offer
+
+
+@contextmanager
+def logged(folder):
+    log = AccessLog(folder / "provider.log.sqlite")
+    yield log
+    log.close()
 
 
 def search_with_everything(deployment, offer):
@@ -114,8 +125,15 @@ def search_with_everything(deployment, offer):
     ).text
 
 
-def test_only_declared_texts_leave_a_provider_and_none_is_kept(captured, caplog, tmp_path):
-    deployment, frames, offer = captured
+def find_kept(folder):
+    """Return the names of files with a marked text."""
+    kept = {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    assert {"broker.log.sqlite", "provider.log.sqlite", "broker.sqlite"} <= set(kept)
+    return [name for name, content in kept.items() if b"canary" in content]
+
+
+def test_only_declared_texts_leave_a_provider_and_none_is_kept(captured, frames, caplog, tmp_path):
+    deployment, offer = captured
     metrics = search_with_everything(deployment, offer)
 
     sent = b"".join(frames).decode("latin-1")
@@ -127,12 +145,40 @@ def test_only_declared_texts_leave_a_provider_and_none_is_kept(captured, caplog,
     assert 0 < len(shown) <= 3
     assert shown <= returned
     assert 3 not in returned  # it is forgotten
-    kept = {path.name: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    del kept["titles.csv"]
-    assert {"broker.log.sqlite", "provider.log.sqlite", "broker.sqlite"} <= set(kept)
-    assert not [name for name, content in kept.items() if b"canary" in content]
+    (tmp_path / "titles.csv").unlink()
+    assert not find_kept(tmp_path)
     assert 'kind="search",outcome="source-failed"} 1.0' in metrics
     assert "canary" not in metrics
     # the provider's own log has the text of its database
     lines = {record.getMessage() for record in caplog.records if "canary" in record.getMessage()}
     assert lines == {"north: 'the database says: secret-canary-02'"}
+
+
+def test_the_error_of_a_database_stays_at_its_provider(pgvector, frames, caplog, tmp_path):
+    name = pgvector.new_database(
+        "CREATE TABLE texts (id text, v text)",
+        "INSERT INTO texts VALUES ('a', '[1, 2]'), ('b', '[2, 3]')",
+        "CREATE VIEW vectors AS SELECT id, v::vector(2) AS v FROM texts",
+    )
+    source = {"kind": "pgvector", "database": pgvector.url(name), "table": "vectors"}
+    source |= {"id": "id", "vector": "v"}
+    section = {"metric": "euclidean", "source": source, "policy": {"level": "distances"}}
+    collection = {"metric": "euclidean", "providers": ["north"]}
+    with deployed(tmp_path, {"vectors": collection}) as deployment, logged(tmp_path) as log:
+        found = OfferSection.model_validate(section)
+        offer = OfferedObjects.read("north", "vectors", found, tmp_path, secret=b"s", log=log)
+        deployment.start("north", {"vectors": offer})
+        deployment.wait("north")
+        with deployment.client("vectors") as search:
+            search.kneighbors([[1.0, 2.0]], 1)
+            with pgvector.connect(name) as connection:
+                connection.execute("INSERT INTO texts VALUES ('c', %s)", ["secret-canary"])
+            with pytest.raises(ServiceError, match="source-failed") as caught:
+                search.kneighbors([[1.0, 2.0]], 1)
+
+    assert "canary" not in str(caught.value)
+    assert b"canary" not in b"".join(frames)
+    assert not find_kept(tmp_path)
+    lines = {record.getMessage() for record in caplog.records if "canary" in record.getMessage()}
+    assert len(lines) == 1
+    assert 'type vector: "secret-canary"' in lines.pop()

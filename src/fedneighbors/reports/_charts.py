@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
 from fedneighbors._typing import Floats
 from fedneighbors.reports._formatting import format_cells
@@ -39,7 +40,7 @@ def draw_lines(axes: Axes, chart: Chart, panel: Panel) -> None:
         axes.plot(x, y, color=color, label=series.name, **style)
         if np.isfinite(error).any():
             axes.fill_between(x, y - error, y + error, color=color, alpha=0.16, linewidth=0)
-    _finish_axes(axes, chart)
+    _finish_axes(axes, chart, panel)
 
 
 def draw_points(axes: Axes, chart: Chart, panel: Panel) -> None:
@@ -61,7 +62,7 @@ def draw_points(axes: Axes, chart: Chart, panel: Panel) -> None:
             elinewidth=1,
             rasterized=len(series.x) > _MAX_VECTOR_POINTS,
         )
-    _finish_axes(axes, chart)
+    _finish_axes(axes, chart, panel)
 
 
 def draw_reliability(axes: Axes, chart: Chart, panel: Panel) -> None:
@@ -181,7 +182,7 @@ def _choose_line_style(series: Series) -> dict[str, Any]:
     }
 
 
-def _finish_axes(axes: Axes, chart: Chart) -> None:
+def _finish_axes(axes: Axes, chart: Chart, panel: Panel) -> None:
     """Add scales, diagonal, grid and labels to lines or points."""
     figure = chart.figure
     log_x, log_y = set_log_scales(axes, x=figure.log_x and not chart.categories, y=figure.log_y)
@@ -192,6 +193,9 @@ def _finish_axes(axes: Axes, chart: Chart) -> None:
     label_axis(axes.yaxis, figure.y, log=log_y)
     if chart.categories:
         label_ticks(axes.xaxis, chart.categories)
+    elif not log_x and all((np.floor(one.x) == one.x).all() for one in panel.series):
+        locator = MaxNLocator("auto", steps=[1, 2, 2.5, 5, 10], integer=True)  # such as of ranks
+        axes.xaxis.set_major_locator(locator)
 
 
 def _draw_diagonal(axes: Axes, *, log: bool) -> None:
