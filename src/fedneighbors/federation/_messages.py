@@ -397,7 +397,7 @@ def decode(frame: bytes, expected: tuple[type[Any], ...]) -> Message:
 
 @lru_cache(maxsize=1024)
 def _list_headers(expected: tuple[type[Any], ...]) -> tuple[tuple[bytes, type[Any]], ...]:
-    """Return the first bytes of the frames of each class: version, name, number of fields."""
+    """Return the first bytes of the frames of each class."""
     if len({cls.__name__ for cls in expected}) < len(set(expected)):
         raise ValueError(f"expected message classes with distinct names, got {expected}")
     headers = []
