@@ -178,7 +178,7 @@ class SearchTools:
         ]
 
     async def call(self, name: str, arguments: dict[str, Any]) -> protocol.CallToolResult:
-        """Run a tool; errors are results, too, so that a model can read them."""
+        """Run a tool; return errors as results, which models can read."""
         try:
             if name == "list_collections":
                 facts = [await search.describe() for search in self._searches.values()]

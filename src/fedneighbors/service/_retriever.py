@@ -40,8 +40,8 @@ class FederatedRetriever(BaseRetriever):
         Filter, as for :meth:`RemoteNeighbors.kneighbors`. ``invoke(text, where=...)`` has another.
     content : str
         Column of the payload with the text of a document.
-    **options
-        Further fields of LangChain's retrievers, such as ``tags``.
+    *args, name, tags, metadata : optional
+        As for every retriever of LangChain.
 
     Notes
     -----
@@ -98,7 +98,7 @@ class FederatedRetriever(BaseRetriever):
     def _read_arguments(
         self, query: str, vector: list[float] | None, facts: dict[str, Any], **options: Any
     ) -> tuple[list[Any], int]:
-        """Return queries and k of a call; raise unless it can return documents."""
+        """Return the queries and k of a call that can return documents."""
         unknown = sorted(options.keys() - {"k", "where"})
         if unknown:
             raise TypeError(f"expected k or where, got {unknown[0]!r}")
