@@ -26,6 +26,7 @@ COMMANDS = [
     ["serve"],
     ["doctor"],
     ["search"],
+    ["mcp"],
     ["broker", "serve"],
     ["broker", "enrol"],
     ["broker", "revoke"],

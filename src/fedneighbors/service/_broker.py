@@ -36,6 +36,7 @@ from fedneighbors.service._oidc import OidcUsers
 from fedneighbors.service._query_run import Explanation, QueryOptions, QueryRun, SearchResult
 from fedneighbors.service._sealed import read_sealed
 from fedneighbors.service._state import ApiUser, BrokerState
+from fedneighbors.service._tracing import trace_work
 
 R = TypeVar("R")
 _RECONNECT_S = 5.0  # maximum wait for a provider that was restarted
@@ -454,21 +455,22 @@ class Broker:
         run = QueryRun(self.registry, self.collections[collection], options, deadline)
         self._n_running += 1
         self._by_user[options.user] += 1
-        try:
-            for attempt in range(limits.retries + 1):
-                try:
-                    outcome, why = await work(run)
-                    return run.make_result(outcome, why, time.monotonic() - started)
-                except (QueryLost, PartyRefused) as error:
-                    if isinstance(error, PartyRefused) and error.code not in _RETRIED:
-                        raise
-                    if attempt == limits.retries:
-                        raise
-                left_s = max(deadline - time.monotonic(), 0.0)
-                await self.registry.wait_for(run.providers, min(_RECONNECT_S, left_s))
-        finally:
-            self._n_running -= 1
-            self._by_user -= Counter([options.user])  # removes a count of 0
+        with trace_work("query", collection=collection, query_id=options.query_id):
+            try:
+                for attempt in range(limits.retries + 1):
+                    try:
+                        outcome, why = await work(run)
+                        return run.make_result(outcome, why, time.monotonic() - started)
+                    except (QueryLost, PartyRefused) as error:
+                        if isinstance(error, PartyRefused) and error.code not in _RETRIED:
+                            raise
+                        if attempt == limits.retries:
+                            raise
+                    left_s = max(deadline - time.monotonic(), 0.0)
+                    await self.registry.wait_for(run.providers, min(_RECONNECT_S, left_s))
+            finally:
+                self._n_running -= 1
+                self._by_user -= Counter([options.user])  # removes a count of 0
         raise AssertionError("unreachable")
 
 

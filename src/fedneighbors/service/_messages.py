@@ -202,6 +202,8 @@ class LinkRequest:
         Groups of the user.
     noise : str
         Random id of the noise on the counts of a private query; empty before it is drawn.
+    trace : str
+        Span of the exchange, if the broker traces the query (W3C's header ``traceparent``).
     """
 
     number: int
@@ -214,6 +216,7 @@ class LinkRequest:
     noise: str = ""
     groups: tuple[str, ...] = ()
     purpose: str = ""
+    trace: str = ""
 
 
 @message

@@ -39,6 +39,7 @@ from fedneighbors.service._messages import (
     Welcome,
 )
 from fedneighbors.service._offers import IDLE_S, OfferedObjects
+from fedneighbors.service._tracing import record_span
 from fedneighbors.sources._sql import SqlQuery
 
 log = logging.getLogger(__name__)
@@ -379,8 +380,21 @@ class ProviderService:
                 body, epoch = found.answer(request, deadline), found.party.epoch_of(request.query)
             ended = time.perf_counter()
             n_bytes += len(body)
+            if found is not None:
+                self._trace(request, ended - begun)
             answers.append((request.number, int(1e6 * (ended - begun)), body, epoch))
         return encode(LinkReplies(*zip(*answers, strict=True))) if answers else b""
+
+    def _trace(self, request: LinkRequest, seconds: float) -> None:
+        """Record a span of a search that has just ended."""
+        record_span(
+            "search",
+            time.time_ns() - int(1e9 * seconds),
+            parent=request.trace,
+            provider=self.name,
+            collection=request.collection,
+            query_id=request.query[:16],  # without the number of the run
+        )
 
 
 def _size_of(path: Path) -> int:
