@@ -28,6 +28,7 @@ from fedneighbors.service._dialling import (
 )
 from fedneighbors.service._enrolment import read_key
 from fedneighbors.service._messages import (
+    TOO_LONG,
     UNKNOWN_COLLECTION,
     Challenge,
     ChangedOffers,
@@ -375,6 +376,8 @@ class ProviderService:
             found = next(used, versions[0] if versions else None)
             if found is None:
                 body, epoch = encode(make_refusal(Refused(UNKNOWN_COLLECTION, name))), b""
+            elif not request.is_short:
+                body, epoch = encode(make_refusal(Refused(TOO_LONG))), b""
             else:
                 body, epoch = found.answer(request, deadline), found.party.epoch_of(request.query)
             ended = time.perf_counter()
