@@ -200,7 +200,7 @@ def test_another_method_is_a_problem_that_names_the_allowed_one(http):
     ("error", "status", "code", "retryable"),
     [
         (Overloaded("many"), 503, "overloaded", True),
-        (QueryLost("lost"), 503, "provider-restarted", True),
+        (QueryLost("north", "lost"), 503, "provider-restarted", True),
         (PartyMissing({"north": "late"}, "the counts"), 503, "provider-missing", True),
         (PartyRefused("north", INVALID_QUERY), 422, "invalid-query", False),
         (PartyRefused("north", LATE), 504, "deadline-passed", True),

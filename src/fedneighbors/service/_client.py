@@ -35,7 +35,7 @@ class RemoteNeighbors(RemoteSearch):
         In place of the collection's, as for :class:`~fedneighbors.FederatedNeighbors`.
     deadline_s : float
         Seconds for a query. Providers without a reply are missing a little earlier: a tenth, but
-        at most 0.25 s, is for the network. 0.1 s later, the broker is unreachable.
+        at most 0.25 s, is for the network. 0.05 s after the deadline, the broker is unreachable.
     allow_partial : bool, optional
         Answer without missing providers; by default as the collection is configured.
     payload : bool

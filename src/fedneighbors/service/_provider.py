@@ -44,7 +44,7 @@ from fedneighbors.sources._sql import SqlQuery
 
 log = logging.getLogger(__name__)
 
-MIN_WAIT_S, MAX_WAIT_S = 0.2, 5.0
+MIN_WAIT_S, MAX_WAIT_S = 0.2, 2.0  # a restarted broker is to be found within 5 s
 """Shortest and longest wait between attempts to connect."""
 
 MAX_DEADLINE_S = 3600.0

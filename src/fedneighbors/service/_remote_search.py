@@ -19,7 +19,7 @@ from fedneighbors.service._tls import pinned_context
 if TYPE_CHECKING:
     from fedneighbors.service._sealed import QuerySeal
 
-_LATE_S = 0.1  # after the deadline, for an answer that is on its way
+_LATE_S = 0.05  # after the deadline, for an answer that is on its way
 _NETWORK_SHARE, _MAX_NETWORK_S = 0.1, 0.25  # of the deadline, for connection and transfer
 _STEPS = ("connect", "read", "write", "pool")  # of a request, as httpx calls them
 _MIN_WAIT_S = 0.001  # of a socket; 0 means not to wait
