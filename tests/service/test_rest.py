@@ -219,6 +219,11 @@ def test_each_error_of_a_search_has_a_code(error, status, code, retryable):
     assert (problem.content["code"], problem.content["retryable"]) == (code, retryable)
 
 
+def test_an_error_of_a_lost_link_names_the_provider():
+    content = problem_of(QueryLost("north", "the link was lost")).content
+    assert (content["party"], content["detail"]) == ("north", "the link was lost")
+
+
 def test_a_state_that_cannot_be_written_has_a_code(deployment, http):
     state, identity = deployment.broker.state, Identity.new()
     code = state.new_code("north", b"")
