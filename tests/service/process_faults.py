@@ -2,9 +2,9 @@
 
 A relay acts when the n-th message of one direction passes, between the provider ``north`` and the
 broker, or between a user and the broker. It kills the provider, the broker or the user's process,
-or stops it for a moment or beyond the deadline. A killed server is started again at once, as a
-service manager does. ``python -m tests.service.process_faults`` runs all cases, those of one target
-with ``--target``, and prints a summary as JSON.
+or stops it for a moment, beyond the deadline, or beyond the heartbeats of links. A killed server is
+started again at once, as a service manager does. ``python -m tests.service.process_faults`` runs
+all cases, or those of ``--target`` and ``--kind``, and prints a summary as JSON.
 """
 
 import argparse
@@ -29,11 +29,13 @@ import httpx
 
 from fedneighbors.service import BrokerUnreachable, RemoteNeighbors, ServiceError
 from tests.service.faults import (
+    ALGORITHMS,
     DELAY_S,
     DIRECTIONS,
     HONEST,
     LATE_S,
     OWNERS,
+    PARTIAL,
     RECOVERY_S,
     UNREACHABLE,
     Fault,
@@ -43,9 +45,10 @@ from tests.service.faults import (
 from tests.service.host_faults import START_S, HostCampaign, serve
 
 DEADLINE_S = 1.0
-KINDS = ("kill", "stop", "pause")  # a pause ends before the deadline
-ALGORITHMS = ("baseline", "dann", "eager", "hufu+", "dann*", "dann, partial", "baseline, partial")
-N_POSITIONS = {"provider": 6, "user": 4}  # messages of each direction, by link
+KINDS = ("kill", "pause", "stop", "freeze")  # a pause ends before the deadline
+FREEZE_S = 4.0  # links are closed after 3 s without a heartbeat
+QUERIES = (*ALGORITHMS, PARTIAL, "baseline, partial")
+N_POSITIONS = {"provider": 5, "user": 4}  # messages of each direction, by link
 PLACES = {"provider": ("provider",), "broker": ("provider", "user"), "client": ("user",)}
 """Links at whose messages each process is hit."""
 
@@ -63,9 +66,9 @@ class ProcessFault:
     position: int
 
 
-def all_faults(targets=tuple(PLACES)):
+def all_faults(targets=tuple(PLACES), kinds=KINDS):
     """Yield every fault of the processes."""
-    for target, kind, direction in itertools.product(targets, KINDS, DIRECTIONS):
+    for target, kind, direction in itertools.product(targets, kinds, DIRECTIONS):
         for link in PLACES[target]:
             for position in range(N_POSITIONS[link]):
                 yield ProcessFault(kind, target, link, direction, position)
@@ -197,7 +200,8 @@ class ProcessCampaign(HostCampaign):
             yield
         finally:
             relay.arm(None)
-            if self._hit.is_set() and fault.kind == "stop":
+            if self._hit.is_set() and fault.kind in ("stop", "freeze"):
+                time.sleep(FREEZE_S if fault.kind == "freeze" else 0)
                 continue_process(pid)
 
     def _ask_here(self, fault, algorithm, query):
@@ -294,10 +298,11 @@ class ProcessCampaign(HostCampaign):
                 assert time.monotonic() < end, "a query still runs"
 
 
-def main(targets):
+def main(targets=tuple(PLACES), kinds=KINDS):
     """Run all faults of processes with every algorithm; return a summary."""
     outcomes, failed, late, recoveries, delays = Counter(), [], [], [0.0], [0.0]
-    cases = list(itertools.product(all_faults(targets), ALGORITHMS))
+    n_messages = Counter()
+    cases = list(itertools.product(all_faults(targets, kinds), QUERIES))
     with tempfile.TemporaryDirectory() as folder:
         campaign = ProcessCampaign(Path(folder))
         try:
@@ -309,6 +314,9 @@ def main(targets):
                     continue
                 what = f"{fault.kind} {fault.target}" if case.is_hit else "no such message"
                 outcomes[f"{what}: {case.outcome}"] += 1
+                if case.is_hit:
+                    place = f"{fault.link} {fault.direction}"
+                    n_messages[place] = max(n_messages[place], fault.position + 1)
                 recoveries.append(case.recovery_s)
                 delays.append(case.delay_s)
                 if case.seconds > DEADLINE_S + LATE_S:
@@ -321,6 +329,7 @@ def main(targets):
     return {
         "cases": len(cases),
         "outcomes": dict(sorted(outcomes.items())),
+        "messages": n_messages,
         "failed": failed,
         "late: seconds, delay of the machine": late,
         "longest recovery (s)": round(max(recoveries), 2),
@@ -332,7 +341,9 @@ def main(targets):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--target", choices=PLACES)
-    target = parser.parse_args().target
-    found = main((target,) if target else tuple(PLACES))
+    parser.add_argument("--kind", choices=KINDS)
+    options = parser.parse_args()
+    targets = (options.target,) if options.target else tuple(PLACES)
+    found = main(targets, (options.kind,) if options.kind else KINDS)
     print(json.dumps(found, indent=1))
     sys.exit(bool(found["failed"]) or found["longest recovery (s)"] > RECOVERY_S)

@@ -33,8 +33,8 @@ _MAX_WAITING_TO_CLOSE = 4096  # more are not named; the provider closes idle que
 _numbers = itertools.count()  # of exchanges
 
 
-class LinkLost(FederationError):  # noqa: N818 - the name states the error
-    """A link was closed before the reply arrived.
+class QueryLost(FederationError):  # noqa: N818 - the name states the error
+    """A provider or its link lost the state of a query; the whole query can be run again.
 
     Parameters
     ----------
@@ -47,10 +47,6 @@ class LinkLost(FederationError):  # noqa: N818 - the name states the error
     def __init__(self, party: str, message: str) -> None:
         super().__init__(message)
         self.party = party
-
-
-class QueryLost(LinkLost):
-    """A provider lost the state of a query; the whole query can be run again."""
 
 
 class ProviderLink:
@@ -101,11 +97,11 @@ class ProviderLink:
 
         Raises
         ------
-        LinkLost
+        QueryLost
             If the link is closed.
         """
         if not self.is_open:
-            raise LinkLost(self.name, f"the link to {self.name!r} is closed")
+            raise QueryLost(self.name, f"the link to {self.name!r} is closed")
         self._pending[number] = replies
         self._unsent.append(frame)
         if self._sender is None:
@@ -186,7 +182,7 @@ class ProviderLink:
         self.is_open = False
         pending, self._pending = self._pending, {}
         for replies in pending.values():
-            replies.fail(LinkLost(self.name, f"the link to {self.name!r} was lost"))
+            replies.fail(QueryLost(self.name, f"the link to {self.name!r} was lost"))
 
 
 class PendingReplies:
@@ -439,8 +435,6 @@ class QueryExchange:
                 link.request(number, encoded[key], replies)
             if links:
                 await replies.wait(remaining_s)
-        except LinkLost as error:  # the query is run again
-            raise QueryLost(error.party, str(error)) from None
         finally:
             for link in links.values():
                 link.forget(number)

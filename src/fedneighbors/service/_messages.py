@@ -274,7 +274,7 @@ class LinkReplies:
 
 
 def has_short_names(user: str, groups: tuple[str, ...]) -> bool:
-    """Return whether the names of a user and its groups fit into requests."""
+    """Return whether names of a user and groups fit into requests."""
     n_characters = sum(len(group) + 1 for group in groups)
     return len(user) <= MAX_USER_LENGTH and n_characters <= MAX_GROUPS_LENGTH
 

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from fedneighbors.service._sealed import QuerySeal
 
 _LATE_S = 0.05  # after the deadline, for an answer that is on its way
-_NETWORK_SHARE, _MAX_NETWORK_S = 0.1, 0.25  # of the deadline, for connection and transfer
-_STEPS = ("connect", "read", "write", "pool")  # of a request, as httpx calls them
-_MIN_WAIT_S = 0.001  # of a socket; 0 means not to wait
+_NETWORK_SHARE, _MAX_NETWORK_S = 0.1, 0.25  # part of the deadline for the network
+_STEPS = ("connect", "read", "write", "pool")  # names in httpx
+_MIN_WAIT_S = 0.001  # sockets take 0 as: do not wait
 _KEY_BYTES = 32
 _BATCH = 50  # queries in one request; larger bodies are refused
 _LINES = {"Content-Type": "application/x-ndjson"}
