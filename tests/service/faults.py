@@ -91,7 +91,7 @@ class FaultyRelay:
 
     def __init__(self, url, act=lambda: None):
         self.port, self.fault, self.n_passed = int(url.rpartition(":")[2]), None, 0
-        self.act = act  # called before the chunk is passed on
+        self.act = act  # called when a fault hits; "act" is no other fault
 
     async def start(self):
         server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
@@ -120,15 +120,14 @@ class FaultyRelay:
                     self.n_passed += 1
                     if self.n_passed == fault.position + 1:
                         self.fault = None
-                        if fault.kind == "act":
-                            self.act()
-                        elif fault.kind == "delay":
+                        self.act()
+                        if fault.kind == "delay":
                             await asyncio.sleep(DELAY_S)
                         elif fault.kind == "garbage":
                             data = os.urandom(len(data))
                         elif fault.kind == "stall":
                             is_dead = True
-                        else:
+                        elif fault.kind in ("cut", "half"):
                             writer.write(data[: len(data) // 2] if fault.kind == "half" else b"")
                             break
                 if not is_dead:

@@ -2,9 +2,10 @@
 
 A relay acts when the n-th message of one direction passes, between the provider ``north`` and the
 broker, or between a user and the broker. It kills the provider, the broker or the user's process,
-or stops it for a moment, beyond the deadline, or beyond the heartbeats of links. A killed server is
-started again at once, as a service manager does. ``python -m tests.service.process_faults`` runs
-all cases, or those of ``--target`` and ``--kind``, and prints a summary as JSON.
+or stops it for a moment, beyond the deadline, or beyond the heartbeats of links; or it changes the
+bytes between user and broker. A killed server is started again at once, as a service manager does.
+``python -m tests.service.process_faults`` runs all cases, or those of ``--target`` and ``--kind``,
+and prints a summary as JSON.
 """
 
 import argparse
@@ -30,6 +31,7 @@ import httpx
 from fedneighbors.service import BrokerUnreachable, RemoteNeighbors, ServiceError
 from tests.service.faults import (
     ALGORITHMS,
+    BYTE_FAULTS,
     DELAY_S,
     DIRECTIONS,
     HONEST,
@@ -49,8 +51,13 @@ KINDS = ("kill", "pause", "stop", "freeze")  # a pause ends before the deadline
 FREEZE_S = 4.0  # links are closed after 3 s without a heartbeat
 QUERIES = (*ALGORITHMS, PARTIAL, "baseline, partial")
 N_POSITIONS = {"provider": 5, "user": 4}  # messages of each direction, by link
-PLACES = {"provider": ("provider",), "broker": ("provider", "user"), "client": ("user",)}
-"""Links at whose messages each process is hit."""
+PLACES = {
+    "provider": ("provider",),
+    "broker": ("provider", "user"),
+    "client": ("user",),
+    "bytes": ("user",),
+}
+"""Links at whose messages each process is hit, or bytes are."""
 
 OUTCOMES = {"exact", "partial", UNREACHABLE, *HONEST}
 
@@ -66,12 +73,13 @@ class ProcessFault:
     position: int
 
 
-def all_faults(targets=tuple(PLACES), kinds=KINDS):
-    """Yield every fault of the processes."""
+def all_faults(targets=tuple(PLACES), kinds=(*KINDS, *BYTE_FAULTS)):
+    """Yield every fault of the processes, and of bytes between users and the broker."""
     for target, kind, direction in itertools.product(targets, kinds, DIRECTIONS):
-        for link in PLACES[target]:
-            for position in range(N_POSITIONS[link]):
-                yield ProcessFault(kind, target, link, direction, position)
+        if (kind in BYTE_FAULTS) == (target == "bytes"):
+            for link in PLACES[target]:
+                for position in range(N_POSITIONS[link]):
+                    yield ProcessFault(kind, target, link, direction, position)
 
 
 @dataclass
@@ -182,12 +190,13 @@ class ProcessCampaign(HostCampaign):
     def _armed(self, fault):
         """Let a fault hit during the block; a stopped process continues at its end."""
         relay, _ = self._relays[fault.link]
-        name = {"provider": "north"}.get(fault.target, fault.target)
+        name = {"provider": "north", "bytes": "broker"}.get(fault.target, fault.target)
         pid = self.processes[name].pid
         self._hit.clear()
 
         def act():
-            os.kill(pid, signal.SIGKILL if fault.kind == "kill" else signal.SIGSTOP)
+            if fault.target != "bytes":
+                os.kill(pid, signal.SIGKILL if fault.kind == "kill" else signal.SIGSTOP)
             if fault.kind == "kill" and name != "client":
                 self._restarts.append(self._supervisor.submit(self._restart, name))
             if fault.kind == "pause":
@@ -195,7 +204,8 @@ class ProcessCampaign(HostCampaign):
             self._hit.set()
 
         relay.act = act
-        relay.arm(Fault("bytes", "act", fault.direction, fault.position))
+        kind = fault.kind if fault.target == "bytes" else "act"
+        relay.arm(Fault("bytes", kind, fault.direction, fault.position))
         try:
             yield
         finally:
@@ -298,7 +308,7 @@ class ProcessCampaign(HostCampaign):
                 assert time.monotonic() < end, "a query still runs"
 
 
-def main(targets=tuple(PLACES), kinds=KINDS):
+def main(targets=tuple(PLACES), kinds=(*KINDS, *BYTE_FAULTS)):
     """Run all faults of processes with every algorithm; return a summary."""
     outcomes, failed, late, recoveries, delays = Counter(), [], [], [0.0], [0.0]
     n_messages = Counter()
@@ -341,9 +351,9 @@ def main(targets=tuple(PLACES), kinds=KINDS):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--target", choices=PLACES)
-    parser.add_argument("--kind", choices=KINDS)
+    parser.add_argument("--kind", choices=[*KINDS, *BYTE_FAULTS])
     options = parser.parse_args()
     targets = (options.target,) if options.target else tuple(PLACES)
-    found = main(targets, (options.kind,) if options.kind else KINDS)
+    found = main(targets, (options.kind,) if options.kind else (*KINDS, *BYTE_FAULTS))
     print(json.dumps(found, indent=1))
     sys.exit(bool(found["failed"]) or found["longest recovery (s)"] > RECOVERY_S)
