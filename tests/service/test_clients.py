@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 import subprocess
 import sys
 import threading
@@ -16,11 +17,13 @@ from fedneighbors.cli._main import app
 from fedneighbors.errors import DataError, FederationError
 from fedneighbors.service import (
     AsyncRemoteNeighbors,
+    BrokerUnreachable,
     RemoteNeighbors,
     RemoteNeighborsClassifier,
     ServiceError,
+    _remote_search,
 )
-from fedneighbors.service._remote_search import _BATCH, ApiRequest, RemoteResults
+from fedneighbors.service._remote_search import _BATCH, ApiRequest, RemoteResults, TimeLeft
 from tests.service.deployment import deployed, offered
 
 OWNERS = ["north", "south"]
@@ -192,6 +195,45 @@ def test_an_unreachable_broker_or_another_server_is_an_error():
     with pytest.raises(ServiceError) as info:
         ApiRequest("GET", "/").read(httpx.Response(502, json={"status": "Bad Gateway"}))
     assert info.value.status == 502
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_stopped_broker_is_unreachable_after_the_deadline(scheme):
+    options = {"collection": "a", "token": "b", "deadline_s": 0.1}
+    with socket.create_server(("127.0.0.1", 0)) as listener:  # accepts, and never answers
+        url = f"{scheme}://127.0.0.1:{listener.getsockname()[1]}"
+
+        async def search():
+            async with AsyncRemoteNeighbors(url, **options) as client:
+                await client.kneighbors("a", 1)
+
+        for run in (
+            lambda: RemoteNeighbors(url, **options).kneighbors("a", 1),
+            lambda: RemoteNeighbors(url, **options).kneighbors(["a", "b"], 1),
+            lambda: asyncio.run(search()),
+        ):
+            with pytest.raises(BrokerUnreachable, match=r"no answer within 0.15 s") as caught:
+                run()
+            assert (caught.value.url, caught.value.retryable) == (url, True)
+
+
+def test_all_steps_of_a_request_end_at_the_deadline(monkeypatch):
+    now = 100.0
+    monkeypatch.setattr(_remote_search.time, "monotonic", lambda: now)
+    left = TimeLeft(2.0)
+    assert dict(left) == {"connect": 2.0, "read": 2.0, "write": 2.0, "pool": 2.0}
+    now = 101.5
+    assert left.get("read") == 0.5
+    now = 110.0
+    assert 0 < left["read"] < 0.01  # 0 would not wait at all
+
+
+@pytest.mark.parametrize(("deadline_s", "sent_s"), [(1.0, 0.9), (30.0, 29.75)])
+def test_a_part_of_the_deadline_is_for_the_network(deadline_s, sent_s):
+    options = {"collection": "a", "token": "b", "deadline_s": deadline_s}
+    with RemoteNeighbors("http://127.0.0.1:9", **options) as client:
+        (request,) = client._ask("search", ["a"], k=1)
+    assert json.loads(request.content)["deadline_s"] == sent_s
 
 
 def test_the_name_of_a_collection_is_no_path(deployment):

@@ -1,6 +1,6 @@
-"""A sample of the faults of links, machines and users.
+"""A sample of the faults of links, machines, processes and users.
 
-``python -m tests.service.faults`` and ``python -m tests.service.host_faults`` run all of them.
+``python -m tests.service.faults``, ``host_faults`` and ``process_faults`` run all of them.
 """
 
 import itertools
@@ -8,8 +8,18 @@ import os
 
 import pytest
 
-from tests.service.faults import ALGORITHMS, HONEST, Campaign, all_faults
+from tests.service.faults import (
+    ALGORITHMS,
+    HONEST,
+    PARTIAL,
+    RECOVERY_S,
+    UNREACHABLE,
+    Campaign,
+    all_faults,
+)
 from tests.service.host_faults import FAKETIME, TYPED, HostCampaign, HostFault
+from tests.service.process_faults import OUTCOMES, PLACES, ProcessCampaign, ProcessFault
+from tests.service.process_faults import main as run_process_faults
 
 HOST_CASES = [
     (HostFault("full", "broker", "limit"), "dann*"),
@@ -18,7 +28,17 @@ HOST_CASES = [
     (HostFault("client", "client", "killed"), "dann*"),
     (HostFault("client", "client", "at once"), "dann*"),
 ]
-CASES = list(itertools.product(ALGORITHMS, all_faults(3)))
+PROCESS_CASES = [
+    (ProcessFault("kill", "provider", "provider", "to provider", 0), "dann*"),
+    (ProcessFault("stop", "provider", "provider", "to provider", 0), "dann, partial"),
+    (ProcessFault("pause", "provider", "provider", "to broker", 0), "hufu+"),
+    (ProcessFault("kill", "broker", "provider", "to broker", 0), "dann*"),
+    (ProcessFault("stop", "broker", "provider", "to provider", 0), "eager"),
+    (ProcessFault("stop", "broker", "user", "to broker", 0), "baseline"),
+    (ProcessFault("kill", "client", "user", "to broker", 1), "dann*"),
+    (ProcessFault("stop", "client", "user", "to provider", 1), "dann*"),
+]
+CASES = list(itertools.product((*ALGORITHMS, PARTIAL), all_faults(3)))
 
 
 @pytest.fixture(scope="module")
@@ -30,9 +50,9 @@ def campaign(tmp_path_factory):
 
 @pytest.mark.parametrize(("algorithm", "fault"), CASES[::11], ids=str)
 def test_a_faulty_link_causes_no_wrong_answer(campaign, algorithm, fault):
-    outcome, _, _ = campaign.run(fault, algorithm)
+    outcome, *_ = campaign.run(fault, algorithm)
 
-    assert outcome in {"exact", *HONEST}
+    assert outcome in {"exact", "partial", UNREACHABLE, *HONEST}
 
 
 @pytest.fixture(scope="module")
@@ -52,3 +72,31 @@ def test_a_fault_of_a_host_causes_no_wrong_answer(hosts, fault, algorithm):
 
     assert set(outcomes) <= TYPED | {"exact"}
     assert ("log-failed" in outcomes) == (fault.kind == "full")
+
+
+@pytest.fixture(scope="module")
+def processes(tmp_path_factory):
+    campaign = ProcessCampaign(tmp_path_factory.mktemp("processes"))
+    yield campaign
+    campaign.close()
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize(("fault", "algorithm"), PROCESS_CASES, ids=str)
+def test_a_killed_or_stopped_process_causes_no_wrong_answer(processes, fault, algorithm):
+    case = processes.run(fault, algorithm)
+
+    assert case.is_hit
+    assert case.outcome in OUTCOMES
+    if fault.target == "broker":
+        assert case.outcome == UNREACHABLE
+
+
+@pytest.mark.slow
+@pytest.mark.e2e
+@pytest.mark.parametrize("target", PLACES)
+def test_no_process_that_is_hit_at_a_message_causes_a_wrong_answer(target):
+    found = run_process_faults((target,))
+
+    assert found["failed"] == []
+    assert found["longest recovery (s)"] < RECOVERY_S

@@ -15,7 +15,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
-from fedneighbors.errors import FederationError
+from fedneighbors.errors import DataError, FederationError, PartyRefused
 from fedneighbors.federation._messages import decode, encode
 from fedneighbors.federation._roles import MALFORMED, Refusal, Refused
 from fedneighbors.methods.fedknn._provider import Provider
@@ -307,8 +307,8 @@ def test_a_provider_without_an_answer_before_the_deadline_is_missing(deployment)
     deployment.start("north", offers)
     deployment.wait("north")
     with pytest.raises(ServiceError, match="no answer before the deadline"):
-        deployment.client("points", deadline_s=0.3).kneighbors([[0.0, 1.0]], 1)
-    partial = deployment.client("points", deadline_s=0.6, allow_partial=True, algorithm="dann")
+        deployment.client("points", deadline_s=1.0).kneighbors([[0.0, 1.0]], 1)
+    partial = deployment.client("points", deadline_s=1.0, allow_partial=True, algorithm="dann")
     _, objects = partial.kneighbors([[0.0, 1.0]], 1)  # north still answers the first request
     assert partial.results_[0]["exact"] is False
     assert list(partial.results_[0]["missing"]) == ["north"]
@@ -365,6 +365,34 @@ def test_a_late_reply_is_ignored(deployment):
     link.receive(encode(LinkReplies((10**9,), (0,), (b"",), (b"",))))
     with pytest.raises(FederationError):
         link.receive(b"")
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        {"user": "u" * 201},
+        {"groups": ("g" * 16_384,)},
+        {"groups": ("",) * 16_385},
+        {"purpose": "p" * 101},
+        {"query_id": "q" * 65},
+    ],
+    ids=lambda origin: next(iter(origin)),
+)
+def test_a_provider_refuses_long_names_and_keeps_the_link(deployment, origin):
+    link, query = deployment.broker.registry.links["north"], encode_query([0.0, 1.0])
+    with pytest.raises(PartyRefused, match="too long"):
+        deployment.run(deployment.broker.search("points", query, 1, **origin))
+    assert deployment.broker.registry.links["north"] is link
+
+
+def test_tokens_have_names_that_fit_into_requests(deployment):
+    groups = ("g" * 200,) * 80
+    token = deployment.broker.state.new_token("u" * 200, 1, groups=groups)
+    with deployment.client("points", token=token, purpose="p" * 100) as client:
+        assert client.kneighbors([[0.0, 1.0]], 1)[1][0][0].provider == "north"
+    for user, given in (("u" * 201, ()), ("u", ("g" * 16_384,))):
+        with pytest.raises(DataError, match="expected at most 200 characters of the user"):
+            deployment.broker.state.new_token(user, 1, groups=given)
 
 
 def request(query, step):
@@ -475,7 +503,7 @@ def test_a_link_that_cannot_send_counts_as_lost(deployment):
 
     link._send = fail
     with pytest.raises(ServiceError, match=r"provider-(restarted|missing)"):
-        deployment.client("points", deadline_s=0.2).kneighbors([[0.0, 1.0]], 1)
+        deployment.client("points", deadline_s=1.0).kneighbors([[0.0, 1.0]], 1)
     partial = deployment.client("points", allow_partial=True)
     assert partial.kneighbors([[0.0, 1.0]], 1)[1][0][0].provider == "south"
     assert partial.results_[0]["missing"] == {"north": "it is not connected"}

@@ -200,7 +200,7 @@ def test_another_method_is_a_problem_that_names_the_allowed_one(http):
     ("error", "status", "code", "retryable"),
     [
         (Overloaded("many"), 503, "overloaded", True),
-        (QueryLost("lost"), 503, "provider-restarted", True),
+        (QueryLost("north", "lost"), 503, "provider-restarted", True),
         (PartyMissing({"north": "late"}, "the counts"), 503, "provider-missing", True),
         (PartyRefused("north", INVALID_QUERY), 422, "invalid-query", False),
         (PartyRefused("north", LATE), 504, "deadline-passed", True),
@@ -217,6 +217,11 @@ def test_each_error_of_a_search_has_a_code(error, status, code, retryable):
     problem = problem_of(error)
     assert problem.status == status
     assert (problem.content["code"], problem.content["retryable"]) == (code, retryable)
+
+
+def test_an_error_of_a_lost_link_names_the_provider():
+    content = problem_of(QueryLost("north", "the link was lost")).content
+    assert (content["party"], content["detail"]) == ("north", "the link was lost")
 
 
 def test_a_state_that_cannot_be_written_has_a_code(deployment, http):

@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -187,3 +190,25 @@ def test_smiles_are_queries_of_fingerprints_and_graphs(tmp_path):
             distances, objects = deployment.client(metric).kneighbors("CCO", 2)
             assert distances[0][0] == 0
             assert objects[0][0] == ("lab", "0")
+
+
+LOADED = """
+import sys
+from pathlib import Path
+from fedneighbors.service._broker import BrokerCollection
+from fedneighbors.service._config import CollectionSection
+
+options = {"metric": "euclidean", "providers": ["a", "b"], "algorithm": sys.argv[1]}
+privacy = {"privacy": {"epsilon": 1.0, "delta": 1e-6}} if sys.argv[1] == "dann*" else {}
+section = CollectionSection.model_validate({**options, **privacy})
+BrokerCollection("points", section, None, Path())
+module = sys.modules.get("fedneighbors.kernels._bitonic")
+print(bool(module and module._exchange.signatures and module._move.signatures))
+"""
+
+
+@pytest.mark.parametrize(("algorithm", "is_loaded"), [("dann*", True), ("dann", False)])
+def test_a_private_collection_loads_its_kernels_before_a_query(algorithm, is_loaded):
+    command = [sys.executable, "-c", LOADED, algorithm]
+    found = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == str(is_loaded)

@@ -9,8 +9,9 @@ from fedneighbors.errors import DataError, SourceError
 from fedneighbors.methods.fedknn._filters import FilterColumns
 from fedneighbors.methods.fedknn._sources import MemorySource
 from fedneighbors.methods.fedknn.metrics import metric_of
-from fedneighbors.service import _shards
-from fedneighbors.service._config import OfferSection
+from fedneighbors.service import ServiceError, _shards
+from fedneighbors.service._access_log import AccessLog
+from fedneighbors.service._config import OfferSection, PolicySection
 from fedneighbors.service._offers import OfferedObjects
 from fedneighbors.sources import SourceSettings
 from tests.service.deployment import deployed, offered
@@ -65,14 +66,14 @@ def deployment(rows, tmp_path_factory):
         yield outer
 
 
-def offer(outer, owner, **changes):
+def offer(outer, owner, *, filters=KINDS, **changes):
     inner, folder = outer.inner[owner]
     source = {
         "kind": "broker", "url": inner.url, "collection": "part", "token_file": "token",
         "certificate": str(inner.certificate), **changes,
     }  # fmt: skip
     section = OfferSection.model_validate(
-        {**SECTION, "source": source, "policy": {"level": "distances"}}
+        {**SECTION, "filters": filters, "source": source, "policy": {"level": "distances"}}
     )
     return OfferedObjects.read(owner, "points", section, folder, secret=b"s")
 
@@ -176,6 +177,39 @@ def test_a_count_after_a_change_of_a_shard_is_an_error():
     source.epoch = "2"
     with pytest.raises(SourceError, match="have changed during the query"):
         candidates.count(1.0, deadline_s=None)
+
+
+def test_shards_learn_the_purpose_of_each_query(tmp_path):
+    for name in ("inner", "outer"):
+        (tmp_path / name).mkdir()
+    section, points = {"metric": "euclidean"}, np.arange(4.0)[:, np.newaxis]
+    policy = PolicySection(level="distances", purposes=("treatment", "planning"))
+    with (
+        deployed(tmp_path / "inner", {"part": {**section, "providers": ["s0"]}}) as inner,
+        deployed(tmp_path / "outer", {"points": {**section, "providers": ["east"]}}) as outer,
+    ):
+        shard, log = offered("s0", "part", "euclidean", points), AccessLog(tmp_path / "log.sqlite")
+        inner.start(
+            "s0", {"part": OfferedObjects(shard.party, shard.offer, policy=policy, log=log)}
+        )
+        inner.wait("s0")
+        (tmp_path / "inner/token").write_text(inner.token)
+        outer.inner = {"east": (inner, tmp_path / "inner")}
+        outer.start("east", {"points": offer(outer, "east", filters={})})
+        outer.wait("east")
+        for purpose in ("treatment", "planning"):
+            with outer.client("points", purpose=purpose) as client:
+                assert client.kneighbors([[1.0]], 1)[0][0].tolist() == [0.0]
+                assert client.count([[1.0]], 1.0).tolist() == [3]
+        for purpose in (None, "marketing"):
+            with (
+                outer.client("points", purpose=purpose) as client,
+                pytest.raises(ServiceError, match="purpose-refused"),
+            ):
+                client.kneighbors([[1.0]], 1)
+        purposes = [entry["purpose"] for entry in log.entries() if not entry["outcome"]]
+        assert set(purposes[: len(purposes) // 2]) == {"treatment"}
+        assert set(purposes[len(purposes) // 2 :]) == {"planning"}
 
 
 def test_a_missing_shard_is_reported(deployment, rows):

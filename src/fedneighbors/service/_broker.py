@@ -23,6 +23,7 @@ from fedneighbors.methods.fedknn._queries import FilteredQuery, encode_queries, 
 from fedneighbors.methods.fedknn._radius import RangeCounts, count_within, range_search
 from fedneighbors.methods.fedknn._settings import SearchSettings
 from fedneighbors.methods.fedknn.metrics import metric_of
+from fedneighbors.methods.fedknn.private._oblivious import warm_up
 from fedneighbors.methods.fedknn.protocol import Answer
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.privacy.ledger._ledger import Ledger
@@ -83,6 +84,8 @@ class BrokerCollection:
             grid_s=limits.grid_s,
         )
         self.ledger = ledger
+        if privacy is not None:
+            warm_up()  # the first query would stop the event loop for a second
         if ledger is not None:
             allowed = {state.dataset: state.allowed for state in ledger.budgets()}
             budget = self.settings.make_budget()

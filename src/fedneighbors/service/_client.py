@@ -34,7 +34,8 @@ class RemoteNeighbors(RemoteSearch):
     algorithm : str, optional
         In place of the collection's, as for :class:`~fedneighbors.FederatedNeighbors`.
     deadline_s : float
-        Seconds before providers without a reply are missing.
+        Seconds for a query. Providers without a reply are missing a little earlier: a tenth, but
+        at most 0.25 s, is for the network. 0.05 s after the deadline, the broker is unreachable.
     allow_partial : bool, optional
         Answer without missing providers; by default as the collection is configured.
     payload : bool
@@ -117,8 +118,8 @@ class RemoteNeighbors(RemoteSearch):
         ------
         ServiceError
             If the broker answers with an error.
-        FederationError
-            If the broker cannot be reached.
+        BrokerUnreachable
+            If the broker cannot be reached, or does not answer in time.
         """
         results = self._query("search", X, k=int(n_neighbors), where=where)
         return read_neighbors(results, return_distance=return_distance)
@@ -154,8 +155,8 @@ class RemoteNeighbors(RemoteSearch):
         ServiceError
             If the broker answers with an error, such as ``"too-many-objects"`` for more objects
             than its ``max_k``.
-        FederationError
-            If the broker cannot be reached.
+        BrokerUnreachable
+            If the broker cannot be reached, or does not answer in time.
         """
         results = self._query("search", X, radius=float(radius), where=where)
         return read_neighbors(results, return_distance=return_distance)
@@ -176,7 +177,7 @@ class RemoteNeighbors(RemoteSearch):
 
         Raises
         ------
-        ServiceError, FederationError
+        ServiceError, BrokerUnreachable
             As for :meth:`kneighbors`.
         """
         return read_counts(self._query("count", X, radius=float(radius), where=where))
@@ -191,7 +192,7 @@ class RemoteNeighbors(RemoteSearch):
 
         Raises
         ------
-        ServiceError, FederationError
+        ServiceError, BrokerUnreachable
             As for :meth:`kneighbors`.
         """
         return int(read_counts(self._query("count", [None], where=where))[0])
@@ -216,7 +217,7 @@ class RemoteNeighbors(RemoteSearch):
         ------
         ValueError
             If there is not exactly one query.
-        ServiceError, FederationError
+        ServiceError, BrokerUnreachable
             As for :meth:`kneighbors`.
         """
         (result,) = self._query("explain", check_one_query(X), k=int(n_neighbors))
@@ -227,7 +228,7 @@ class RemoteNeighbors(RemoteSearch):
 
         Raises
         ------
-        ServiceError, FederationError
+        ServiceError, BrokerUnreachable
             As for :meth:`kneighbors`.
         """
         return self._send(self._describe())[0]
@@ -238,7 +239,9 @@ class RemoteNeighbors(RemoteSearch):
     def _send(self, request: ApiRequest) -> list[dict[str, Any]]:
         method, path, content, headers, *_ = request
         try:
-            response = self._client.request(method, path, content=content, headers=headers)
+            response = self._client.request(
+                method, path, content=content, headers=headers, extensions=self._extend(request)
+            )
         except httpx.HTTPError as error:
             raise self._unreachable(error) from error
         return request.read(response)
@@ -334,7 +337,9 @@ class AsyncRemoteNeighbors(RemoteSearch):
     async def _send(self, request: ApiRequest) -> list[dict[str, Any]]:
         method, path, content, headers, *_ = request
         try:
-            response = await self._client.request(method, path, content=content, headers=headers)
+            response = await self._client.request(
+                method, path, content=content, headers=headers, extensions=self._extend(request)
+            )
         except httpx.HTTPError as error:
             raise self._unreachable(error) from error
         return request.read(response)

@@ -35,11 +35,19 @@ _numbers = itertools.count()  # of exchanges
 
 
 class QueryLost(FederationError):  # noqa: N818 - the name states the error
-    """A provider lost the state of a query; the whole query can be run again."""
+    """A provider or its link lost the state of a query; the whole query can be run again.
 
+    Parameters
+    ----------
+    party : str
+        The provider.
+    message : str
+        Sentence for people.
+    """
 
-class LinkLost(FederationError):  # noqa: N818 - the name states the error
-    """A link was closed before the reply arrived."""
+    def __init__(self, party: str, message: str) -> None:
+        super().__init__(message)
+        self.party = party
 
 
 class ProviderLink:
@@ -90,11 +98,11 @@ class ProviderLink:
 
         Raises
         ------
-        LinkLost
+        QueryLost
             If the link is closed.
         """
         if not self.is_open:
-            raise LinkLost(f"the link to {self.name!r} is closed")
+            raise QueryLost(self.name, f"the link to {self.name!r} is closed")
         self._pending[number] = replies
         self._unsent.append(frame)
         if self._sender is None:
@@ -175,7 +183,7 @@ class ProviderLink:
         self.is_open = False
         pending, self._pending = self._pending, {}
         for replies in pending.values():
-            replies.fail(LinkLost(f"the link to {self.name!r} was lost"))
+            replies.fail(QueryLost(self.name, f"the link to {self.name!r} was lost"))
 
 
 class PendingReplies:
@@ -400,7 +408,7 @@ class QueryExchange:
         for name in frames:
             link, used = self._links.get(name), self._used.get(name)
             if used is not None and (link is not used or not used.is_open):
-                raise QueryLost(f"the link to provider {name!r} was lost during the query")
+                raise QueryLost(name, f"the link to provider {name!r} was lost during the query")
             if link is None or not link.is_open:
                 missing[name] = "it is not connected"
             elif self._collection not in link.collections:
@@ -433,8 +441,6 @@ class QueryExchange:
                 link.request(number, encoded[key], replies)
             if links:
                 await replies.wait(remaining_s)
-        except LinkLost as error:  # the query is run again
-            raise QueryLost(str(error)) from None
         finally:
             for name, link in links.items():
                 link.forget(number)
@@ -450,7 +456,7 @@ class QueryExchange:
         epochs = {name: epoch.hex() for name, epoch in replies.epochs.items() if epoch}
         for name, epoch in epochs.items():
             if self.epochs.setdefault(name, epoch) != epoch:
-                raise QueryLost(f"the objects of provider {name!r} changed during the query")
+                raise QueryLost(name, f"the objects of provider {name!r} changed during the query")
         return ExchangeResult(replies.bodies, missing, replies.busy_s)
 
     def end(self) -> None:

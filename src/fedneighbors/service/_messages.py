@@ -42,6 +42,14 @@ OTHER_VERSION = "the first message is not a hello of this version"
 UNKNOWN_QUERY = "unknown query"
 """Code of a refusal to continue a query whose state a provider does not have."""
 
+TOO_LONG = "a name, the purpose or the groups of the user are too long"
+"""Code of a refusal of a request with strings that no broker sends."""
+
+MAX_USER_LENGTH, MAX_GROUPS_LENGTH = 200, 16_384
+"""Maximum number of characters of the name of a user, and of the names of all its groups."""
+
+_MAX_LENGTHS = {"collection": 64, "query": 64, "noise": 64, "purpose": 100, "trace": 64}
+
 UNKNOWN_COLLECTION = "unknown collection"
 """Code of a refusal of a collection that the provider does not offer."""
 
@@ -218,6 +226,12 @@ class LinkRequest:
     purpose: str = ""
     trace: str = ""
 
+    @property
+    def is_short(self) -> bool:
+        """Return whether all strings are as short as a broker's."""
+        others = (len(getattr(self, name)) <= most for name, most in _MAX_LENGTHS.items())
+        return has_short_names(self.user, self.groups) and all(others)
+
 
 @message
 class LinkRequests:
@@ -260,6 +274,12 @@ class LinkReplies:
         columns = (self.numbers, self.busy_us, self.bodies, self.epochs)
         if len(set(map(len, columns))) > 1:
             raise ValueError("numbers, times, bodies and epochs differ in number")
+
+
+def has_short_names(user: str, groups: tuple[str, ...]) -> bool:
+    """Return whether names of a user and groups fit into requests."""
+    n_characters = sum(len(group) + 1 for group in groups)
+    return len(user) <= MAX_USER_LENGTH and n_characters <= MAX_GROUPS_LENGTH
 
 
 def take_batch(waiting: deque[bytes]) -> tuple[bytes, ...]:

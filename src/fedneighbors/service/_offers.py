@@ -34,7 +34,7 @@ from fedneighbors.service._messages import (
 from fedneighbors.service._oidc import OidcUsers
 from fedneighbors.service._policy import PolicyParty
 from fedneighbors.service._sealed_party import SealedParty
-from fedneighbors.sources._candidates import SourceSettings
+from fedneighbors.sources._candidates import CandidateSource, SourceSettings
 from fedneighbors.sources._pushed import PushedSource, find_source
 from fedneighbors.sources._sql import SqlQuery
 
@@ -80,6 +80,7 @@ class OfferedObjects:
         self.retired_at = math.inf  # set when the objects are replaced
         self._guarded = PolicyParty(party, offer.name, policy, log, ledger=ledger)
         self._served: PolicyParty | SealedParty = self._guarded
+        self._candidates: CandidateSource | None = None
         # number of requests, and the later of the time and the deadline of the last
         self._steps: OrderedDict[str, tuple[int, float]] = OrderedDict()
 
@@ -198,6 +199,7 @@ class OfferedObjects:
         offer = describe_offer(name, section, "", n_objects, candidates.sample)
         release, policy = candidates.close, section.policy
         found = cls(party, offer, release=release, policy=policy, log=log, ledger=ledger)
+        found._candidates = candidates
         found._seal(secret, metric_of(section.metric), section)
         return found
 
@@ -233,6 +235,8 @@ class OfferedObjects:
         self._guarded.user, self._guarded.query = request.user, request.query
         self._guarded.groups, self._guarded.purpose = request.groups, request.purpose
         self._guarded.noise = request.noise
+        if self._candidates is not None:
+            self._candidates.purpose = request.purpose
         frame = serve_safely(self._served, request.body)
         self._steps[request.query] = step + 1, max(time.monotonic(), deadline)
         self._steps.move_to_end(request.query)

@@ -128,7 +128,7 @@ def problem_of(error: Exception, query_id: str | None = None) -> Problem:
         case IssuerFailed():
             return Problem(503, "issuer-failed", str(error), **later)
         case QueryLost():
-            return Problem(503, "provider-restarted", str(error), **later)
+            return Problem(503, "provider-restarted", str(error), **later, party=error.party)
         case PartyMissing():
             party = next(iter(error.missing), None)
             return Problem(

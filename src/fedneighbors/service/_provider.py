@@ -28,6 +28,7 @@ from fedneighbors.service._dialling import (
 )
 from fedneighbors.service._enrolment import read_key
 from fedneighbors.service._messages import (
+    TOO_LONG,
     UNKNOWN_COLLECTION,
     Challenge,
     ChangedOffers,
@@ -44,7 +45,7 @@ from fedneighbors.sources._sql import SqlQuery
 
 log = logging.getLogger(__name__)
 
-MIN_WAIT_S, MAX_WAIT_S = 0.2, 5.0
+MIN_WAIT_S, MAX_WAIT_S = 0.2, 2.0  # a restarted broker is to be found within 5 s
 """Shortest and longest wait between attempts to connect."""
 
 MAX_DEADLINE_S = 3600.0
@@ -376,6 +377,8 @@ class ProviderService:
             found = next(used, versions[0] if versions else None)
             if found is None:
                 body, epoch = encode(make_refusal(Refused(UNKNOWN_COLLECTION, name))), b""
+            elif not request.is_short:
+                body, epoch = encode(make_refusal(Refused(TOO_LONG))), b""
             else:
                 body, epoch = found.answer(request, deadline), found.party.epoch_of(request.query)
             ended = time.perf_counter()

@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
@@ -19,7 +20,10 @@ if TYPE_CHECKING:
     from fedneighbors.datasets._object_cells import Kind
     from fedneighbors.service._sealed import QuerySeal
 
-_WAIT_S = 10.0  # added to the broker's deadline
+_LATE_S = 0.05  # after the deadline, for an answer that is on its way
+_NETWORK_SHARE, _MAX_NETWORK_S = 0.1, 0.25  # part of the deadline for the network
+_STEPS = ("connect", "read", "write", "pool")  # names in httpx
+_MIN_WAIT_S = 0.001  # sockets take 0 as: do not wait
 _KEY_BYTES = 32
 _BATCH = 50  # queries in one request; larger bodies are refused
 _LINES = {"Content-Type": "application/x-ndjson"}
@@ -70,6 +74,55 @@ class ServiceError(FederationError):
             party=problem.get("party"),
             query_id=problem.get("query_id"),
         )
+
+
+class BrokerUnreachable(FederationError):  # noqa: N818 - the name states the error
+    """The broker cannot be reached, or does not answer in time.
+
+    A private query may have been charged; the same query costs nothing again.
+
+    Parameters
+    ----------
+    url : str
+        Address of the broker.
+    reason : str
+        Sentence for people.
+
+    Attributes
+    ----------
+    retryable : bool
+        True: the same request may succeed later.
+    """
+
+    retryable = True
+
+    def __init__(self, url: str, reason: str) -> None:
+        super().__init__(f"cannot reach the broker at {url}: {reason}")
+        self.url, self.reason = url, reason
+
+
+class TimeLeft(Mapping[str, float]):
+    """Time-outs for httpx that shrink: each step of a request has the seconds that are left.
+
+    Parameters
+    ----------
+    seconds : float
+        Seconds for the whole request.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._end = time.monotonic() + seconds
+
+    def __getitem__(self, step: str) -> float:
+        if step not in _STEPS:
+            raise KeyError(step)
+        return max(self._end - time.monotonic(), _MIN_WAIT_S)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_STEPS)
+
+    def __len__(self) -> int:
+        return len(_STEPS)
 
 
 class RemoteObject(NamedTuple):
@@ -212,8 +265,20 @@ class RemoteSearch:
             base_url=url,
             headers={"Authorization": f"Bearer {token}"},
             verify=verify,
-            timeout=deadline_s + _WAIT_S,
         )
+
+    @property
+    def _patience_s(self) -> float:
+        """Return the seconds after which an answer is missing."""
+        return self.deadline_s + _LATE_S
+
+    def _extend(self, request: ApiRequest) -> dict[str, Any]:
+        """Return the time-outs of a request.
+
+        Each answer of many has its own deadline.
+        """
+        left = TimeLeft(self._patience_s)
+        return {"timeout": left if request.n_queries is None else dict(left)}
 
     def _describe(self) -> ApiRequest:
         return ApiRequest("GET", f"/v1/collections/{quote(self.collection, safe='')}")
@@ -240,7 +305,7 @@ class RemoteSearch:
     def _ask(self, kind: str, queries: Iterable[Any], **fields: Any) -> Iterator[ApiRequest]:
         """Yield the requests for queries: one query, or lines of several."""
         options = {
-            "deadline_s": self.deadline_s,
+            "deadline_s": self.deadline_s - min(_NETWORK_SHARE * self.deadline_s, _MAX_NETWORK_S),
             "allow_partial": self.allow_partial,
             "purpose": self.purpose,
             **({} if kind == "count" or "radius" in fields else {"algorithm": self.algorithm}),
@@ -284,8 +349,11 @@ class RemoteSearch:
         """Return the broker's answers to the last call of this thread."""
         return cast("RemoteResults", getattr(self._local, "results", RemoteResults()))
 
-    def _unreachable(self, error: httpx.HTTPError) -> FederationError:
-        return FederationError(f"cannot reach the broker at {self.url}: {error}")
+    def _unreachable(self, error: httpx.HTTPError) -> BrokerUnreachable:
+        reason = str(error) or type(error).__name__
+        if isinstance(error, httpx.TimeoutException):
+            reason = f"no answer within {self._patience_s:g} s"
+        return BrokerUnreachable(self.url, reason)
 
 
 def read_neighbors(results: RemoteResults, *, return_distance: bool) -> Any:

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 
 from fedneighbors.errors import DataError, FederationError, SourceError
+from fedneighbors.federation._roles import Refused
 from fedneighbors.methods.fedknn._filters import Where
 from fedneighbors.methods.fedknn.metrics._sessions import LATE
 from fedneighbors.service._client import RemoteNeighbors
+from fedneighbors.service._policy import OTHER_PURPOSE
 from fedneighbors.service._remote_search import ServiceError
 from fedneighbors.sources._candidates import (
     CandidateBatch,
@@ -31,7 +33,8 @@ class BrokerSource(CandidateSource):
     """Objects of a broker's collection, searched over its providers.
 
     Options: ``url``, ``collection``, ``token_file``, and ``certificate`` for a self-signed one.
-    Objects are named ``provider/name``. Private searches are refused.
+    Objects are named ``provider/name``. Private searches are refused. The broker is asked as the
+    user of the token, with that user's groups, and with the purpose of each query.
 
     Parameters
     ----------
@@ -94,6 +97,7 @@ class BrokerSource(CandidateSource):
         """Set the deadline of the next request, and explain its errors."""
         seconds = self._timeout_s if deadline_s is None else max(deadline_s, _MIN_S)
         self.client.deadline_s = min(seconds, self._timeout_s)
+        self.client.purpose = self.purpose or None
         is_timed = seconds < self._timeout_s
         return explain_errors(end=time.monotonic() + seconds if is_timed else np.inf)
 
@@ -191,16 +195,20 @@ class BrokerCandidates(Candidates):
 def explain_errors(*, end: float = np.inf) -> Iterator[None]:
     """Turn errors of the client into those of a source.
 
-    After the monotonic time ``end``, a missing provider was late.
+    After the monotonic time ``end``, a missing provider or broker was late.
     """
     try:
         yield
     except ServiceError as error:
         if error.code == "invalid-query":
             raise ValueError(error.detail) from None
+        if error.code == "purpose-refused":
+            raise Refused(OTHER_PURPOSE) from None
         is_late = error.code == "provider-missing" and time.monotonic() >= end
         if is_late or (error.code == "deadline-passed" and end < np.inf):
             raise TimeoutError(LATE) from None
         raise SourceError(f"the broker of the shards failed: {error}") from None
     except FederationError as error:
+        if time.monotonic() >= end:
+            raise TimeoutError(LATE) from None
         raise SourceError(str(error)) from None

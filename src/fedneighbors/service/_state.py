@@ -18,6 +18,7 @@ from pathlib import Path
 from fedneighbors.errors import DataError, FederationError, PartyRefused
 from fedneighbors.secure_sum._keys import Roster, digest
 from fedneighbors.service._config import BrokerConfig
+from fedneighbors.service._messages import MAX_GROUPS_LENGTH, MAX_USER_LENGTH, has_short_names
 from fedneighbors.service._tls import make_certificate, read_fingerprint
 
 CODE_LIFETIME_S = 900.0
@@ -251,7 +252,18 @@ class BrokerState:
         scopes: tuple[str, ...] = ("search",),
         groups: tuple[str, ...] = (),
     ) -> str:
-        """Store the digest of a new token, and return the token."""
+        """Store the digest of a new token, and return the token.
+
+        Raises
+        ------
+        DataError
+            If the name of the user or those of the groups are too long for requests.
+        """
+        if not has_short_names(user, groups):
+            raise DataError(
+                f"expected at most {MAX_USER_LENGTH} characters of the user and "
+                f"{MAX_GROUPS_LENGTH} of the groups, got {len(user)} and {sum(map(len, groups))}"
+            )
         token = "fn_" + secrets.token_urlsafe(32)
         expires, rights = time.time() + 86400 * days, (" ".join(scopes), json.dumps(groups))
         self._run(

@@ -134,6 +134,9 @@ class CandidateSource(ABC):
     sample: Any
     """Sequence of one object, against which queries are checked; None if ``open`` checks them."""
 
+    purpose: str = ""
+    """Stated purpose of the next call, set by the service; empty if there is none."""
+
     @abstractmethod
     def open(
         self, query: Any, where: Where | None, *, deadline_s: float | None = None

@@ -7,9 +7,9 @@ import numpy as np
 from fedneighbors.datasets._graphs import Graph
 from fedneighbors.datasets._schema import Schema
 from fedneighbors.datasets._schema_columns import NumericColumn
-from fedneighbors.kernels._bitonic import PAYLOAD_WORDS, Entries, merge_with_swaps, move_payloads
 from fedneighbors.kernels.vectors._nearest import NearestLists
 from fedneighbors.methods.fedknn.metrics import metric_of
+from fedneighbors.methods.fedknn.private._oblivious import warm_up
 
 _INDEXED_ROWS = 1100  # enough for an index with a tree or with codes (1024)
 
@@ -30,9 +30,7 @@ def warmup() -> None:
             found, keys = positions.astype(np.int32), np.arange(len(rows))
             distances.flags.writeable = found.flags.writeable = False  # as decoded from a reply
             NearestLists(len(rows), 2).add(distances, found, ties=keys, rows=keys)
-    table = np.zeros((2, 4), np.int64)
-    lists = Entries(np.zeros((2, 4)), table, table, np.arange(8).reshape(2, 4))
-    move_payloads(np.zeros((2, 4, PAYLOAD_WORDS), np.int64), merge_with_swaps(lists))
+    warm_up()
 
 
 def _samples() -> list[tuple[Any, Any]]:

@@ -224,3 +224,10 @@ def _make_entries(distances: Floats, ties: Integers | np.int64, positions: Integ
         (zeros + owners).reshape(shape),
         (zeros + positions).reshape(shape),
     )
+
+
+def warm_up() -> None:
+    """Load the kernels of merges, which takes about a second."""
+    table = np.zeros((2, 4), np.int64)
+    lists = Entries(np.zeros((2, 4)), table, table, np.arange(8).reshape(2, 4))
+    move_payloads(np.zeros((2, 4, PAYLOAD_WORDS), np.int64), merge_with_swaps(lists))
