@@ -4,6 +4,7 @@ A provider sends random bytes, and the broker's processor signs a report that co
 :func:`bind_report` of them and of the broker's certificate.
 """
 
+import datetime
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import Encoding
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -37,8 +38,6 @@ Status = Literal[
     "SWHardeningNeeded",
     "ConfigurationNeeded",
     "ConfigurationAndSWHardeningNeeded",
-    "OutOfDate",
-    "OutOfDateConfigurationNeeded",
 ]
 
 
@@ -107,6 +106,17 @@ class Rules(BaseModel):
         """Return the hexadecimal SHA-256 digests of accepted roots."""
         return frozenset(map(hash_certificate, read_pem(folder, self.roots))) or pinned
 
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Return the names of the other files."""
+        return ()
+
+    def check_files(self, folder: Path) -> None:
+        """Raise EvidenceRefused unless all files can be read."""
+        read_pem(folder, self.roots)
+        for name in self.files:
+            read_file(folder, name)
+
     def check(self, claims: Claims, report_data: bytes) -> None:
         """Compare a report with a link and the owner's list.
 
@@ -168,6 +178,11 @@ class AmdRules(Rules):
     vmpl: int = Field(default=0, ge=0, le=3)
     crls: tuple[str, ...]
 
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Return the names of the revocation lists."""
+        return self.crls
+
 
 class IntelRules(Rules):
     """Rules for quotes of Intel TDX.
@@ -180,6 +195,11 @@ class IntelRules(Rules):
     measurements: tuple[TdxMeasurement, ...] = Field(min_length=1)
     collateral: str
     statuses: tuple[Status, ...] = ("UpToDate",)
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Return the name of the collateral."""
+        return (self.collateral,)
 
 
 def hash_certificate(certificate: x509.Certificate) -> str:
@@ -204,3 +224,95 @@ def read_pem(folder: Path, names: tuple[str, ...]) -> list[x509.Certificate]:
         except ValueError as error:
             raise EvidenceRefused("file", f"{folder / name} has no certificate: {error}") from None
     return found
+
+
+def verify_chain(
+    certificates: Sequence[x509.Certificate],
+    roots: frozenset[str],
+    *,
+    crls: Sequence[bytes],
+    at: datetime.datetime,
+) -> None:
+    """Verify the certificates of a signing key, its authority and the root.
+
+    Parameters
+    ----------
+    certificates : sequence of Certificate
+        The three certificates.
+    roots : frozenset of str
+        Hexadecimal SHA-256 digests of accepted roots.
+    crls : sequence of bytes
+        Revocation lists, one of the root; if empty, revocation is not checked.
+    at : datetime
+        Time at which certificates and lists must be valid.
+
+    Raises
+    ------
+    EvidenceRefused
+        If the chain does not end in a root, is not valid, or is revoked.
+    ValueError, TypeError, UnsupportedAlgorithm, x509.ExtensionNotFound
+        And the others of ``UNREADABLE``, if a certificate or list cannot be read.
+    """
+    if len(certificates) != 3:
+        raise EvidenceRefused(
+            "chain", f"expected 3 certificates (key, authority, root), found {len(certificates)}"
+        )
+    leaf, middle, root = certificates
+    if hash_certificate(root) not in roots:
+        raise EvidenceRefused(
+            "root", f"the root {hash_certificate(root)} is none of the vendor, nor of your roots"
+        )
+    for issued, issuer in ((root, root), (middle, root), (leaf, middle)):
+        name = issued.subject.rfc4514_string()
+        try:
+            issued.verify_directly_issued_by(issuer)
+        except (InvalidSignature, ValueError, TypeError) as error:
+            reason = str(error) or "its signature is wrong"
+            raise EvidenceRefused(
+                "chain", f"{name} is not issued by the next one: {reason}"
+            ) from None
+        if not issuer.extensions.get_extension_for_class(x509.BasicConstraints).value.ca:
+            raise EvidenceRefused("chain", f"the issuer of {name} is no authority")
+    _check_times(certificates, at)
+    if crls:
+        _check_revocation(certificates, crls, at)
+
+
+def _check_times(chain: Sequence[x509.Certificate], at: datetime.datetime) -> None:
+    for one in chain:
+        if not one.not_valid_before_utc <= at <= one.not_valid_after_utc:
+            raise EvidenceRefused(
+                "validity",
+                f"{one.subject.rfc4514_string()} is valid from {one.not_valid_before_utc} to "
+                f"{one.not_valid_after_utc}, not at {at}",
+            )
+
+
+def _check_revocation(
+    chain: Sequence[x509.Certificate], crls: Sequence[bytes], at: datetime.datetime
+) -> None:
+    """Check the chain against lists, of which one must be of the root."""
+    leaf, middle, root = chain
+    issuers = set()
+    for raw in crls:
+        is_pem = raw.startswith(b"-----BEGIN")
+        found = x509.load_pem_x509_crl(raw) if is_pem else x509.load_der_x509_crl(raw)
+        name = found.issuer.rfc4514_string()
+        for issuer, issued in ((root, middle), (middle, leaf)):
+            if found.issuer != issuer.subject or not found.is_signature_valid(issuer.public_key()):  # type: ignore[arg-type]
+                continue
+            until = found.next_update_utc
+            if until is None or not found.last_update_utc <= at <= until:
+                raise EvidenceRefused(
+                    "revocation list",
+                    f"that of {name} is valid from {found.last_update_utc} to {until}, not at "
+                    f"{at}; download it again",
+                )
+            if found.get_revoked_certificate_by_serial_number(issued.serial_number) is not None:
+                raise EvidenceRefused("revocation", f"{issued.subject.rfc4514_string()} is revoked")
+            issuers.add(issuer)
+            break
+        else:
+            raise EvidenceRefused("revocation list", f"{name} did not sign the list of that name")
+    if root not in issuers:
+        raise EvidenceRefused("revocation list", "there is none of the root; add it to crls")

@@ -19,8 +19,8 @@ from fedneighbors.service._attestation import (
     AmdRules,
     Claims,
     EvidenceRefused,
-    hash_certificate,
     read_file,
+    verify_chain,
 )
 
 PINNED = frozenset(
@@ -44,7 +44,6 @@ _LAYOUTS = {
 _OID = "1.3.6.1.4.1.3704.1"
 _VERSION_OIDS = {"boot_loader": 1, "tee": 2, "snp": 3, "microcode": 8, "fmc": 9}
 _KEYS = {0: "SEV-VCEK", 1: "SEV-VLEK"}  # of a chip, or of a cloud
-Chain = tuple[x509.Certificate, x509.Certificate, x509.Certificate]
 
 
 class SnpReport:
@@ -115,77 +114,13 @@ def verify_report(
     try:
         with warnings.catch_warnings():  # AMD's certificates have the serial number 0
             warnings.simplefilter("ignore", CryptographyDeprecationWarning)
-            chain = _verify_chain([x509.load_der_x509_certificate(c) for c in certificates], roots)
-            _check_times(chain, at)
-            if crls:
-                _check_revocation(chain, crls, at)
+            chain = [x509.load_der_x509_certificate(one) for one in certificates]
+            verify_chain(chain, roots, crls=crls, at=at)
             _check_key(chain[0], report)
     except UNREADABLE as error:
         raise EvidenceRefused("certificates", f"a certificate cannot be read: {error}") from None
     _check_policy(report, rules)
     return Claims(report.report_data, report.registers)
-
-
-def _verify_chain(certificates: Sequence[x509.Certificate], roots: frozenset[str]) -> Chain:
-    if len(certificates) != 3:
-        raise EvidenceRefused(
-            "chain", f"expected 3 certificates (key, authority, root), found {len(certificates)}"
-        )
-    leaf, middle, root = certificates
-    if hash_certificate(root) not in roots:
-        raise EvidenceRefused(
-            "root", f"the root {hash_certificate(root)} is none of the vendor, nor of your roots"
-        )
-    for issued, issuer in ((root, root), (middle, root), (leaf, middle)):
-        name = issued.subject.rfc4514_string()
-        try:
-            issued.verify_directly_issued_by(issuer)
-        except (InvalidSignature, ValueError, TypeError) as error:
-            reason = str(error) or "its signature is wrong"
-            raise EvidenceRefused(
-                "chain", f"{name} is not issued by the next one: {reason}"
-            ) from None
-        if not issuer.extensions.get_extension_for_class(x509.BasicConstraints).value.ca:
-            raise EvidenceRefused("chain", f"the issuer of {name} is no authority")
-    return leaf, middle, root
-
-
-def _check_times(chain: Chain, at: datetime.datetime) -> None:
-    for one in chain:
-        if not one.not_valid_before_utc <= at <= one.not_valid_after_utc:
-            raise EvidenceRefused(
-                "validity",
-                f"{one.subject.rfc4514_string()} is valid from {one.not_valid_before_utc} to "
-                f"{one.not_valid_after_utc}, not at {at}",
-            )
-
-
-def _check_revocation(chain: Chain, crls: Sequence[bytes], at: datetime.datetime) -> None:
-    """Check the chain against lists, of which one must be of the root."""
-    leaf, middle, root = chain
-    issuers = set()
-    for raw in crls:
-        is_pem = raw.startswith(b"-----BEGIN")
-        found = x509.load_pem_x509_crl(raw) if is_pem else x509.load_der_x509_crl(raw)
-        name = found.issuer.rfc4514_string()
-        for issuer, issued in ((root, middle), (middle, leaf)):
-            if found.issuer != issuer.subject or not found.is_signature_valid(issuer.public_key()):  # type: ignore[arg-type]
-                continue
-            until = found.next_update_utc
-            if until is None or not found.last_update_utc <= at <= until:
-                raise EvidenceRefused(
-                    "revocation list",
-                    f"that of {name} is valid from {found.last_update_utc} to {until}, not at "
-                    f"{at}; download it again",
-                )
-            if found.get_revoked_certificate_by_serial_number(issued.serial_number) is not None:
-                raise EvidenceRefused("revocation", f"{issued.subject.rfc4514_string()} is revoked")
-            issuers.add(issuer)
-            break
-        else:
-            raise EvidenceRefused("revocation list", f"{name} did not sign the list of that name")
-    if root not in issuers:
-        raise EvidenceRefused("revocation list", "there is none of the root; add it to crls")
 
 
 def _check_key(leaf: x509.Certificate, report: SnpReport) -> None:

@@ -13,8 +13,8 @@ from fedneighbors.service._attestation import (
     Claims,
     EvidenceRefused,
     IntelRules,
-    hash_certificate,
     read_file,
+    verify_chain,
 )
 
 PINNED = frozenset({"44a0196b2b99f889b8e149e95b807a350e7424964399e885a7cbb8ccfab674d3"})
@@ -58,10 +58,6 @@ def verify_quote(raw: bytes, rules: IntelRules, *, folder: Path, at: datetime.da
     except UNREADABLE as error:
         raise EvidenceRefused("format", str(error)) from None
     raw = _trim(raw, quote)
-    if hash_certificate(chain[-1]) not in roots:
-        raise EvidenceRefused(
-            "root", f"the root {hash_certificate(chain[-1])} is none of the vendor, nor yours"
-        )
     policy = dcap_qvl.QuotePolicy.strict(int(at.timestamp()))
     for status in rules.statuses:
         policy = policy.allow_status(status)
@@ -74,6 +70,11 @@ def verify_quote(raw: bytes, rules: IntelRules, *, folder: Path, at: datetime.da
         raise EvidenceRefused(
             "file", f"{folder / rules.collateral} is no collateral: {error}"
         ) from None
+    crls = [collateral.root_ca_crl, collateral.pck_crl]
+    try:  # dcap-qvl checks the same, but does not name what is wrong
+        verify_chain(chain, roots, crls=crls, at=at)
+    except UNREADABLE as error:
+        raise EvidenceRefused("certificates", str(error)) from None
     verifier = dcap_qvl.QuoteVerifier(chain[-1].public_bytes(Encoding.DER))
     try:
         verifier.verify_with_policy(raw, collateral, int(at.timestamp()), policy)
