@@ -109,7 +109,7 @@ def report(recorded):
 def test_the_recorded_amd_report_is_authentic(recorded, report, milan, monkeypatch):
     rules, data = recorded_rules(report), bytes([1, 2, 3, 4, 5]) + bytes(59)
     error = refusal(Evidence("amd", report, milan), rules, recorded, report_data=data, at=AMD_AT)
-    assert error.step == "debug"  # of its policy, which is looked at after all signatures
+    assert error.step == "debug"  # its policy is looked at after all signatures
     monkeypatch.setattr(_snp, "_DEBUG", 0)
     check_evidence(Evidence("amd", report, milan), rules, recorded, report_data=data, at=AMD_AT)
 
@@ -352,6 +352,13 @@ def test_the_recorded_v5_platform_is_up_to_date(recorded, responses):
 def test_a_valid_amd_report_is_accepted(tmp_path, is_turin):
     made = Amd(tmp_path, turin=is_turin)
     check_evidence(made.evidence(), made.rules(), tmp_path, report_data=DATA, at=AT)
+
+
+def test_the_key_of_a_cloud_may_sign_for_any_chip(amd):
+    leaf = Authority("SEV-VLEK", amd.middle, is_authority=False, extensions=amd_extensions()[:-1])
+    report = amd.report(signer=leaf, at_72=b"\4", at_416=bytes(64))
+    evidence = Evidence("amd", report, (leaf.der, amd.middle.der, amd.root.der))
+    check_evidence(evidence, amd.rules(), amd.folder, report_data=DATA, at=AT)
 
 
 @pytest.mark.parametrize("version", [4, 5])

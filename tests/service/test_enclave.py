@@ -2,6 +2,7 @@
 
 import datetime
 import os
+import re
 import struct
 import threading
 import uuid
@@ -27,6 +28,7 @@ from fedneighbors.service._messages import (
     EvidenceRequest,
 )
 from fedneighbors.service._tsm import Attester, EvidenceMissing
+from tests.architecture.tree import ROOT
 from tests.service.deployment import deployed, offered
 from tests.service.evidence import DATA, Amd, Intel
 
@@ -158,7 +160,7 @@ def hellos(monkeypatch):
     return seen
 
 
-def test_a_provider_joins_after_evidence_and_answers_name_the_mode(deployment, amd, kernel):
+def test_a_provider_joins_after_evidence_and_answers_say_so(deployment, amd, kernel):
     start(deployment, amd)
     deployment.wait("north")
     client = deployment.client("points")
@@ -275,7 +277,7 @@ def test_a_broker_that_cannot_make_evidence_now_is_asked_again(deployment, amd):
 def test_other_trust_modes_ask_for_no_evidence(deployment, amd, kernel):
     start(deployment, amd, points("trusted", "open"))
     deployment.wait("north")
-    assert len(kernel.entries) == 1  # of the start
+    assert len(kernel.entries) == 1  # at the start
     client = deployment.client("open")
     client.kneighbors([[0.0, 1.0]], 1)
     assert client.results_[0]["trust"] == "trusted"
@@ -425,6 +427,18 @@ def test_tls_ends_in_a_broker_with_evidence(tmp_path):
     config = {"format": 1, "server": {"tls": False}, "collections": COLLECTIONS}
     with pytest.raises(ValueError, match=r"expected server\.tls"):
         BrokerConfig.model_validate(config)
+
+
+def test_configurations_of_the_how_to_are_valid(tmp_path):
+    page = (ROOT / "docs/how-to/run-in-a-confidential-vm.md").read_text("utf-8")
+    broker, amd, intel = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    collection = amd[amd.index("[collections") :]
+    head = amd[: amd.index("[attestation]")]
+    for name, text in (("broker", broker), ("amd", amd), ("intel", head + intel + collection)):
+        (tmp_path / name).write_text(text)
+    assert BrokerConfig.read(tmp_path / "broker").collections["patients"].trust == "enclave"
+    assert ProviderConfig.read(tmp_path / "amd").attestation.vendor == "amd"
+    assert ProviderConfig.read(tmp_path / "intel").attestation.vendor == "intel"
 
 
 # --- doctor ---

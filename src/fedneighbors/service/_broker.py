@@ -225,7 +225,7 @@ class Broker:
 
     def __init__(self, config: BrokerConfig, state: BrokerState, fingerprint: bytes) -> None:
         self.config, self.state, self.fingerprint = config, state, fingerprint
-        self.attester: Attester | None = None  # of a server in a confidential virtual machine
+        self.attester: Attester | None = None  # set in a confidential virtual machine
         self.collections = {
             name: BrokerCollection(name, section, _open_ledger(config, name), config.folder)
             for name, section in config.collections.items()

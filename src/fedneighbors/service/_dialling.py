@@ -77,7 +77,7 @@ def check_version(challenge: Challenge) -> None:
 
 
 async def verify_broker(connection: Any, rules: AmdRules | IntelRules, folder: Path) -> None:
-    """Demand evidence of the broker's machine for this link, and verify it now.
+    """Verify evidence of the broker's machine for a new link.
 
     Parameters
     ----------

@@ -43,7 +43,7 @@ _LAYOUTS = {
 }
 _OID = "1.3.6.1.4.1.3704.1"
 _VERSION_OIDS = {"boot_loader": 1, "tee": 2, "snp": 3, "microcode": 8, "fmc": 9}
-_KEYS = {0: "SEV-VCEK", 1: "SEV-VLEK"}  # of a chip, or of a cloud
+_KEYS = {0: "SEV-VCEK", 1: "SEV-VLEK"}  # a chip has the first, a cloud the second
 
 
 class SnpReport:

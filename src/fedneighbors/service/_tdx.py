@@ -88,7 +88,7 @@ def verify_quote(raw: bytes, rules: IntelRules, *, folder: Path, at: datetime.da
 
 
 def _trim(raw: bytes, quote: Any) -> bytes:
-    """Check the format of a quote, and remove the zeros with which some hosts pad it."""
+    """Check the format of a quote; remove zeros at its end."""
     version = quote.header.version
     if not quote.is_tdx() or version not in _VERSIONS:
         raise EvidenceRefused(
@@ -99,7 +99,7 @@ def _trim(raw: bytes, quote: Any) -> bytes:
     signed = body + (584 if version == 4 else int.from_bytes(raw[50:54], "little"))
     n_bytes = signed + 4 + int.from_bytes(raw[signed : signed + 4], "little")
     kind = int.from_bytes(raw[signed + 132 : signed + 134], "little")  # after signature and key
-    if kind != _QE_REPORT or len(raw) < n_bytes or any(raw[n_bytes:]):
+    if kind != _QE_REPORT or len(raw) < n_bytes or any(raw[n_bytes:]):  # some hosts pad
         raise EvidenceRefused(
             "format", f"expected {n_bytes} bytes with a report of Intel's quoting enclave"
         )

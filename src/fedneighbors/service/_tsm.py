@@ -89,7 +89,7 @@ class Attester:
         except OSError as error:
             raise EvidenceMissing(f"the kernel makes no report: {error}") from error
         chain = tuple(self._find_chain(table)) if kind == "amd" else ()
-        if len(report) + sum(map(len, chain)) > MAX_EVIDENCE_BYTES // 2:
+        if len(report) + sum(map(len, chain)) > MAX_EVIDENCE_BYTES - 1024:  # the frame adds little
             raise EvidenceMissing(f"a report of {len(report)} bytes is too long")
         return Evidence(kind, report, chain)
 
@@ -114,7 +114,7 @@ class Attester:
 
 
 def _read_entry(entry: Path, report_data: bytes) -> tuple[str, bytes, bytes]:
-    """Return the vendor, the report and the table of certificates of a new entry."""
+    """Return vendor, report and table of certificates of an entry."""
     descriptor = os.open(entry / "inblob", os.O_WRONLY)
     try:
         os.write(descriptor, report_data)  # at once, as the kernel demands
