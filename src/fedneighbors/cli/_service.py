@@ -294,7 +294,8 @@ def forget(
 def check(config: ProviderFile = _PROVIDER) -> None:
     """Read the configuration and all collections, without a broker.
 
-    Prints for each collection its objects, metric, filters and epoch, or its first error.
+    Prints for each collection its objects, metric, filters and epoch, or its first error. Files for
+    the broker's evidence must be readable.
     """
     from fedneighbors.cli._console import echo
     from fedneighbors.errors import FedneighborsError
@@ -306,6 +307,12 @@ def check(config: ProviderFile = _PROVIDER) -> None:
     key = loaded.path(loaded.provider.key)
     secret = Identity.read(key).private if key.is_file() else None
     failed = False
+    if loaded.attestation is not None:
+        try:
+            loaded.attestation.check_files(loaded.folder)
+        except FedneighborsError as error:
+            failed = True
+            echo(f"attestation: {error}", "red")
     for name, section in loaded.collections.items():
         try:
             found = OfferedObjects.read(

@@ -19,13 +19,13 @@ from fedneighbors.datasets._object_cells import METRIC_KINDS
 from fedneighbors.datasets._schema import Schema
 from fedneighbors.datasets._schema_columns import NumericColumn
 from fedneighbors.errors import LedgerError, PartyRefused, WireError
-from fedneighbors.federation._messages import encode
+from fedneighbors.federation._messages import decode, encode
 from fedneighbors.federation._roles import Refused, make_refusal
 from fedneighbors.service._access_log import LogFailed
 from fedneighbors.service._broker import Broker, BrokerCollection
 from fedneighbors.service._limits import Overloaded, TooManyQueries
 from fedneighbors.service._links import ProviderLink
-from fedneighbors.service._messages import Challenge, Welcome
+from fedneighbors.service._messages import Challenge, EvidenceRequest, Welcome
 from fedneighbors.service._metrics import CONTENT_TYPE
 from fedneighbors.service._oidc import IssuerFailed
 from fedneighbors.service._openapi import describe_api
@@ -43,6 +43,7 @@ from fedneighbors.service._rest import (
 )
 from fedneighbors.service._state import ApiUser, StateFailed
 from fedneighbors.service._stored import QueryStore
+from fedneighbors.service._tsm import EvidenceMissing
 
 log = logging.getLogger(__name__)
 
@@ -330,17 +331,31 @@ async def _accept_link(broker: Broker, websocket: WebSocket) -> ProviderLink | N
     await websocket.send_bytes(encode(challenge))
     try:
         async with asyncio.timeout(_HELLO_S):
-            hello = await websocket.receive_bytes()
+            hello = await _receive_hello(broker, websocket)
         return broker.registry.accept(hello, challenge.nonce, websocket.send_bytes)
     except Refused as error:
         await websocket.send_bytes(encode(make_refusal(error)))
         await websocket.close(_POLICY_VIOLATION)
-    except StateFailed as error:
+    except (StateFailed, EvidenceMissing) as error:
         log.error("%s", error)
         await websocket.close(_TRY_AGAIN_LATER)
     except (WebSocketDisconnect, TimeoutError, KeyError):  # KeyError: a text message
         pass
     return None
+
+
+async def _receive_hello(broker: Broker, websocket: WebSocket) -> bytes:
+    """Return a provider's first message, after evidence if it demands some."""
+    frame = await websocket.receive_bytes()
+    if broker.attester is None:
+        return frame
+    try:
+        request = decode(frame, (EvidenceRequest,))
+    except WireError:  # other collections need no evidence
+        return frame
+    evidence = await broker.attester.answer(request, broker.fingerprint)
+    await websocket.send_bytes(encode(evidence))
+    return await websocket.receive_bytes()
 
 
 async def _openapi(_: Broker, __: Request) -> Response:

@@ -38,6 +38,7 @@ from fedneighbors.service._query_run import Explanation, QueryOptions, QueryRun,
 from fedneighbors.service._sealed import read_sealed
 from fedneighbors.service._state import ApiUser, BrokerState
 from fedneighbors.service._tracing import trace_work
+from fedneighbors.service._tsm import Attester
 
 R = TypeVar("R")
 _RECONNECT_S = 5.0  # maximum wait for a provider that was restarted
@@ -227,7 +228,8 @@ class Broker:
     """
 
     def __init__(self, config: BrokerConfig, state: BrokerState, fingerprint: bytes) -> None:
-        self.config, self.state = config, state
+        self.config, self.state, self.fingerprint = config, state, fingerprint
+        self.attester: Attester | None = None  # set in a confidential virtual machine
         self.collections = {
             name: BrokerCollection(name, section, _open_ledger(config, name), config.folder)
             for name, section in config.collections.items()

@@ -20,6 +20,7 @@ from fedneighbors.service._limits import LimitedHttp, LimitedWebSocket, reduce_t
 from fedneighbors.service._offers import OfferedObjects
 from fedneighbors.service._provider import ProviderService
 from fedneighbors.service._state import BrokerState, StateFailed, open_state, server_files
+from fedneighbors.service._tsm import Attester
 
 log = logging.getLogger(__name__)
 _CLOSE_S = 0.1  # time to send the last answers
@@ -45,13 +46,17 @@ async def running_broker(config: BrokerConfig) -> AsyncIterator[tuple[Broker, st
 
     Raises
     ------
+    EvidenceMissing
+        If a collection has the trust mode ``"enclave"``, and this machine makes no evidence.
     PortInUse
         If another program uses the port.
     """
+    attester = Attester.of(config)
     state, fingerprint = open_state(config)
     host, port = config.server.address
     certificate, key = server_files(config)
     broker = Broker(config, state, fingerprint)
+    broker.attester = attester
     server = uvicorn.Server(
         uvicorn.Config(
             make_app(broker),
