@@ -36,7 +36,7 @@ from fedneighbors.service._metrics import BrokerMetrics
 from fedneighbors.service._oidc import OidcUsers
 from fedneighbors.service._query_run import Explanation, QueryOptions, QueryRun, SearchResult
 from fedneighbors.service._sealed import read_sealed
-from fedneighbors.service._state import ApiUser, BrokerState
+from fedneighbors.service._state import ApiUser, BrokerState, open_ledger
 from fedneighbors.service._tracing import trace_work
 from fedneighbors.service._tsm import Attester
 
@@ -231,7 +231,7 @@ class Broker:
         self.config, self.state, self.fingerprint = config, state, fingerprint
         self.attester: Attester | None = None  # set in a confidential virtual machine
         self.collections = {
-            name: BrokerCollection(name, section, _open_ledger(config, name), config.folder)
+            name: BrokerCollection(name, section, open_ledger(config, name), config.folder)
             for name, section in config.collections.items()
         }
         self.registry = LinkRegistry(state, fingerprint, self._check)
@@ -477,25 +477,3 @@ class Broker:
                 self._n_running -= 1
                 self._by_user -= Counter([options.user])  # removes a count of 0
         raise AssertionError("unreachable")
-
-
-def _open_ledger(config: BrokerConfig, name: str) -> Ledger | None:
-    """Open the ledger of a private collection, or create it.
-
-    Raises
-    ------
-    DataError
-        If another collection has the same ledger: their budgets would be one.
-    """
-    files = {
-        other: config.path(section.privacy.ledger or f"state/ledger-{other}.sqlite")
-        for other, section in config.collections.items()
-        if section.privacy is not None
-    }
-    if name not in files:
-        return None
-    path = files[name]
-    if list(files.values()).count(path) > 1:
-        raise DataError(f"two collections have the ledger {path}; each needs its own")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return Ledger(path, party="broker")

@@ -28,6 +28,9 @@ _MAX_K = 100  # an answer has to fit into the context of a model
 _VISIBLE = {
     "trusted": "the broker and all providers see the query, the filter and your name; the broker "
     "sees distances, ids and payloads of the answer",
+    "enclave": "all providers see the query, the filter and your name, and so does the broker's "
+    "program in a confidential virtual machine, which its operator cannot read; the program sees "
+    "distances, ids and payloads of the answer",
     "sealed": "all providers see the query, the filter and your name; the broker sees neither "
     "query, filter, ids nor payloads, but who asks and when, k, distances and counts",
 }
@@ -75,7 +78,7 @@ class ToolAnswer(BaseModel):
 
     collection: str
     query_id: str
-    trust: Literal["trusted", "sealed"]
+    trust: Literal["trusted", "sealed", "enclave"]
     exact: bool = Field(description="These are the nearest objects of all providers, for certain")
     answered: list[str] = Field(description="Providers that answered")
     missing: dict[str, str] = Field(description="Providers that did not, and why")

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedneighbors.errors import DataError, FederationError, PartyRefused
+from fedneighbors.privacy.ledger._ledger import Ledger
 from fedneighbors.secure_sum._keys import Roster, digest
 from fedneighbors.service._config import BrokerConfig
 from fedneighbors.service._messages import MAX_GROUPS_LENGTH, MAX_USER_LENGTH, has_short_names
@@ -339,3 +340,25 @@ def server_files(config: BrokerConfig) -> tuple[Path | None, Path | None]:
 
 def _hash(secret: bytes) -> bytes:
     return hashlib.sha256(secret).digest()
+
+
+def open_ledger(config: BrokerConfig, name: str) -> Ledger | None:
+    """Open the ledger of a private collection, or create it.
+
+    Raises
+    ------
+    DataError
+        If another collection has the same ledger: their budgets would be one.
+    """
+    files = {
+        other: config.path(section.privacy.ledger or f"state/ledger-{other}.sqlite")
+        for other, section in config.collections.items()
+        if section.privacy is not None
+    }
+    if name not in files:
+        return None
+    path = files[name]
+    if list(files.values()).count(path) > 1:
+        raise DataError(f"two collections have the ledger {path}; each needs its own")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return Ledger(path, party="broker")
