@@ -25,7 +25,7 @@ _PARENT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-(0[01])")  # W3C's heade
 
 @contextmanager
 def trace_work(name: str, **attributes: str) -> Iterator[None]:
-    """Record a span of the work of the block, within the present one."""
+    """Record a span of the block, within the present span."""
     if tracer is None:
         yield
         return
