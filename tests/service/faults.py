@@ -31,7 +31,7 @@ MESSAGE_FAULTS = ("drop", "twice", "swap", "truncate", "epoch", "number", "delay
 DIRECTIONS = ("to provider", "to broker")
 ALGORITHMS = ("baseline", "dann", "eager", "hufu+", "dann*")
 PARTIAL = "dann, partial"  # with allow_partial
-DEADLINE_S, LATE_S, DELAY_S, RECOVERY_S = 1.0, 0.1, 0.3, 5.0
+DEADLINE_S, LATE_S, DELAY_S, RECOVERY_S, START_S = 1.0, 0.1, 0.3, 5.0, 30.0
 # codes for an honest provider behind a bad link
 HONEST = {"provider-missing", "provider-restarted", "deadline-passed"}
 UNREACHABLE = "broker-unreachable"  # an outcome of a client whose deadline has passed
@@ -228,6 +228,9 @@ class Campaign:
         self._link, self._messages, self._queries = None, None, itertools.count()
         self.delay = LoopDelay()
         self._watch = asyncio.run_coroutine_threadsafe(self.delay.run(), self.deployment.loop)
+        for algorithm in ALGORITHMS:  # compiled code is loaded, as by a real start
+            with self._client(algorithm == "dann*", algorithm, START_S) as client:
+                self._ask(client, 0.1)
 
     def close(self):
         self._watch.cancel()
@@ -272,11 +275,11 @@ class Campaign:
             assert n_charges == len(OWNERS), f"{n_charges} charges for one query"
         return outcome, seconds, recovery_s, delay_s
 
-    def _client(self, private, algorithm):
+    def _client(self, private, algorithm, deadline_s=DEADLINE_S):
         name, _, partial = algorithm.partition(",")
         options = {} if private else {"algorithm": name, "allow_partial": bool(partial)}
         name = "private" if private else "points"
-        return self.deployment.client(name, deadline_s=DEADLINE_S, **options)
+        return self.deployment.client(name, deadline_s=deadline_s, **options)
 
     def _ask(self, client, query):
         """Return "exact" or "partial" for a right answer, or the code of an error."""

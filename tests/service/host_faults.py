@@ -37,10 +37,10 @@ from fedneighbors.service._provider import ProviderService
 from fedneighbors.service._server import add_local_provider, run_broker
 from fedneighbors.service._state import open_state
 from tests.service.deployment import offered
-from tests.service.faults import ALGORITHMS, OWNERS, POINTS, RECOVERY_S, SECTIONS
+from tests.service.faults import ALGORITHMS, OWNERS, POINTS, RECOVERY_S, SECTIONS, START_S
 from tests.service.test_processes import free_port
 
-DEADLINE_S, START_S = 2.0, 30.0
+DEADLINE_S = 2.0
 FAKETIME = [*map(str, Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))]
 DAY = {"a day later": 1, "a day earlier": -1}
 CLIENT_FAULTS = ("killed", "stopped", "cut", "half", "garbage", "repeated", "at once")

@@ -39,12 +39,13 @@ from tests.service.faults import (
     OWNERS,
     PARTIAL,
     RECOVERY_S,
+    START_S,
     UNREACHABLE,
     Fault,
     FaultyRelay,
     LoopDelay,
 )
-from tests.service.host_faults import START_S, HostCampaign, serve
+from tests.service.host_faults import HostCampaign, serve
 
 DEADLINE_S = 1.0
 KINDS = ("kill", "pause", "stop", "freeze")  # a pause ends before the deadline
