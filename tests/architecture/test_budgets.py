@@ -21,9 +21,9 @@ from tests.architecture.tree import ROOT, SOURCE, module_name, modules, sources
 # a tree of places, counts of sets, steps between clock checks, DANN* in two exchanges; and by 4,000
 # lines and 29 files: sources in databases and their test, files of values and molecules, the whole
 # REST API with its clients, "doctor", limits of strangers, payloads, bounds of mixed columns; and
-# by 584 lines and 4 files: evidence of confidential virtual machines (rules, reports of AMD, quotes
+# by 593 lines and 4 files: evidence of confidential virtual machines (rules, reports of AMD, quotes
 # of Intel, the kernel's interface).
-MAX_CODE_LINES = 50_784
+MAX_CODE_LINES = 50_793
 MAX_KNNPER_LINES = 5_770  # frozen embeddings, schedules, plateaus, ablated pools: 680 more
 MAX_FILES = 366
 MAX_FILE_LINES = 500
