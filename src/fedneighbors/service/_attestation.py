@@ -208,7 +208,7 @@ def hash_certificate(certificate: x509.Certificate) -> str:
 
 
 def read_file(folder: Path, name: str) -> bytes:
-    """Return the content of a file of the owner; raise EvidenceRefused without it."""
+    """Return the content of a file; raise EvidenceRefused without it."""
     try:
         return (folder / name).read_bytes()
     except OSError as error:
@@ -291,7 +291,7 @@ def _check_times(chain: Sequence[x509.Certificate], at: datetime.datetime) -> No
 def _check_revocation(
     chain: Sequence[x509.Certificate], crls: Sequence[bytes], at: datetime.datetime
 ) -> None:
-    """Check the chain against lists, of which one must be of the root."""
+    """Check the chain against lists; one must be of the root."""
     leaf, middle, root = chain
     issuers = set()
     for raw in crls:

@@ -7,6 +7,8 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed
+from websockets.frames import CloseCode
 
 from fedneighbors.errors import FederationError, WireError
 from fedneighbors.federation._messages import decode, encode
@@ -95,7 +97,14 @@ async def verify_broker(connection: Any, rules: AmdRules | IntelRules, folder: P
     """
     request = EvidenceRequest(secrets.token_bytes(NONCE_BYTES))
     await connection.send(encode(request))
-    frame = await connection.recv()
+    connection.protocol.max_message_size = MAX_EVIDENCE_BYTES  # nothing is verified yet
+    try:
+        frame = await connection.recv()
+    except ConnectionClosed as error:
+        if error.sent is None or error.sent.code != CloseCode.MESSAGE_TOO_BIG:
+            raise
+        frame = None
+    connection.protocol.max_message_size = MAX_LINK_FRAME_BYTES
     if not isinstance(frame, bytes) or len(frame) > MAX_EVIDENCE_BYTES:
         raise EvidenceRefused("format", f"expected at most {MAX_EVIDENCE_BYTES} bytes")
     try:

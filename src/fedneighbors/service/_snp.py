@@ -124,7 +124,7 @@ def verify_report(
 
 
 def _check_key(leaf: x509.Certificate, report: SnpReport) -> None:
-    """Check that the certified key of this chip and version signed a report."""
+    """Check a report against the certificate of its key."""
     kind = _KEYS.get(report.signing_key)
     names = [one.value for one in leaf.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
     if names != [kind]:
