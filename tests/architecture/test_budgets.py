@@ -21,9 +21,9 @@ from tests.architecture.tree import ROOT, SOURCE, module_name, modules, sources
 # a tree of places, counts of sets, steps between clock checks, DANN* in two exchanges; and by 4,000
 # lines and 29 files: sources in databases and their test, files of values and molecules, the whole
 # REST API with its clients, "doctor", limits of strangers, payloads, bounds of mixed columns; and
-# by 1,020 lines and 7 files: evidence of confidential virtual machines (rules, reports of AMD,
+# by 1,090 lines and 7 files: evidence of confidential virtual machines (rules, reports of AMD,
 # quotes of Intel, the kernel's interface), Model Context Protocol, retriever of LangChain, traces.
-MAX_CODE_LINES = 51_220
+MAX_CODE_LINES = 51_290
 MAX_KNNPER_LINES = 5_770  # frozen embeddings, schedules, plateaus, ablated pools: 680 more
 MAX_FILES = 369
 MAX_FILE_LINES = 500
