@@ -28,6 +28,7 @@ COMMANDS = [
     ["search"],
     ["broker", "serve"],
     ["broker", "enrol"],
+    ["broker", "admin-link"],
     ["broker", "revoke"],
     ["broker", "token"],
     ["broker", "status"],
