@@ -1,19 +1,36 @@
 """The console over HTTPS: sessions, forged requests, time-outs, limits, headers, JSON twins."""
 
+import csv
+import html
+import io
+import json
 import re
+import shlex
+import shutil
 
 import httpx
 import pytest
+from pyarrow import parquet
 from starlette.testclient import TestClient
+from typer.testing import CliRunner
 
+from fedneighbors.cli._main import app
 from fedneighbors.service import _state
 from fedneighbors.service._app import make_app
 from fedneighbors.service._limits import MAX_WRONG_CODES
 from fedneighbors.service.console import Sessions
 from fedneighbors.service.console._sessions import ABSOLUTE_S, IDLE_S
-from tests.service.console import running_console
+from tests.service.console import (
+    BODIES,
+    FORMULA,
+    HOSTILE,
+    PROVIDERS,
+    SEARCHES,
+    held,
+    running_console,
+)
 
-PAGES = ["overview", "providers"]
+PAGES = ["overview", "providers", "search", "search/points", "search/cities", "search/sealed"]
 
 
 @pytest.fixture(scope="module")
@@ -54,8 +71,8 @@ def open_client(deployment):
 def open_clocked(deployment):
     """Return a client of another console of the same broker, and its clock."""
     clock = Clock()
-    app = make_app(deployment.broker, Sessions(clock))
-    return TestClient(app, base_url="https://console.test", follow_redirects=False), clock
+    console = make_app(deployment.broker, Sessions(clock))
+    return TestClient(console, base_url="https://console.test", follow_redirects=False), clock
 
 
 def form_token(client, path="/console/overview"):
@@ -253,7 +270,7 @@ def test_a_twin_has_the_data_of_its_page(deployment, user):
     for one in found["collections"]:
         assert f">{one['name']}<" in page
     providers = user.get("/console/providers.json").json()["providers"]
-    assert [one["name"] for one in providers] == ["north", "south"]
+    assert [one["name"] for one in providers] == list(PROVIDERS)
 
 
 def test_a_user_sees_the_collections_of_the_token(deployment, visitor):
@@ -262,3 +279,226 @@ def test_a_user_sees_the_collections_of_the_token(deployment, visitor):
     found = visitor.get("/console/overview.json").json()
     assert [one["name"] for one in found["collections"]] == ["points"]
     assert [one["collections"] for one in found["providers"]] == [["points"], ["points"]]
+
+
+def begin(client, collection, **fields):
+    """Send the form of a search; return the response."""
+    path = f"/console/search/{collection}"
+    return client.post(path, data={"form_token": form_token(client, path), **fields})
+
+
+def search(client, collection, **fields):
+    """Return the path of a search that has begun."""
+    response = begin(client, collection, **fields)
+    assert response.status_code == 303, response.text
+    return response.headers["location"]
+
+
+def ask(client, deployment, collection, body):
+    """Return the answer of the REST API."""
+    headers = {"Authorization": f"Bearer {deployment.token}"}
+    return client.post(f"/v1/collections/{collection}/search", json=body, headers=headers).json()
+
+
+@pytest.mark.parametrize("collection", SEARCHES)
+def test_a_form_gives_the_answer_of_the_rest_api(deployment, user, collection):
+    path = search(user, collection, **SEARCHES[collection])
+    found = user.get(f"{path}.json").json()
+    assert found["request"] == {**BODIES[collection], "k": 10}
+    expected = ask(user, deployment, collection, BODIES[collection])
+    assert expected["neighbors"]
+    for field in ("neighbors", "exact", "answered", "missing", "epochs", "trust"):
+        assert found["answer"][field] == expected[field]
+    assert set(found["learnt"]) == set(PROVIDERS)
+    page = user.get(path).text
+    for one in found["answer"]["neighbors"]:
+        assert html.escape(one["id"]) in page
+
+
+@pytest.mark.parametrize("collection", SEARCHES)
+def test_a_result_has_the_form_of_its_search(user, collection):
+    path = search(user, collection, **SEARCHES[collection])
+    fields = re.findall(r'name="(\S+)"[^>]*? value="([^"]+)"', user.get(path).text)
+    areas = re.findall(r'<textarea [^>]*name="(\S+)"[^>]*>([^<]*)<', user.get(path).text)
+    chosen = {name: html.unescape(text) for name, text in [*fields, *areas] if text}
+    for name in SEARCHES[collection].keys() - {"algorithm", "is.smoker", "query.sex", "query"}:
+        assert chosen[name] == SEARCHES[collection][name]
+
+
+def test_a_search_is_in_the_log_of_its_user(deployment, user):
+    path = search(user, "points", query="2 2", purpose="to test")
+    entry = deployment.broker.log.entries_of("alice", 1)[0]
+    assert path == f"/console/queries/{entry['query']}"
+    assert (entry["purpose"], entry["collection"], entry["outcome"]) == ("to test", "points", "")
+
+
+@pytest.mark.parametrize(
+    ("collection", "fields", "detail"),
+    [
+        ("points", {"query": ""}, "query: expected a query, got &#39;&#39;"),
+        ("points", {"query": "1, x"}, "query: expected a number, got &#39;x&#39;"),
+        ("points", {"query": "1, inf"}, "query: expected a number, got &#39;inf&#39;"),
+        ("points", {"query": "1, 1", "k": "1.5"}, "k: expected a whole number"),
+        ("points", {"query": "1, 1", "k": "-1"}, "k: input should be greater"),
+        ("points", {"query": "1, 1", "max.age": "old"}, "max.age: expected a number"),
+        ("points", {"query": "1, 1", "algorithm": "best"}, "algorithm: input should be"),
+        ("cities", {"query.longitude": "4"}, "latitude: expected a number, got &#39;nothing"),
+        ("words", {"query": "[1, 2"}, "query: expected JSON"),
+    ],
+)
+def test_a_wrong_field_is_named_and_nothing_is_lost(user, collection, fields, detail):
+    fields = {"purpose": "kept", **fields}
+    response = begin(user, collection, **fields)
+    assert response.status_code == 422
+    assert detail.lower() in response.text.lower()
+    assert 'value="kept"' in response.text
+
+
+def test_a_search_that_fails_shows_its_problem(user):
+    path = search(user, "points", query="1, 2, 3")
+    assert "Expected a vector of 2 numbers, got 3." in user.get(path).text
+    found = user.get(f"{path}.json").json()
+    assert (found["status"], found["problem"]["code"]) == ("failed", "invalid-query")
+    assert user.get(f"{path}.csv").status_code == 409
+    path = search(user, "absent", query="x")
+    assert user.get(f"{path}.json").json()["problem"]["code"] == "provider-missing"
+
+
+def test_limits_of_the_rest_api_hold(deployment, user):
+    deployment.broker._n_running += 64
+    try:
+        response = begin(user, "points", query="1, 1")
+    finally:
+        deployment.broker._n_running -= 64
+    assert response.status_code == 503
+    assert "64 queries run; try again later." in response.text
+
+
+def test_a_token_that_may_only_count_cannot_search(deployment, visitor):
+    sign_in(visitor, token=deployment.broker.state.new_token("erin", 1, ("count",)))
+    assert visitor.get("/console/search.json").json() == {"collections": []}
+    assert visitor.get("/console/search/points").status_code == 403
+    response = visitor.post(
+        "/console/search/points",
+        data={"form_token": form_token(visitor), "query": "1, 1"},
+    )
+    assert response.status_code == 403
+    assert visitor.get("/console/search/nothing").status_code == 404
+
+
+def test_a_query_is_shown_to_its_user_alone(deployment, user):
+    path = search(user, "points", query="1, 1")
+    with open_client(deployment) as other:
+        sign_in(other, token=deployment.broker.state.new_token("frank", 1))
+        for place in (path, f"{path}.json", f"{path}.csv", f"{path}/progress"):
+            assert other.get(place).status_code == 404
+        data = {"form_token": form_token(other)}
+        assert other.post(f"{path}/cancel", data=data).status_code == 404
+    assert user.get(path).status_code == 200
+
+
+def test_names_and_columns_are_no_markup(user):
+    for collection, fields in (("titles", {"query": "s"}), ("points", {"query": HOSTILE})):
+        path = f"/console/search/{collection}"
+        response = begin(user, collection, **fields)
+        page = (
+            user.get(response.headers["location"]) if response.has_redirect_location else response
+        )
+        assert HOSTILE not in page.text
+        assert html.escape(HOSTILE) in page.text or "&lt;script&gt;" in page.text, path
+    page = user.get(search(user, "points", query="1, 1", payload="true")).text
+    assert page.count(html.escape(HOSTILE)) == 10
+    assert HOSTILE not in page
+
+
+def test_files_have_all_neighbors(user):
+    path = search(user, "points", query="1, 1", payload="true", k="20")
+    neighbors = user.get(f"{path}.json").json()["answer"]["neighbors"]
+    response = user.get(f"{path}.csv")
+    assert response.headers["content-disposition"].startswith('attachment; filename="points-')
+    rows = list(csv.DictReader(io.StringIO(response.text)))
+    assert [(one["provider"], one["id"], float(one["distance"])) for one in rows] == [
+        (one["provider"], one["id"], one["distance"]) for one in neighbors
+    ]
+    assert [one["rank"] for one in rows] == [str(rank) for rank in range(1, 13)]
+    assert {one["note"] for one in rows} == {HOSTILE}
+    table = parquet.read_table(io.BytesIO(user.get(f"{path}.parquet").content)).to_pylist()
+    assert [one["id"] for one in table] == [one["id"] for one in neighbors]
+
+
+def test_a_file_has_no_formula(user):
+    path = search(user, "titles", query=FORMULA)
+    rows = list(csv.DictReader(io.StringIO(user.get(f"{path}.csv").text)))
+    assert rows[0]["id"] == f"'{FORMULA}"
+    assert user.get(f"{path}.json").json()["answer"]["neighbors"][0]["id"] == FORMULA
+
+
+def test_a_search_shows_its_progress_and_can_be_cancelled(deployment, user):
+    with held(deployment, n_sent=1) as is_released:
+        fields = {"query": "1, 1", "payload": "true", "algorithm": "baseline"}
+        path = search(user, "points", **fields)
+        part = user.get(f"{path}/progress").text
+        assert "1 exchange done; 10 neighbours are certain so far." in part
+        found = user.get(f"{path}.json").json()
+        assert (found["status"], len(found["certified"])) == ("running", 10)
+        assert user.get(f"{path}.csv").status_code == 409
+        other = search(user, "points", **fields)
+        response = user.post(f"{path}/cancel", data={"form_token": form_token(user)})
+        assert response.headers["location"] == "/console/search/points"
+        assert user.get(path).status_code == 404
+        is_released.set()
+        deployment.run(deployment.broker.drain(20))
+        deployment.broker._is_draining = False
+    response = user.get(f"{other}/progress")
+    assert response.headers["hx-refresh"] == "true"
+    assert user.get(f"{other}.json").json()["status"] == "done"
+
+
+def test_a_sealed_collection_is_searched_elsewhere(deployment, user):
+    page = user.get("/console/search/sealed").text
+    assert "This collection is sealed." in page
+    assert "keys=tomllib.loads(" in html.unescape(page)
+    assert 'name="query"' not in page
+    path = search(user, "sealed", query="1, 1", form_token=form_token(user))
+    assert user.get(f"{path}.json").json()["problem"]["code"] == "invalid-query"
+
+
+@pytest.mark.parametrize("collection", SEARCHES)
+def test_copied_lines_find_the_same(deployment, user, collection, tmp_path, monkeypatch):
+    path = search(user, collection, **SEARCHES[collection])
+    lines = re.findall(r"<pre[^>]*><code>(.*?)</code></pre>", user.get(path).text, re.S)
+    python, curl, command = map(html.unescape, lines)
+    shutil.copy(deployment.certificate, tmp_path / "broker.crt")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FEDNEIGHBORS_TOKEN", deployment.token)
+    expected = user.get(f"{path}.json").json()["answer"]["neighbors"]
+    names = [(one["provider"], one["id"]) for one in expected]
+    values = {}
+    exec(python, values)
+    assert list(map(tuple, values["objects"][0])) == names
+    sent = shlex.split(curl)
+    assert ask(user, deployment, collection, json.loads(sent[-1]))["neighbors"] == expected
+    assert sent[3] == f"{deployment.url}/v1/collections/{collection}/search"
+    _, name, *arguments = shlex.split(command)
+    result = CliRunner().invoke(app, [name, "--json", *arguments])
+    assert json.loads(result.stdout)["neighbors"] == expected
+
+
+def test_searches_of_the_rest_api_are_shown(deployment, user):
+    headers = {"Authorization": f"Bearer {deployment.token}", "Prefer": "respond-async"}
+
+    def begin_there(kind, body):
+        address = f"/v1/collections/points/{kind}"
+        response = user.post(address, json=body, headers=headers)
+        deployment.run(deployment.broker.drain(20))
+        deployment.broker._is_draining = False
+        return f"/console/queries/{response.json()['query_id']}"
+
+    radius = user.get(begin_there("search", {"query": [1, 1], "radius": 1.5})).text
+    assert "radius_neighbors([[1, 1]], 1.5)" in html.unescape(radius)
+    assert "Change this search" not in radius
+    odd = {"query": [1, 1], "where": {"or": [{"age": 41}, {"age": 42}]}}
+    assert "Change this search" not in user.get(begin_there("search", odd)).text
+    count = user.get(begin_there("count", {"query": [1, 1], "radius": 1.5})).text
+    assert "&#34;count&#34;: " in count
+    assert user.get(begin_there("count", {"where": {"age": 41}})).status_code == 422

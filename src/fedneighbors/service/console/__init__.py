@@ -8,6 +8,7 @@ from fedneighbors.service._broker import Broker
 from fedneighbors.service._stored import QueryStore
 from fedneighbors.service.console._overview import make_overview
 from fedneighbors.service.console._pages import FOLDER, ROOT, Console, SafeHeaders, find_nothing
+from fedneighbors.service.console._search import make_search
 from fedneighbors.service.console._sessions import Sessions
 
 __all__ = ["Sessions", "make_console"]
@@ -31,6 +32,7 @@ def make_console(broker: Broker, store: QueryStore, sessions: Sessions) -> Mount
         routes=[
             Mount("/static", StaticFiles(directory=FOLDER / "static")),
             *make_overview(console),
+            *make_search(console),
             *console.page("/{path:path}", find_nothing),
         ],
         middleware=[Middleware(SafeHeaders)],

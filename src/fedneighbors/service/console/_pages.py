@@ -1,10 +1,12 @@
 """Pages of the console: their sessions, templates, JSON twins and headers."""
 
+import json
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -44,6 +46,18 @@ HEADERS = {
 }
 MAX_FIELDS = 1000
 """Maximum number of fields of a form."""
+
+REQUESTS = {
+    "BoundRequest": "lower bounds",
+    "CountRequest": "counts",
+    "EagerRequest": "nearest objects within a time budget",
+    "NearestRequest": "nearest objects",
+    "PaddedBoundRequest": "lower bounds, padded",
+    "PaddedNearestRequest": "nearest objects, padded",
+    "PayloadRequest": "columns of found objects",
+    "RangeCountRequest": "counts within a radius",
+}
+"""Messages that ask providers, in words."""
 
 Json = dict[str, Any]
 log = logging.getLogger(__name__)
@@ -119,13 +133,16 @@ class Console:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._templates.filters["utc"] = _format_time
+        self._templates.filters |= FILTERS
 
     def page(self, path: str, endpoint: Endpoint) -> list[Route]:
         """Return the routes of a page, as JSON and HTML."""
+        return [self.part(f"{path}.json", endpoint, as_json=True), self.part(path, endpoint)]
+
+    def part(self, path: str, endpoint: Endpoint, *, as_json: bool = False) -> Route:
+        """Return the route of a page, a part of a page, or a file."""
 
         async def answer(request: Request) -> Response:
-            as_json = request.url.path.endswith(".json")
             try:
                 visit = await self._find_visit(request)
                 if visit is None:
@@ -135,7 +152,7 @@ class Console:
             except Exception as error:
                 return self._write_error(error, request, as_json=as_json)
 
-        return [Route(f"{path}.json", answer), Route(path, answer)]
+        return Route(path, answer)
 
     def action(self, path: str, endpoint: Endpoint) -> Route:
         """Return the route of a form."""
@@ -221,6 +238,24 @@ class Console:
 
 def _format_time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def _format_number(value: float) -> str:
+    return f"{value:,.6g}" if abs(value) < 1e5 or abs(value) > 1e15 else f"{value:,.0f}"
+
+
+def _format_duration(seconds: float) -> str:
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{1000 * seconds:.3g} ms"
+
+
+FILTERS = {
+    "utc": _format_time,
+    "number": _format_number,
+    "duration": _format_duration,
+    "json": partial(json.dumps, ensure_ascii=False),
+    "asked": lambda request: REQUESTS.get(request, request),
+}
+"""Filters of templates."""
 
 
 async def find_nothing(_: Console, visit: Visit) -> Page:
