@@ -1,11 +1,17 @@
 "use strict";
 
-// Copy the lines of a search.
+// Copy the lines of a search, or select them where the clipboard may not be used.
 document.addEventListener("click", async (event) => {
   const button = event.target.closest("[data-copy]");
   if (!button) return;
-  await navigator.clipboard.writeText(button.closest("figure").querySelector("pre").textContent);
-  button.textContent = "Copied";
+  const lines = button.closest("figure").querySelector("pre");
+  try {
+    await navigator.clipboard.writeText(lines.textContent);
+    button.textContent = "Copied";
+  } catch {
+    getSelection().selectAllChildren(lines);
+    button.textContent = "Selected";
+  }
 });
 
 // Read the numbers of a vector from a file, here in the browser.
