@@ -1,5 +1,7 @@
 """The console over HTTPS: sessions, forged requests, time-outs, limits, headers, JSON twins."""
 
+import asyncio
+import contextlib
 import csv
 import html
 import io
@@ -17,7 +19,10 @@ from typer.testing import CliRunner
 from fedneighbors.cli._main import app
 from fedneighbors.service import _state
 from fedneighbors.service._app import make_app
+from fedneighbors.service._config import BrokerConfig
 from fedneighbors.service._limits import MAX_WRONG_CODES
+from fedneighbors.service._server import run_broker
+from fedneighbors.service._state import ApiUser
 from fedneighbors.service.console import Sessions
 from fedneighbors.service.console._sessions import ABSOLUTE_S, IDLE_S
 from tests.service.console import (
@@ -196,6 +201,51 @@ def test_a_link_expires_and_a_new_one_replaces_it(deployment, monkeypatch):
     assert state.use_link(link) is None
 
 
+def test_the_command_prints_a_link(tmp_path):
+    file = tmp_path / "broker.toml"
+    file.write_text(
+        'format = 1\n[server]\nnames = ["broker.example"]\n'
+        '[collections.titles]\nmetric = "edit"\nproviders = ["north"]\n',
+        encoding="utf-8",
+    )
+    result = CliRunner().invoke(app, ["broker", "admin-link", "--config", str(file)])
+    address, _, link = result.stdout.strip().partition("?link=")
+    assert address == "https://broker.example:8443/console/sign-in"
+    state, _ = _state.open_state(BrokerConfig.read(file))
+    with contextlib.closing(state):
+        user = state.user_of(state.use_link(link))
+    assert (user.name, user.is_admin, user.may("search", "titles")) == ("admin", True, True)
+    assert not ApiUser("alice").is_admin
+
+
+def test_a_new_broker_prints_links_until_there_is_a_token(tmp_path):
+    config = BrokerConfig.model_validate(
+        {
+            "format": 1,
+            "folder": tmp_path,
+            "server": {"listen": "127.0.0.1:0"},
+            "collections": {"titles": {"metric": "edit", "providers": ["north"]}},
+        }
+    )
+
+    async def start():
+        ready = asyncio.get_running_loop().create_future()
+        task = asyncio.create_task(run_broker(config, lambda *found: ready.set_result(found)))
+        url, link = await ready
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        assert not link or link.startswith(f"{url}/console/sign-in?link=")
+        return link.partition("=")[2]
+
+    assert asyncio.run(start())
+    link = asyncio.run(start())
+    state, _ = _state.open_state(config)
+    with contextlib.closing(state):
+        assert state.use_link(link)
+    assert not asyncio.run(start())
+
+
 def test_a_link_is_stored_as_a_digest(deployment):
     link = deployment.broker.state.new_link()
     folder = deployment.config.path(deployment.config.state).parent
@@ -330,6 +380,27 @@ def test_a_result_has_the_form_of_its_search(user, collection):
     chosen = {name: html.unescape(text) for name, text in [*fields, *areas] if text}
     for name in SEARCHES[collection].keys() - {"algorithm", "is.smoker", "query.sex", "query"}:
         assert chosen[name] == SEARCHES[collection][name]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "learnt"),
+    [
+        ("baseline", "it learnt nothing."),
+        ("eager", "it learnt nothing."),
+        ("dann", "it learnt about how many of the nearest objects are its own"),
+        ("hufu+", "it learnt the radii that were tried"),
+    ],
+)
+def test_a_result_says_what_each_provider_learnt(user, algorithm, learnt):
+    path = search(user, "points", query="1, 1", algorithm=algorithm)
+    found = user.get(f"{path}.json").json()
+    for provider in PROVIDERS:
+        n = found["answer"]["n_returned"][provider]
+        assert f"It saw the query, and sent {n} object" in found["learnt"][provider]
+        assert learnt in found["learnt"][provider]
+        assert "were found" not in found["learnt"][provider]
+    path = search(user, "points", query="1, 1", algorithm=algorithm, payload="true")
+    assert "which of its objects were found" in user.get(path).text
 
 
 def test_a_search_is_in_the_log_of_its_user(deployment, user):

@@ -140,12 +140,21 @@ def chromium():
     driver.quit()
 
 
+@pytest.fixture(scope="module")
+def cookies(chromium, deployment):
+    """Return the cookies of a session."""
+    Browser(chromium, deployment).sign_in(deployment.token)
+    return chromium.get_cookies()
+
+
 @pytest.fixture(params=SIZES)
-def browser(request, chromium, deployment):
-    """Return the browser after signing in, at both sizes."""
+def browser(request, chromium, deployment, cookies):
+    """Return the browser with a session, at both sizes."""
     browser = Browser(chromium, deployment)
     browser.resize(request.param)
-    browser.sign_in(deployment.token)
+    chromium.delete_all_cookies()
+    for cookie in cookies:
+        chromium.add_cookie(cookie)
     return browser
 
 
@@ -183,6 +192,7 @@ def test_an_administrator_signs_in_with_a_link(visitor, deployment):
 
 
 def test_pages_of_the_broker_are_shown(browser):
+    browser.open("/console/overview")
     assert "Searches fail or are partial without ghost." in browser.text
     browser.check()
     browser.click("nav a:nth-child(2)", "/console/providers")
@@ -296,6 +306,7 @@ def test_a_sealed_collection_is_explained(browser):
     browser.check()
 
 
+@pytest.mark.parametrize("browser", ["narrow"], indirect=True)
 def test_all_pages_have_a_dark_scheme(browser):
     feature = {"name": "prefers-color-scheme", "value": "dark"}
     browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
@@ -312,6 +323,7 @@ def test_all_pages_have_a_dark_scheme(browser):
         browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
 
 
+@pytest.mark.parametrize("visitor", ["wide"], indirect=True)
 def test_a_keyboard_is_enough(visitor, deployment):
     enter = "\ue007"
     visitor.open("/console/sign-in")

@@ -33,7 +33,6 @@ MAX_ROWS = 500
 """Maximum number of rows of a table; files have all."""
 
 _PATIENCE_S = 0.4  # a search that takes longer shows its progress
-_PAYLOAD = "PayloadRequest"
 _EXAMPLES: Mapping[str, Any] = {
     "vectors": [0.0],
     "places": [2.35, 48.86],
@@ -41,18 +40,24 @@ _EXAMPLES: Mapping[str, Any] = {
     "sets": ["word"],
     "rows": {},
 }
+_ITS_OWN = "about how many of the nearest objects are its own"
+_RADII = "the radii that were tried, which lead to the distance of the k-th object"
 _LEARNT = {
-    "baseline": "sent {n}. It learnt nothing about the others.",
-    "dann": "sent {n}, and so learnt about how many of the nearest objects are its own, and how "
-    "its objects rank among those of the others.",
-    "dann*": "sent {n}, and so learnt about how many of the nearest objects are its own, under "
-    "noise: at most the charged privacy cost about any one object of another provider.",
-    "eager": "sent {n}. It learnt its share of all objects, and nothing else about the others.",
-    "hufu": "sent {n}, and learnt the radius of the nearest objects.",
-    "hufu+": "sent {n}, and learnt the radius of the nearest objects.",
+    "dann": _ITS_OWN,
+    "dann*": f"{_ITS_OWN}, under noise: at most the charged privacy cost for any one object",
+    "hufu": _RADII,
+    "hufu+": _RADII,
 }
-_LEARNT_LATER = "sent {n}. It learnt its share of all objects, and the distance and the rank of "
-_LEARNT_LATER += "the k-th object so far."
+"""Facts that a provider learns about the others, by algorithm; nothing under other ones."""
+
+_LATER = "the distance and the rank of the k-th object so far"
+_LEARNT_LATER = {
+    "dann": f"{_ITS_OWN}, and {_LATER}",
+    "eager": f"its share of all objects, and {_LATER}",
+}
+"""The same if objects were asked for a second time."""
+
+_FINDING = ("EagerRequest", "NearestRequest")
 
 
 def make_search(console: Console) -> list[Route]:
@@ -198,21 +203,20 @@ def _describe_query(query: StoredQuery, collection: Json) -> Json:
 def _describe_learnt(found: Mapping[str, Any], providers: list[str]) -> dict[str, str]:
     """Return a sentence on what each provider learnt from a search."""
     answer, request = found["answer"], found["request"]
-    n_rounds = sum(one["request"] != _PAYLOAD for one in found["rounds"])
-    text = _LEARNT.get(answer["algorithm"], _LEARNT["baseline"])
-    if answer["algorithm"] == "eager" and n_rounds > 1:
-        text = _LEARNT_LATER
+    n_found = sum(one["request"] in _FINDING for one in found["rounds"])
+    known = _LEARNT | _LEARNT_LATER if n_found > 1 else _LEARNT
+    text = known.get(answer["algorithm"], "nothing")
     later = " It also learnt which of its objects were found, as it sent their columns."
-    learnt = {}
+    sentences = {}
     for name in providers:
         if name in answer["answered"]:
             n = answer["n_returned"].get(name, 0)
-            sent = f"{n} object{'' if n == 1 else 's'}"
-            said = f"It saw the query, and {text.format(n=sent)}"
-            learnt[name] = said + (later if request.get("payload") else "")
+            sent = f"It saw the query, and sent {n} object{'' if n == 1 else 's'}."
+            sentences[name] = f"{sent} About the objects of the others, it learnt {text}."
+            sentences[name] += later if request.get("payload") else ""
         else:
-            learnt[name] = f"It did not answer: {answer['missing'].get(name, 'unknown')}."
-    return learnt
+            sentences[name] = f"It did not answer: {answer['missing'].get(name, 'unknown')}."
+    return sentences
 
 
 async def _show_query(console: Console, visit: Visit) -> Page:
