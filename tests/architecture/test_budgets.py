@@ -21,10 +21,10 @@ from tests.architecture.tree import ROOT, SOURCE, module_name, modules, sources
 # a tree of places, counts of sets, steps between clock checks, DANN* in two exchanges; and by 4,000
 # lines and 29 files: sources in databases and their test, files of values and molecules, the whole
 # REST API with its clients, "doctor", limits of strangers, payloads, bounds of mixed columns; and
-# by 430 lines and 6 files: the console's sessions and pages.
-MAX_CODE_LINES = 50_630
+# by 1,020 lines and 9 files: the console for browsers, and what it shares with the REST API.
+MAX_CODE_LINES = 51_220
 MAX_KNNPER_LINES = 5_770  # frozen embeddings, schedules, plateaus, ablated pools: 680 more
-MAX_FILES = 368
+MAX_FILES = 371
 MAX_FILE_LINES = 500
 MAX_SMALL_SINGLE_USE = 20
 MAX_OWN_LEVELS = 3

@@ -180,7 +180,7 @@ def _write_cell(cell: Any) -> str:
 def write_lines(
     collection: Mapping[str, Any], body: Mapping[str, Any], url: str, *, is_self_signed: bool
 ) -> dict[str, str]:
-    """Return the lines of a search for curl, Python and the command line.
+    """Return the lines of a search for other clients.
 
     Parameters
     ----------
@@ -243,7 +243,7 @@ def _write_python(
 
 
 def _write_argument(query: Any, kind: str) -> str | None:
-    """Return a query as an argument of the command; None if there is none."""
+    """Return a query as an argument of the command, or None."""
     if isinstance(query, str):
         return query
     if kind == "rows":

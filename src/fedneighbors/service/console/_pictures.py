@@ -13,7 +13,7 @@ MAX_MARKS, MAX_STRUCTURES = 500, 50
 """Maximum number of objects in a picture, and of structures in a table."""
 
 _MAX_RINGS = 10
-_METRES_PER_DEGREE = 111_195.0  # of latitude, on a sphere
+_METRES_PER_DEGREE = 111_195.0  # along a meridian, on a sphere
 _COLUMNS = (("longitude", "lon", "lng", "long"), ("latitude", "lat"))
 _STEPS = (60.0, 30.0, 10.0, 5.0, 2.0, 1.0, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01)
 _WORLD = (-180.0, 180.0, -90.0, 90.0)

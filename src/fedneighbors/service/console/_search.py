@@ -139,7 +139,7 @@ def _lines_of(console: Console, visit: Visit, collection: Json, body: Json) -> d
 
 
 async def _begin(console: Console, visit: Visit) -> Page | Response:
-    """Begin a search as the REST API does, and show its progress or its result."""
+    """Begin a search as the REST API does, and show it."""
     name = visit.request.path_params["name"]
     collection = _describe(console, visit, name)
     try:
@@ -254,7 +254,7 @@ async def _show_query(console: Console, visit: Visit) -> Page:
 
 
 def _has_fields(request: Json, fields: Mapping[str, str], collection: Json) -> bool:
-    """Return whether a form can express a request, which may be of the REST API."""
+    """Return whether a form can express a request of the REST API."""
     try:
         return read_search(fields, collection) == {"k": DEFAULT_K, **request}
     except Problem:
@@ -262,7 +262,7 @@ def _has_fields(request: Json, fields: Mapping[str, str], collection: Json) -> b
 
 
 async def _show_progress(console: Console, visit: Visit) -> Page | Response:
-    """Show a part of a page; the whole page is loaded again once the query has ended."""
+    """Show the progress of a query, or load its result."""
     query, collection = _find(console, visit)
     if query.answer is not None:
         return Response(headers={"HX-Refresh": "true"})
