@@ -29,6 +29,7 @@ COMMANDS = [
     ["mcp"],
     ["broker", "serve"],
     ["broker", "enrol"],
+    ["broker", "admin-link"],
     ["broker", "revoke"],
     ["broker", "token"],
     ["broker", "status"],

@@ -206,6 +206,13 @@ class ServerSection(ConfigSection):
         host, _, port = self.listen.rpartition(":")
         return host, int(port)
 
+    @property
+    def url(self) -> str:
+        """Return the address for users."""
+        host, port = self.address
+        name = self.names[0] if self.names else host or "127.0.0.1"
+        return f"{'https' if self.tls else 'http'}://{name}:{port}"
+
 
 class QueriesSection(ConfigSection):
     """Limits of queries."""

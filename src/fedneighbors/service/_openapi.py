@@ -5,8 +5,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from fedneighbors._version import __version__
+from fedneighbors.service._operations import OPERATIONS
 from fedneighbors.service._problems import PROBLEM_TYPE
-from fedneighbors.service._rest import OPERATIONS
 
 Json = dict[str, Any]
 

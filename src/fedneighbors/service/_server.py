@@ -134,10 +134,24 @@ def _listen(host: str, port: int) -> socket.socket:
         raise
 
 
-async def run_broker(config: BrokerConfig, on_ready: Callable[[str], None]) -> None:
-    """Run the broker until cancelled; call ``on_ready`` with its address."""
-    async with running_broker(config) as (_, url):
-        on_ready(url)
+def make_link(state: BrokerState, url: str) -> str:
+    """Return a one-time link to the console of a broker."""
+    return f"{url}/console/sign-in?link={state.new_link()}"
+
+
+async def run_broker(config: BrokerConfig, on_ready: Callable[[str, str], None]) -> None:
+    """Run the broker until cancelled.
+
+    Parameters
+    ----------
+    config : BrokerConfig
+        Configuration.
+    on_ready : callable
+        Called with the broker's address and, before the first token is made, with a one-time link
+        to the console, otherwise with an empty text.
+    """
+    async with running_broker(config) as (broker, url):
+        on_ready(url, "" if broker.state.has_tokens else make_link(broker.state, url))
         await asyncio.Event().wait()
 
 
@@ -177,7 +191,7 @@ def write_demo(folder: Path) -> dict[str, OfferSection]:
     return sections
 
 
-async def run_demo(folder: Path, listen: str, on_ready: Callable[[str, str], None]) -> None:
+async def run_demo(folder: Path, listen: str, on_ready: Callable[[str, str, str], None]) -> None:
     """Run a broker and three hospitals in this process until cancelled.
 
     Parameters
@@ -187,7 +201,7 @@ async def run_demo(folder: Path, listen: str, on_ready: Callable[[str, str], Non
     listen : str
         Host and port.
     on_ready : callable
-        Called with the broker's address and a token of a user.
+        Called with the broker's address, a token of a user, and a one-time link to the console.
     """
     sections = write_demo(folder)
     config = BrokerConfig.model_validate(
@@ -213,7 +227,7 @@ async def run_demo(folder: Path, listen: str, on_ready: Callable[[str, str], Non
             service = ProviderService(hospital, identity, {"patients": offered})
             tasks.create_task(service.run(url, ""))
         await broker.registry.wait_for(HOSPITALS, 30.0)
-        on_ready(url, broker.state.new_token("demo", 1.0))
+        on_ready(url, broker.state.new_token("demo", 1.0), make_link(broker.state, url))
 
 
 def add_local_provider(state: BrokerState, provider: str, identity: Identity) -> None:
