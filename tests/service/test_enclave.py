@@ -487,3 +487,11 @@ def test_provider_check_names_a_missing_file_of_the_rules(path, amd):
     result = CliRunner().invoke(app, ["provider", "check", "--config", str(path)])
     assert result.exit_code == 1
     assert "root.crl cannot be read" in " ".join(result.output.split())
+
+
+def test_a_provider_process_ends_with_the_step(path, hellos):
+    path.write_text(path.read_text().replace("microcode = 200", "microcode = 214"))
+    result = CliRunner().invoke(app, ["provider", "serve", "--config", str(path)])
+    assert result.exit_code == 1
+    assert "evidence is refused (TCB)" in " ".join(result.output.split())
+    assert hellos == []

@@ -94,7 +94,7 @@ class Claims:
 class Rules(BaseModel):
     """Rules for evidence of any vendor.
 
-    The first certificate of a chain is one of the files ``roots``; by default, of the vendor.
+    The root of a chain is in one of the files ``roots``; by default, it is the vendor's.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
