@@ -133,6 +133,10 @@ def _read_where(form: Form, filters: Mapping[str, str]) -> Json:
             if condition:
                 where[name] = condition
             continue
+        if kind == "molecule":
+            if pattern := form.get(f"has.{name}", "").strip():
+                where[name] = {"substructure": pattern}
+            continue
         values = [line.strip() for line in form.get(f"is.{name}", "").splitlines() if line.strip()]
         if kind == "boolean":
             values = [value == "true" for value in values]  # type: ignore[misc]
