@@ -206,6 +206,7 @@ class HostCampaign:
         started = time.monotonic()
         while (outcome := self._ask(algorithm, query)) != "exact":
             assert time.monotonic() - started < limit_s, f"no recovery: {outcome}"
+            time.sleep(0.05)
         return time.monotonic() - started
 
     def _ask(self, algorithm, query, **headers):
