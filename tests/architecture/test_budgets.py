@@ -20,11 +20,13 @@ from tests.architecture.tree import ROOT, SOURCE, module_name, modules, sources
 # broker, providers and client of the search service; and by 900 lines and 4 files: inner products,
 # a tree of places, counts of sets, steps between clock checks, DANN* in two exchanges; and by 4,000
 # lines and 29 files: sources in databases and their test, files of values and molecules, the whole
-# REST API with its clients, "doctor", limits of strangers, payloads, bounds of mixed columns;
-# and by 46 lines: deadlines at the clients, lengths of names in requests, purposes of shards.
-MAX_CODE_LINES = 50_246
+# REST API with its clients, "doctor", limits of strangers, payloads, bounds of mixed columns; and
+# by 2,120 lines and 16 files: evidence of confidential virtual machines (rules, reports of AMD,
+# quotes of Intel, the kernel's interface), Model Context Protocol, retriever of LangChain, traces,
+# and the console for browsers with its parts of the REST API.
+MAX_CODE_LINES = 52_320
 MAX_KNNPER_LINES = 5_770  # frozen embeddings, schedules, plateaus, ablated pools: 680 more
-MAX_FILES = 362
+MAX_FILES = 378
 MAX_FILE_LINES = 500
 MAX_SMALL_SINGLE_USE = 20
 MAX_OWN_LEVELS = 3

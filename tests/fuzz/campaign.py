@@ -28,7 +28,7 @@ MAX_CELLS = 1 << 20
 MAX_CPU_S = 5
 MAX_FAULTS = 300
 WEIGHTS = {"requests": 55, "models": 8, "tables": 8, "schemas": 9, "ledgers": 0.5, "entries": 0.5}
-WEIGHTS |= {"objects": 8, "arrays": 4, "texts": 4, "keys": 1.5, "records": 1.5}
+WEIGHTS |= {"objects": 8, "arrays": 4, "texts": 4, "keys": 1.5, "records": 1.5, "evidence": 2}
 
 
 class Hang(BaseException):

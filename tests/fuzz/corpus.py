@@ -7,7 +7,7 @@ import sqlite3
 import warnings
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -47,8 +47,11 @@ from fedneighbors.privacy.ledger._ledger import Ledger
 from fedneighbors.records import Figure, ResultTable, RunRecord, read_record, write_record
 from fedneighbors.runs._audited_node import CONFIGURATION, AuditedNode
 from fedneighbors.secure_sum import Identity, Roster
+from fedneighbors.service._attestation import EvidenceRefused
+from fedneighbors.service._dialling import check_evidence
 from tests.fuzz.mutation import WORDS, mutate, reseal
 from tests.fuzz.received import received_frames
+from tests.service.evidence import AT, DATA, Amd, Intel
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(36, 3))
@@ -78,7 +81,7 @@ def targets(folder, names=None, *, brief=False):
     """
     made = {"models": models, "tables": tables, "schemas": schemas, "ledgers": ledgers}
     made |= {"entries": entries, "requests": requests, "objects": objects, "arrays": arrays}
-    made |= {"texts": texts, "keys": keys, "records": records}
+    made |= {"texts": texts, "keys": keys, "records": records, "evidence": evidence}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return [made[name](Path(folder), brief) for name in names or made]
@@ -319,6 +322,28 @@ def records(folder, _brief):
     return Target(
         "records", [raw], read, RecordError, lambda item, rng: mutate(item, rng, [raw, JSONL])
     )
+
+
+def evidence(folder, _brief):
+    """Return the target of evidence of confidential virtual machines."""
+    amd, intel = Amd(folder / "amd"), Intel(folder / "intel")
+    inputs = [(amd, amd.evidence()), (intel, intel.evidence()), (intel, intel.evidence(version=5))]
+    others = [part for _, one in inputs for part in (one.report, *one.certificates)]
+
+    def read(item, _path):
+        made, one = item
+        check_evidence(one, made.rules(), made.folder, report_data=DATA, at=AT)
+
+    def change(item, rng):
+        made, one = item
+        if one.certificates and rng.random() < 0.5:
+            chain = list(one.certificates)
+            place = rng.randrange(len(chain))
+            chain[place] = mutate(chain[place], rng, others)
+            return made, replace(one, certificates=tuple(chain))
+        return made, replace(one, report=mutate(one.report, rng, others))
+
+    return Target("evidence", inputs, read, EvidenceRefused, change)
 
 
 def _filled_ledger(path):

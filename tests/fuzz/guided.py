@@ -45,9 +45,9 @@ with atheris.instrument_imports(include=["fedneighbors"], exclude=_COMPILED):
     from fedneighbors.service._broker import Broker
     from fedneighbors.service._config import BrokerConfig, PolicySection
     from fedneighbors.service._offers import OfferedObjects
+    from fedneighbors.service._operations import OPERATIONS, perform_query
     from fedneighbors.service._problems import Problem, encode_json
     from fedneighbors.service._provider import ProviderService
-    from fedneighbors.service._rest import OPERATIONS, _perform
     from fedneighbors.service._server import add_local_provider
     from fedneighbors.service._state import open_state
     from tests.fuzz.mutation import mutate
@@ -211,7 +211,7 @@ class Replies:
         collection, kind, body = QUERIES[number]
         content = json.dumps(body).encode()
         try:
-            answer = await _perform(
+            answer = await perform_query(
                 self.broker, OPERATIONS[kind], collection, content, "q", user="u", groups=()
             )
             encode_json(answer)

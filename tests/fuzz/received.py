@@ -5,13 +5,27 @@ import numpy as np
 from fedneighbors.federation._messages import encode
 from fedneighbors.methods.fedknn._names import Names
 from fedneighbors.methods.fedknn.protocol import NearestReply, NearestRequest
-from fedneighbors.service._messages import LinkReplies, LinkRequest, LinkRequests
+from fedneighbors.service._messages import (
+    Evidence,
+    EvidenceRequest,
+    LinkReplies,
+    LinkRequest,
+    LinkRequests,
+)
 
 
 class Receiver:
     """Reads messages, and sends them back."""
 
-    name, accepts = "receiver", (NearestReply, LinkReplies, LinkRequests, LinkRequest)
+    name = "receiver"
+    accepts = (
+        NearestReply,
+        LinkReplies,
+        LinkRequests,
+        LinkRequest,
+        EvidenceRequest,
+        Evidence,
+    )
 
     def answer(self, message):
         if isinstance(message, NearestReply):
@@ -28,6 +42,8 @@ def received_frames():
         found,
         request,
         LinkRequests(("p",), (encode(request),)),
+        EvidenceRequest(b"n" * 32),
+        Evidence("amd", b"report", (b"key", b"authority", b"root")),
         LinkReplies((1, 2), (10, 20), (encode(found), b""), (b"", b"e")),
     ]
     return [(encode(message), Receiver()) for message in messages]

@@ -50,7 +50,7 @@ def make_config(folder, port):
 
 
 def serve_broker(folder, port):
-    asyncio.run(run_broker(make_config(folder, port), lambda _: None))
+    asyncio.run(run_broker(make_config(folder, port), lambda *_: None))
 
 
 def serve_provider(name, private, url, certificate):

@@ -85,11 +85,12 @@ class Deployment:
         self.identities[provider] = Identity.new()
         add_local_provider(self.broker.state, provider, self.identities[provider])
 
-    def start(self, provider, collections, *, url=None, identity=None):
+    def start(self, provider, collections, *, url=None, identity=None, **options):
         """Start a provider; enrol it first if it is new."""
         if provider not in self.identities:
             self.enrol(provider)
-        service = ProviderService(provider, identity or self.identities[provider], collections)
+        key = identity or self.identities[provider]
+        service = ProviderService(provider, key, collections, **options)
         work = service.run(url or self.url, self.certificate.read_text())
         self.tasks[provider] = asyncio.run_coroutine_threadsafe(work, self.loop)
         return self.tasks[provider]

@@ -103,7 +103,7 @@ def serve(name, folder, port):
     import asyncio
 
     if name == "broker":
-        asyncio.run(run_broker(make_config(folder, port), lambda _: None))
+        asyncio.run(run_broker(make_config(folder, port), lambda *_: None))
         return
     number, log = OWNERS.index(name), AccessLog(folder / name / "log.sqlite")
     ids = [str(row) for row in range(number, len(POINTS), 2)]

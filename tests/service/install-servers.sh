@@ -1,19 +1,20 @@
 #!/bin/sh
-# Install PostgreSQL 15 with PostGIS and RDKit, and libfaketime, from Debian's packages, unless they
-# are installed.
+# Install PostgreSQL 15 with PostGIS and RDKit, libfaketime and Chromium, from Debian's packages,
+# unless they are installed.
 # Tests start clusters of their own: no cluster is made for the machine, and none is started.
 set -eu
 
-PACKAGES="postgresql-15 postgresql-15-postgis-3 postgresql-15-rdkit libfaketime"
+PACKAGES="postgresql-15 postgresql-15-postgis-3 postgresql-15-rdkit libfaketime chromium chromium-driver"
 EXTENSIONS=/usr/share/postgresql/15/extension
 if [ -x /usr/lib/postgresql/15/bin/postgres ] && [ -f $EXTENSIONS/postgis.control ] \
-  && [ -f $EXTENSIONS/rdkit.control ] && ls /usr/lib/*/faketime > /dev/null 2>&1; then
+  && [ -f $EXTENSIONS/rdkit.control ] && ls /usr/lib/*/faketime > /dev/null 2>&1 \
+  && command -v chromium > /dev/null && command -v chromedriver > /dev/null; then
   exit 0
 fi
 AS_ROOT=
 if [ "$(id -u)" != 0 ]; then AS_ROOT="sudo -n"; fi
 if ! command -v apt-get > /dev/null || ! $AS_ROOT true 2> /dev/null; then
-  echo "tests of databases need these packages of Debian 12, and root to install them: $PACKAGES" >&2
+  echo "tests of databases and of the console need these packages of Debian 12, and root to install them: $PACKAGES" >&2
   echo "install them, or skip these tests: run pytest without CI in the environment" >&2
   exit 1
 fi

@@ -3,11 +3,14 @@
 import base64
 import hmac
 import json
+import re
+import ssl
 import threading
 import time
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import httpx
 import numpy as np
 import pytest
 from joserfc import jwt
@@ -95,6 +98,22 @@ def running(folder, issuer, **section):
 def search(deployment, token, collection="points"):
     with deployment.client(collection, token=token) as client:
         return client.kneighbors([[2.2]], 1)[1][0][0].id
+
+
+def test_a_browser_has_a_session_until_its_token_expires(tmp_path, issuer, monkeypatch):
+    with running(tmp_path, issuer) as deployment:
+        context = ssl.create_default_context(cafile=str(deployment.certificate))
+        with httpx.Client(base_url=deployment.url, verify=context) as browser:
+            page = browser.get("/console/sign-in").text
+            assert "a bearer token of your login service" in page
+            form_token = re.search(r'name="form_token" value="(\w+)"', page)[1]
+            fields = {"token": issuer.token(groups=["planners"]), "form_token": form_token}
+            assert browser.post("/console/sign-in", data=fields).status_code == 303
+            found = browser.get("/console/overview.json").json()
+            assert [one["name"] for one in found["collections"]] == ["points"]
+            now = time.time()
+            monkeypatch.setattr(_oidc.time, "time", lambda: now + 400)
+            assert browser.get("/console/overview.json").status_code == 401
 
 
 def test_valid_tokens_are_accepted_and_scopes_are_those_of_groups(tmp_path, issuer):

@@ -25,7 +25,7 @@ from fedneighbors.cli._privacy_audit import privacy_audit
 from fedneighbors.cli._report import report
 from fedneighbors.cli._run import run
 from fedneighbors.cli._schema import schema
-from fedneighbors.cli._search import search
+from fedneighbors.cli._search import mcp, search
 from fedneighbors.cli._service import broker, doctor, provider, serve
 from fedneighbors.cli._synthesize import synthesize
 from fedneighbors.cli._warmup import warmup
@@ -142,6 +142,10 @@ app.command(cls=StrictCommand, epilog=_example("serve --demo"))(serve)
 app.command(
     cls=StrictCommand, epilog=_example("search https://broker.example titles 'exact search' -k 3")
 )(search)
+app.command(
+    cls=StrictCommand,
+    epilog=_example("mcp --url https://broker.example --collection titles"),
+)(mcp)
 app.command(cls=StrictCommand, epilog=_example("doctor https://broker.example"))(doctor)
 app.add_typer(broker, name="broker")
 app.add_typer(provider, name="provider")

@@ -1,4 +1,4 @@
-"""``fedneighbors search``: a user's queries to a search service."""
+"""``fedneighbors search`` and ``mcp``: queries of a user or a language model to a service."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from fedneighbors.datasets._object_cells import Kind
     from fedneighbors.service._client import RemoteNeighbors
 
 _ENVIRONMENT = "FEDNEIGHBORS_TOKEN"
@@ -54,16 +53,14 @@ def search(
     The token is read from the environment variable FEDNEIGHBORS_TOKEN.
     """
     import json
-    import os
 
     from fedneighbors.service._client import RemoteNeighbors
+    from fedneighbors.service._remote_search import read_json, read_text_query
 
-    token = os.environ.get(_ENVIRONMENT, "")
-    if not token:
-        raise ValueError(f"no token in {_ENVIRONMENT}; ask the operator of the broker for one")
+    token = _read_token()
     if count and radius is None:
         raise typer.BadParameter("--count needs --radius")
-    filters = _read_json(where, "--where") if where else None
+    filters = read_json(where, "--where") if where else None
     with RemoteNeighbors(
         url,
         collection=collection,
@@ -74,7 +71,9 @@ def search(
         certificate=certificate,
         keys=None if keys is None else _read_keys(keys),
     ) as remote:
-        queries = [_parse_query(query, remote.describe(), is_sealed=keys is not None)]
+        description = remote.describe()
+        remote.check_trust(description)
+        queries = [read_text_query(query, description["objects"])]
         if count:
             remote.count(queries, float(radius or 0.0), where=filters)
         elif radius is not None:
@@ -87,13 +86,69 @@ def search(
             _print_answer(remote)
 
 
-def _read_json(text: str, name: str) -> Any:
-    import json
+def mcp(
+    url: Annotated[str, typer.Option(help="Address of the broker.")],
+    collection: Annotated[
+        list[str], typer.Option(help="Collection that the model may search; may be repeated.")
+    ],
+    embed: Annotated[
+        str,
+        typer.Option(
+            metavar="MODULE:FUNCTION",
+            help="Function that turns a text into a vector, for collections of vectors. Texts of "
+            "queries then stay on this machine.",
+        ),
+    ] = "",
+    purpose: Annotated[
+        str, typer.Option(help="Purpose of the queries, which providers may require; it is logged.")
+    ] = "",
+    token_file: Annotated[
+        Path | None, typer.Option(help="File with the token, in place of FEDNEIGHBORS_TOKEN.")
+    ] = None,
+    certificate: Annotated[
+        Path | None, typer.Option(help="Certificate of the broker, if it is self-signed (PEM).")
+    ] = None,
+    keys: Annotated[
+        Path | None,
+        typer.Option(help="Lines of `fedneighbors provider key`, to seal the queries (TOML)."),
+    ] = None,
+) -> None:
+    """Let a language model search collections, over the Model Context Protocol.
 
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{name}: expected JSON, got {text!r:.60}: {error}") from None
+    The program of the model starts this command, and talks to it over standard input and output.
+    The token is read from the environment variable FEDNEIGHBORS_TOKEN or a file.
+    """
+    import asyncio
+
+    from fedneighbors.service._client import AsyncRemoteNeighbors
+    from fedneighbors.service._mcp import SearchTools, load_embedding, serve_tools
+
+    options: dict[str, Any] = {
+        "token": _read_token(token_file),
+        "purpose": purpose or None,
+        "certificate": certificate,
+        "keys": None if keys is None else _read_keys(keys),
+    }
+    function = load_embedding(embed) if embed else None
+
+    async def serve() -> None:
+        names = dict.fromkeys(collection)
+        searches = [AsyncRemoteNeighbors(url, collection=name, **options) for name in names]
+        await serve_tools(await SearchTools.connect(searches, function))
+
+    asyncio.run(serve())
+
+
+def _read_token(path: Path | None = None) -> str:
+    import os
+
+    if path is not None and not path.is_file():
+        raise ValueError(f"there is no file {path}; write a token of `fedneighbors broker token`")
+    found = os.environ.get(_ENVIRONMENT, "") if path is None else path.read_text("utf-8")
+    if not found.strip():
+        place = _ENVIRONMENT if path is None else path
+        raise ValueError(f"no token in {place}; ask the operator of the broker for one")
+    return found.strip()
 
 
 def _read_keys(path: Path) -> dict[str, str]:
@@ -107,23 +162,6 @@ def _read_keys(path: Path) -> dict[str, str]:
         raise ValueError(
             f"{path}: expected lines of `fedneighbors provider key`: {error}"
         ) from None
-
-
-def _parse_query(text: str, collection: dict[str, Any], *, is_sealed: bool) -> Any:
-    """Return the query of a text that the broker may see."""
-    from fedneighbors.datasets._object_cells import parse_object
-
-    if collection.get("trust") == "sealed" and not is_sealed:
-        raise ValueError(
-            f"collection {collection['name']!r} is sealed: pass the file of the providers' keys "
-            "with --keys; nothing was sent"
-        )
-    kind: Kind = collection["objects"]
-    if kind == "rows":
-        return _read_json(text, "a row")
-    if kind in ("graphs", "fingerprints"):  # the broker reads SMILES
-        return text
-    return parse_object(text, kind, n_columns=text.count(",") + 1)
 
 
 def _print_answer(remote: "RemoteNeighbors") -> None:

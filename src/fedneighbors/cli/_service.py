@@ -33,13 +33,32 @@ _BROKER, _PROVIDER = Path("broker.toml"), Path("provider.toml")
 def serve_broker(config: BrokerFile = _BROKER) -> None:
     """Answer users and providers on one port, until interrupted.
 
-    A certificate is made at the first start, unless the configuration names one.
+    A certificate is made at the first start, unless the configuration names one. Before the first
+    token is made, a one-time link to the console is printed.
     """
     from fedneighbors.cli._console import echo
     from fedneighbors.service._server import run_broker
 
-    loaded = _read_broker(config)
-    _run(run_broker(loaded, lambda url: echo(f"the broker answers at {url}", "green")))
+    def show(url: str, link: str) -> None:
+        echo(f"the broker answers at {url}", "green")
+        if link:
+            echo("open the console in a browser; the link works once, within 15 minutes:")
+            echo(link)
+
+    _run(run_broker(_read_broker(config), show))
+
+
+@broker.command("admin-link", epilog="Example: [bold]fedneighbors broker admin-link[/bold]")
+def admin_link(config: BrokerFile = _BROKER) -> None:
+    """Print a one-time link to the console for an administrator.
+
+    It is valid for 15 minutes. An earlier link becomes invalid.
+    """
+    from fedneighbors.cli._console import echo
+    from fedneighbors.service._server import make_link
+
+    with _open_state(config) as state:
+        echo(make_link(state, _read_broker(config).server.url))
 
 
 @broker.command(epilog="Example: [bold]fedneighbors broker enrol north[/bold]")
@@ -88,8 +107,8 @@ def token(
     scope: Annotated[
         list[str] | None,
         typer.Option(
-            help="Allow only this, such as search:titles, or count for counts in all collections; "
-            "may be repeated. By default, everything is allowed."
+            help="Allow only this, such as search:titles, count for counts in all collections, or "
+            "admin to operate the broker; may be repeated. By default, all searches are allowed."
         ),
     ] = None,
     group: Annotated[
@@ -294,7 +313,8 @@ def forget(
 def check(config: ProviderFile = _PROVIDER) -> None:
     """Read the configuration and all collections, without a broker.
 
-    Prints for each collection its objects, metric, filters and epoch, or its first error.
+    Prints for each collection its objects, metric, filters and epoch, or its first error. Files for
+    the broker's evidence must be readable.
     """
     from fedneighbors.cli._console import echo
     from fedneighbors.errors import FedneighborsError
@@ -306,6 +326,12 @@ def check(config: ProviderFile = _PROVIDER) -> None:
     key = loaded.path(loaded.provider.key)
     secret = Identity.read(key).private if key.is_file() else None
     failed = False
+    if loaded.attestation is not None:
+        try:
+            loaded.attestation.check_files(loaded.folder)
+        except FedneighborsError as error:
+            failed = True
+            echo(f"attestation: {error}", "red")
     for name, section in loaded.collections.items():
         try:
             found = OfferedObjects.read(
@@ -379,10 +405,12 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _print_demo(url: str, token: str) -> None:
+def _print_demo(url: str, token: str, link: str) -> None:
     from fedneighbors.cli._console import echo
 
     echo(f"a broker and the hospitals north, east and south run at {url}", "green")
+    echo("open the console in a browser; the link works once:\n")
+    echo(f"{link}\n")
     echo("three commands to try in another terminal:\n")
     body = '{"query": [52, 27.5, 95, 90], "k": 3, "where": {"age": {">=": 50}, "sex": 1}}'
     echo(f"curl -H 'Authorization: Bearer {token}' {url}/v1/collections\n")

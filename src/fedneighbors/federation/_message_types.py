@@ -6,7 +6,6 @@ import typing
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -24,12 +23,13 @@ class MessageField(typing.NamedTuple):
     """Field of a message: its declared type, its check, and the classes of nested frames."""
 
     name: str
+    where: str
     hint: Any
     has_type: Callable[[Any], bool]
     nested: tuple[type[Any], ...]
 
 
-_fields: WeakKeyDictionary[type[Any], tuple[MessageField, ...]] = WeakKeyDictionary()  # slow hints
+_fields: dict[type[Any], tuple[MessageField, ...]] = {}  # resolving hints is slow
 
 
 def fields_of(cls: type[Any]) -> tuple[MessageField, ...]:
@@ -43,6 +43,7 @@ def fields_of(cls: type[Any]) -> tuple[MessageField, ...]:
         found = tuple(
             MessageField(
                 name,
+                f"{cls.__name__}.{name}",
                 hints[name],
                 make_type_check(hints[name]),
                 tuple(kind for kind in _bytes_types(hints[name]) if kind is not bytes),

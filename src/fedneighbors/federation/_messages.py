@@ -24,7 +24,7 @@ import struct
 import typing
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 from weakref import WeakSet
 
 import numpy as np
@@ -43,6 +43,7 @@ _DTYPES = [
     for name in ("|u1", "<u2", "<u4", "<u8", "|i1", "<i2", "<i4", "<i8", "<f4", "<f8", "|b1")
 ]
 _CODES = {dtype: code for code, dtype in enumerate(_DTYPES)}
+_BOOLEAN = _CODES[np.dtype(bool)]
 _LENGTH, _INTEGER, _FLOAT = struct.Struct("<I"), struct.Struct("<q"), struct.Struct("<d")
 
 
@@ -202,7 +203,8 @@ class Reader:
             raise WireError(f"nested deeper than {MAX_DEPTH}")
         if self._n_values > MAX_VALUES:
             raise WireError(f"more than {MAX_VALUES} values in a frame")
-        tag = self._frame[self._advance(1)]
+        start = self._position if self._position < self._size else self._advance(1)
+        tag, self._position = self._frame[start], start + 1
         if tag == _INTEGER_TAG:
             return _INTEGER.unpack_from(self._frame, self._advance(8))[0]
         if tag == _BYTES_TAG:
@@ -270,10 +272,10 @@ class Reader:
             _check_shape(shape, dtype.itemsize, WireError)
         start = self._advance(n_items * dtype.itemsize)
         flat: npt.NDArray[Any] = np.frombuffer(self._frame, dtype, n_items, start)
-        if dtype == np.bool_ and flat.view(np.uint8).max(initial=0) > 1:
+        if code == _BOOLEAN and flat.view(np.uint8).max(initial=0) > 1:
             raise WireError("a boolean is neither 0 nor 1")
         array = flat.copy() if n_dims == 1 else flat.reshape(shape).copy()  # it may not be aligned
-        array.flags.writeable = False
+        array.setflags(write=False)
         return array
 
 
@@ -346,17 +348,16 @@ def encode(item: Message) -> bytes:
     cls = type(item)
     fields = fields_of(cls)
     writer = Writer()
-    writer.write_raw(_PREFIX)
-    writer.write_string(cls.__name__)
-    writer.write_raw(bytes([len(fields)]))
+    ((header, _),) = _list_headers((cls,))
+    writer.write_raw(header)
     for field in fields:
         value = getattr(item, field.name)
         if field.hint is float and type(value) is int and cls not in _messages:
             value = float(value)  # a field of a saved model may be set to 1 instead of 1.0
-        where = f"{cls.__name__}.{field.name}"
-        writer.write_value(value, where=where)
-        if not field.has_type(value):
-            raise TypeError(f"{where} is declared as {field.hint}, got {type(value).__name__}")
+        writer.write_value(value, where=field.where)
+        if type(value) is not field.hint and not field.has_type(value):
+            kind = type(value).__name__
+            raise TypeError(f"{field.where} is declared as {field.hint}, got {kind}")
     return writer.join_parts()
 
 
@@ -381,38 +382,52 @@ def decode(frame: bytes, expected: tuple[type[Any], ...]) -> Message:
         If the frame is malformed, not canonical or of another class, or if the type of a field
         differs from the declared one.
     """
-    classes = _by_name(expected)
     reader = Reader(frame)
-    if reader.read_bytes(len(_PREFIX)) != _PREFIX:
-        raise WireError(f"not a frame of version {VERSION}: it begins with {frame[:4]!r}")
-    name = reader.read_string()
-    if name not in classes:
-        raise WireError(f"unexpected message {name[:40]!r}; expected one of {sorted(classes)}")
-    try:
-        return _build(classes[name], _read_fields(reader, classes[name]))
-    except MemoryError:
-        raise WireError(f"{name}: no memory for a frame of {len(frame)} bytes") from None
+    for header, cls in _list_headers(expected):
+        if frame.startswith(header):
+            reader.read_bytes(len(header))
+            try:
+                return _build(cls, _read_fields(reader, cls))
+            except MemoryError:
+                raise WireError(
+                    f"{cls.__name__}: no memory for a frame of {len(frame)} bytes"
+                ) from None
+    _refuse_header(reader, expected)
 
 
 @lru_cache(maxsize=1024)
-def _by_name(expected: tuple[type[Any], ...]) -> dict[str, type[Any]]:
-    classes = {cls.__name__: cls for cls in expected}
-    if len(classes) < len(set(expected)):
+def _list_headers(expected: tuple[type[Any], ...]) -> tuple[tuple[bytes, type[Any]], ...]:
+    """Return the first bytes of the frames of each class."""
+    if len({cls.__name__ for cls in expected}) < len(set(expected)):
         raise ValueError(f"expected message classes with distinct names, got {expected}")
-    return classes
+    headers = []
+    for cls in expected:
+        name = cls.__name__.encode()
+        start = _PREFIX + _LENGTH.pack(len(name)) + name
+        headers.append((start + bytes([len(fields_of(cls))]), cls))
+    return tuple(headers)
+
+
+def _refuse_header(reader: Reader, expected: tuple[type[Any], ...]) -> NoReturn:
+    """Raise the error of a frame of none of the expected classes."""
+    start = reader.read_bytes(len(_PREFIX))
+    if start != _PREFIX:
+        raise WireError(f"not a frame of version {VERSION}: it begins with {start!r}")
+    name, names = reader.read_string(), sorted(cls.__name__ for cls in expected)
+    if name not in names:
+        raise WireError(f"unexpected message {name[:40]!r}; expected one of {names}")
+    reader.read_bytes(1)
+    raise WireError(f"{name}: wrong number of fields")
 
 
 def _read_fields(reader: Reader, cls: type[Any]) -> dict[str, Any]:
-    name, fields = cls.__name__, fields_of(cls)
-    if reader.read_bytes(1)[0] != len(fields):
-        raise WireError(f"{name}: wrong number of fields, expected {len(fields)}")
-    values = {}
-    for field in fields:
+    name, values = cls.__name__, {}
+    for field in fields_of(cls):
         value = reader.read_value()
         if field.nested:
             value = _decode_nested(value, field.nested)
-        if not field.has_type(value):
-            raise WireError(f"{name}.{field.name} is not of the declared type")
+        if type(value) is not field.hint and not field.has_type(value):
+            raise WireError(f"{field.where} is not of the declared type")
         values[field.name] = value
     if reader.n_left:
         raise WireError(f"{name}: {reader.n_left} unexpected bytes after the last field")

@@ -15,6 +15,7 @@ for _package in ("cryptography", "httpx", "pydantic", "starlette", "uvicorn", "w
 _HOMES = {
     "AsyncRemoteNeighbors": "fedneighbors.service._client",
     "BrokerUnreachable": "fedneighbors.service._remote_search",
+    "FederatedRetriever": "fedneighbors.service._retriever",
     "RemoteNeighbors": "fedneighbors.service._client",
     "RemoteNeighborsClassifier": "fedneighbors.service._remote_classifier",
     "RemoteObject": "fedneighbors.service._remote_search",

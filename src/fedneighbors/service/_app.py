@@ -1,4 +1,4 @@
-"""The broker's ASGI application: REST API, and links of providers, on one port."""
+"""The broker's ASGI application: REST API, console, and links of providers, on one port."""
 
 import asyncio
 import logging
@@ -10,39 +10,36 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from fedneighbors._version import __version__
-from fedneighbors.datasets._object_cells import METRIC_KINDS
-from fedneighbors.datasets._schema import Schema
-from fedneighbors.datasets._schema_columns import NumericColumn
 from fedneighbors.errors import LedgerError, PartyRefused, WireError
-from fedneighbors.federation._messages import encode
+from fedneighbors.federation._messages import decode, encode
 from fedneighbors.federation._roles import Refused, make_refusal
 from fedneighbors.service._access_log import LogFailed
-from fedneighbors.service._broker import Broker, BrokerCollection
+from fedneighbors.service._broker import Broker
 from fedneighbors.service._limits import Overloaded, TooManyQueries
 from fedneighbors.service._links import ProviderLink
-from fedneighbors.service._messages import Challenge, Welcome
+from fedneighbors.service._listings import list_budgets, list_collections, list_providers
+from fedneighbors.service._messages import Challenge, EvidenceRequest, Welcome
 from fedneighbors.service._metrics import CONTENT_TYPE
 from fedneighbors.service._oidc import IssuerFailed
 from fedneighbors.service._openapi import describe_api
+from fedneighbors.service._operations import OPERATIONS, check_scope, parse_body
 from fedneighbors.service._problems import Problem, problem_of, report_internal
 from fedneighbors.service._rest import (
-    OPERATIONS,
     answer_query,
-    check_scope,
     delete_query,
-    describe_cost,
-    parse_body,
     read_content,
     show_query,
     stream_events,
 )
 from fedneighbors.service._state import ApiUser, StateFailed
 from fedneighbors.service._stored import QueryStore
+from fedneighbors.service._tsm import EvidenceMissing
+from fedneighbors.service.console import Sessions, make_console
 
 log = logging.getLogger(__name__)
 
@@ -68,13 +65,23 @@ Endpoint = Callable[[Broker, Request], Awaitable[Response]]
 UserEndpoint = Callable[[Broker, Request, ApiUser], Awaitable[Response]]
 
 
-def make_app(broker: Broker) -> Starlette:
-    """Return the application of a broker."""
+def make_app(broker: Broker, sessions: Sessions | None = None) -> Starlette:
+    """Return the application of a broker.
+
+    Parameters
+    ----------
+    broker : Broker
+        The broker.
+    sessions : Sessions, optional
+        Sessions of the console.
+    """
     public, protected = partial(_public, broker), partial(_protected, broker)
     store = QueryStore()
     broker.on_offer = store.see_offer
     return Starlette(
         routes=[
+            Route("/", _open_console),
+            make_console(broker, store, sessions or Sessions()),
             Route("/healthz", public(_health)),
             Route("/readyz", public(_readiness)),
             Route("/openapi.json", public(_openapi)),
@@ -144,6 +151,10 @@ async def _refuse(_: Request, error: Exception) -> Response:
     return response
 
 
+async def _open_console(_: Request) -> Response:
+    return RedirectResponse("/console/")
+
+
 async def _health(_: Broker, __: Request) -> Response:
     return JSONResponse({"status": "ok", "version": __version__})
 
@@ -175,97 +186,21 @@ def _paginate(request: Request, name: str, items: Mapping[str, Any]) -> Response
 
 
 async def _list_collections(broker: Broker, request: Request, user: ApiUser) -> Response:
-    collections = {
-        name: _describe_collection(broker, collection, user)
-        for name, collection in broker.collections.items()
-        if user.may("count", name)
-    }
-    return _paginate(request, "collections", collections)
+    return _paginate(request, "collections", list_collections(broker, user))
 
 
 async def _show_collection(broker: Broker, request: Request, user: ApiUser) -> Response:
     name = request.path_params["name"]
     check_scope(broker, user, "count", name)
-    return JSONResponse(_describe_collection(broker, broker.collections[name], user))
-
-
-def _describe_collection(
-    broker: Broker, collection: BrokerCollection, user: ApiUser
-) -> dict[str, Any]:
-    links = broker.registry.links
-    offers = [
-        links[name].collections[collection.name]
-        for name in collection.providers
-        if name in links and collection.name in links[name].collections
-    ]
-    return {
-        "name": collection.name,
-        "metric": collection.metric,
-        "objects": METRIC_KINDS[collection.metric],
-        "n_objects": sum(offer.n_objects for offer in offers),
-        "algorithm": collection.settings.algorithm,
-        "private": collection.settings.privacy is not None,
-        "trust": collection.trust,
-        "providers": list(collection.providers),
-        "connected": sorted(name for name in collection.providers if name in links),
-        "filters": collection.filters,
-        "n_columns": collection.n_columns or None,
-        "distance_steps": collection.shown_steps(user.name, user.groups, broker.registry),
-        "columns": None if collection.rows is None else _describe_columns(collection.rows),
-    }
-
-
-def _describe_columns(schema: Schema) -> dict[str, Any]:
-    """Return the range or the categories of each column."""
-    return {
-        column.name: [column.low, column.high]
-        if isinstance(column, NumericColumn)
-        else list(column.categories)
-        for column in schema.columns
-    }
+    return JSONResponse(list_collections(broker, user)[name])
 
 
 async def _list_providers(broker: Broker, request: Request, user: ApiUser) -> Response:
-    links = broker.registry.links
-    providers = {
-        one.name: {
-            "name": one.name,
-            "revoked": one.is_revoked,
-            "connected_since": links[one.name].since if one.name in links else None,
-            "collections": sorted(
-                name
-                for name in (links[one.name].collections if one.name in links else ())
-                if user.may("count", name)
-            ),
-        }
-        for one in broker.state.providers()
-        if any(
-            one.name in found.providers and user.may("count", name)
-            for name, found in broker.collections.items()
-        )
-    }
-    return _paginate(request, "providers", providers)
+    return _paginate(request, "providers", list_providers(broker, user))
 
 
 async def _list_budgets(broker: Broker, request: Request, user: ApiUser) -> Response:
-    """Answer with the privacy budgets of collections.
-
-    Each limits what queries reveal to a provider about the objects of the others.
-    """
-    budgets = {
-        f"{name}/{state.dataset}": {
-            "collection": name,
-            "provider": state.dataset,
-            "allowed": describe_cost(state.allowed),
-            "spent": describe_cost(state.spent),
-            "left": describe_cost(state.left),
-        }
-        for name, collection in broker.collections.items()
-        if collection.ledger is not None and user.may("count", name)
-        for state in collection.ledger.budgets()
-        if state.dataset in collection.providers and not state.user
-    }
-    return _paginate(request, "budgets", budgets)
+    return _paginate(request, "budgets", list_budgets(broker, user))
 
 
 async def _list_audit(broker: Broker, request: Request, user: ApiUser) -> Response:
@@ -330,17 +265,31 @@ async def _accept_link(broker: Broker, websocket: WebSocket) -> ProviderLink | N
     await websocket.send_bytes(encode(challenge))
     try:
         async with asyncio.timeout(_HELLO_S):
-            hello = await websocket.receive_bytes()
+            hello = await _receive_hello(broker, websocket)
         return broker.registry.accept(hello, challenge.nonce, websocket.send_bytes)
     except Refused as error:
         await websocket.send_bytes(encode(make_refusal(error)))
         await websocket.close(_POLICY_VIOLATION)
-    except StateFailed as error:
+    except (StateFailed, EvidenceMissing) as error:
         log.error("%s", error)
         await websocket.close(_TRY_AGAIN_LATER)
     except (WebSocketDisconnect, TimeoutError, KeyError):  # KeyError: a text message
         pass
     return None
+
+
+async def _receive_hello(broker: Broker, websocket: WebSocket) -> bytes:
+    """Return a provider's first message, after evidence if it demands some."""
+    frame = await websocket.receive_bytes()
+    if broker.attester is None:
+        return frame
+    try:
+        request = decode(frame, (EvidenceRequest,))
+    except WireError:  # other collections need no evidence
+        return frame
+    evidence = await broker.attester.answer(request, broker.fingerprint)
+    await websocket.send_bytes(encode(evidence))
+    return await websocket.receive_bytes()
 
 
 async def _openapi(_: Broker, __: Request) -> Response:

@@ -36,7 +36,9 @@ from fedneighbors.service._metrics import BrokerMetrics
 from fedneighbors.service._oidc import OidcUsers
 from fedneighbors.service._query_run import Explanation, QueryOptions, QueryRun, SearchResult
 from fedneighbors.service._sealed import read_sealed
-from fedneighbors.service._state import ApiUser, BrokerState
+from fedneighbors.service._state import ApiUser, BrokerState, open_ledger
+from fedneighbors.service._tracing import trace_work
+from fedneighbors.service._tsm import Attester
 
 R = TypeVar("R")
 _RECONNECT_S = 5.0  # maximum wait for a provider that was restarted
@@ -226,9 +228,10 @@ class Broker:
     """
 
     def __init__(self, config: BrokerConfig, state: BrokerState, fingerprint: bytes) -> None:
-        self.config, self.state = config, state
+        self.config, self.state, self.fingerprint = config, state, fingerprint
+        self.attester: Attester | None = None  # set in a confidential virtual machine
         self.collections = {
-            name: BrokerCollection(name, section, _open_ledger(config, name), config.folder)
+            name: BrokerCollection(name, section, open_ledger(config, name), config.folder)
             for name, section in config.collections.items()
         }
         self.registry = LinkRegistry(state, fingerprint, self._check)
@@ -457,41 +460,20 @@ class Broker:
         run = QueryRun(self.registry, self.collections[collection], options, deadline)
         self._n_running += 1
         self._by_user[options.user] += 1
-        try:
-            for attempt in range(limits.retries + 1):
-                try:
-                    outcome, why = await work(run)
-                    return run.make_result(outcome, why, time.monotonic() - started)
-                except (QueryLost, PartyRefused) as error:
-                    if isinstance(error, PartyRefused) and error.code not in _RETRIED:
-                        raise
-                    if attempt == limits.retries:
-                        raise
-                left_s = max(deadline - time.monotonic(), 0.0)
-                await self.registry.wait_for(run.providers, min(_RECONNECT_S, left_s))
-        finally:
-            self._n_running -= 1
-            self._by_user -= Counter([options.user])  # removes a count of 0
+        with trace_work("query", collection=collection, query_id=options.query_id):
+            try:
+                for attempt in range(limits.retries + 1):
+                    try:
+                        outcome, why = await work(run)
+                        return run.make_result(outcome, why, time.monotonic() - started)
+                    except (QueryLost, PartyRefused) as error:
+                        if isinstance(error, PartyRefused) and error.code not in _RETRIED:
+                            raise
+                        if attempt == limits.retries:
+                            raise
+                    left_s = max(deadline - time.monotonic(), 0.0)
+                    await self.registry.wait_for(run.providers, min(_RECONNECT_S, left_s))
+            finally:
+                self._n_running -= 1
+                self._by_user -= Counter([options.user])  # removes a count of 0
         raise AssertionError("unreachable")
-
-
-def _open_ledger(config: BrokerConfig, name: str) -> Ledger | None:
-    """Open the ledger of a private collection, or create it.
-
-    Raises
-    ------
-    DataError
-        If another collection has the same ledger: their budgets would be one.
-    """
-    files = {
-        other: config.path(section.privacy.ledger or f"state/ledger-{other}.sqlite")
-        for other, section in config.collections.items()
-        if section.privacy is not None
-    }
-    if name not in files:
-        return None
-    path = files[name]
-    if list(files.values()).count(path) > 1:
-        raise DataError(f"two collections have the ledger {path}; each needs its own")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return Ledger(path, party="broker")

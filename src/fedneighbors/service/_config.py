@@ -6,7 +6,7 @@ Unknown keys are errors. Paths are relative to the folder of the file.
 import re
 import tomllib
 from collections import ChainMap
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
@@ -30,6 +30,7 @@ from fedneighbors.methods.fedknn._settings import compose
 from fedneighbors.privacy._guarantees import Guarantee
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.privacy.ledger._ledger import Ledger
+from fedneighbors.service._attestation import AmdRules, IntelRules
 from fedneighbors.sources._sql import has_password
 
 Name = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.-]+$")]
@@ -107,6 +108,10 @@ def _describe(error: Any) -> str:
     return f"{error['msg'][:1].lower()}{error['msg'][1:]}, got {error['input']!r}"
 
 
+def _has_enclave(sections: Iterable["SharedSection"]) -> bool:
+    return any(one.trust == "enclave" for one in sections)
+
+
 def _check_metric(name: str) -> str:
     if name not in METRIC_KINDS:
         raise ValueError(f"expected one of {', '.join(METRIC_KINDS)}")
@@ -129,13 +134,14 @@ class SharedSection(ConfigSection):
 
     ``schema`` is the file that declares the columns of rows, for the metric ``tabular``. The order
     of tied objects depends on ``tie_key``, a public text. With ``trust = "sealed"``, the broker
-    reads neither queries nor names nor payloads of objects.
+    reads neither queries nor names nor payloads of objects; with ``"enclave"``, providers join it
+    only in a confidential virtual machine.
     """
 
     metric: str
     schema_file: str | None = Field(default=None, alias="schema")
     tie_key: str = ""
-    trust: Literal["trusted", "sealed"] = "trusted"
+    trust: Literal["trusted", "sealed", "enclave"] = "trusted"
     filters: Filters = {}
 
     _metric = field_validator("metric")(_check_metric)
@@ -200,6 +206,13 @@ class ServerSection(ConfigSection):
         host, _, port = self.listen.rpartition(":")
         return host, int(port)
 
+    @property
+    def url(self) -> str:
+        """Return the address for users."""
+        host, port = self.address
+        name = self.names[0] if self.names else host or "127.0.0.1"
+        return f"{'https' if self.tls else 'http'}://{name}:{port}"
+
 
 class QueriesSection(ConfigSection):
     """Limits of queries."""
@@ -225,6 +238,13 @@ class OidcSection(ConfigSection):
     groups: dict[str, tuple[str, ...]] = {}
 
 
+class AttesterSection(ConfigSection):
+    """Evidence of the broker's machine: the kernel's interface, and certificates of AMD's key."""
+
+    folder: str = "/sys/kernel/config/tsm/report"
+    certificates: str | None = None
+
+
 class BrokerConfig(Config):
     """Configuration of a broker."""
 
@@ -233,7 +253,16 @@ class BrokerConfig(Config):
     server: ServerSection = ServerSection()
     queries: QueriesSection = QueriesSection()
     oidc: OidcSection | None = None
+    attestation: AttesterSection = AttesterSection()
     collections: dict[Name, CollectionSection] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _check_enclave(self) -> Self:
+        if _has_enclave(self.collections.values()) and not self.server.tls:
+            raise PydanticCustomError(
+                _SECRET, 'expected server.tls: with trust = "enclave", TLS ends in the broker'
+            )
+        return self
 
 
 class SourceSection(ConfigSection):
@@ -388,7 +417,7 @@ class OfferSection(SharedSection):
 
     @model_validator(mode="after")
     def _check_trust(self) -> Self:
-        if self.trust == "trusted" and self.oidc is not None:
+        if self.trust != "sealed" and self.oidc is not None:
             raise PydanticCustomError(
                 _SECRET, 'expected trust = "sealed" next to oidc: a broker could use the tokens'
             )
@@ -416,10 +445,23 @@ class ProviderSection(ConfigSection):
 
 
 class ProviderConfig(Config):
-    """Configuration of a provider."""
+    """Configuration of a provider.
+
+    ``attestation`` has the rules for the broker's evidence.
+    """
 
     provider: ProviderSection
+    attestation: AmdRules | IntelRules | None = Field(default=None, discriminator="vendor")
     collections: dict[Name, OfferSection] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _check_enclave(self) -> Self:
+        is_bound = self.attestation and self.provider.broker.startswith("https:")
+        if _has_enclave(self.collections.values()) and not is_bound:
+            raise PydanticCustomError(
+                _SECRET, 'expected attestation and a broker https://..., with trust = "enclave"'
+            )
+        return self
 
     def open_ledger(self, *, must_exist: bool = False) -> Ledger | None:
         """Open the ledger of private queries; None if no policy needs it.

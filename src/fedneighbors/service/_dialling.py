@@ -1,12 +1,30 @@
-"""A provider's side of opening a link: connection, certificate and version."""
+"""A provider's side of opening a link: connection, certificate, version and evidence."""
 
+import datetime
+import secrets
+from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed
+from websockets.frames import CloseCode
 
-from fedneighbors.errors import FederationError
-from fedneighbors.service._messages import MAX_LINK_FRAME_BYTES, VERSION, Challenge
+from fedneighbors.errors import FederationError, WireError
+from fedneighbors.federation._messages import decode, encode
+from fedneighbors.federation._roles import Refusal
+from fedneighbors.service._attestation import AmdRules, EvidenceRefused, IntelRules, bind_report
+from fedneighbors.service._messages import (
+    MAX_EVIDENCE_BYTES,
+    MAX_LINK_FRAME_BYTES,
+    NONCE_BYTES,
+    VERSION,
+    Challenge,
+    Evidence,
+    EvidenceRequest,
+)
+from fedneighbors.service._snp import verify_report
+from fedneighbors.service._tdx import verify_quote
 from fedneighbors.service._tls import peer_fingerprint, pinned_context
 
 HEARTBEAT_S = 1.0
@@ -58,3 +76,79 @@ def check_version(challenge: Challenge) -> None:
             f"the broker speaks version {challenge.version} of the protocol of links, this program "
             f"version {VERSION}; upgrade {older}"
         )
+
+
+async def verify_broker(connection: Any, rules: AmdRules | IntelRules, folder: Path) -> None:
+    """Verify evidence of the broker's machine for a new link.
+
+    Parameters
+    ----------
+    connection : connection
+        Link on which the provider has sent nothing yet.
+    rules : AmdRules or IntelRules
+        The owner's rules.
+    folder : path
+        Folder of the owner's files.
+
+    Raises
+    ------
+    EvidenceRefused
+        If the broker has none, or it does not satisfy the rules.
+    """
+    request = EvidenceRequest(secrets.token_bytes(NONCE_BYTES))
+    await connection.send(encode(request))
+    connection.protocol.max_message_size = MAX_EVIDENCE_BYTES  # nothing is verified yet
+    try:
+        frame = await connection.recv()
+    except ConnectionClosed as error:
+        if error.sent is None or error.sent.code != CloseCode.MESSAGE_TOO_BIG:
+            raise
+        frame = None
+    connection.protocol.max_message_size = MAX_LINK_FRAME_BYTES
+    if not isinstance(frame, bytes) or len(frame) > MAX_EVIDENCE_BYTES:
+        raise EvidenceRefused("format", f"expected at most {MAX_EVIDENCE_BYTES} bytes")
+    try:
+        evidence = decode(frame, (Evidence, Refusal))
+    except WireError as error:
+        raise EvidenceRefused("format", str(error)) from None
+    if isinstance(evidence, Refusal):
+        raise EvidenceRefused("evidence", f"the broker has none: {evidence.code}")
+    report_data = bind_report(request.nonce, read_link_fingerprint(connection))
+    check_evidence(evidence, rules, folder, report_data=report_data)
+
+
+def check_evidence(
+    evidence: Evidence,
+    rules: AmdRules | IntelRules,
+    folder: Path,
+    *,
+    report_data: bytes,
+    at: datetime.datetime | None = None,
+) -> None:
+    """Check evidence against the owner's rules.
+
+    Parameters
+    ----------
+    evidence : Evidence
+        Evidence of the broker.
+    rules, folder
+        As for :func:`verify_broker`.
+    report_data : bytes
+        Expected 64 bytes.
+    at : datetime, optional
+        Time at which it must be valid; by default now.
+
+    Raises
+    ------
+    EvidenceRefused
+        If a rule is broken; it names the step.
+    """
+    at = at or datetime.datetime.now(datetime.UTC)
+    if evidence.vendor != rules.vendor:
+        raise EvidenceRefused("vendor", f"expected {rules.vendor!r}, found {evidence.vendor!r:.40}")
+    if isinstance(rules, AmdRules):
+        certificates = evidence.certificates
+        claims = verify_report(evidence.report, certificates, rules, folder=folder, at=at)
+    else:
+        claims = verify_quote(evidence.report, rules, folder=folder, at=at)
+    rules.check(claims, report_data)

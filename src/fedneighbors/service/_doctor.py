@@ -29,6 +29,7 @@ from fedneighbors.service._dialling import (
     check_version,
     open_link,
     read_link_fingerprint,
+    verify_broker,
 )
 from fedneighbors.service._messages import (
     NOT_ENROLLED,
@@ -302,6 +303,7 @@ async def _examine_link(visitor: Visitor) -> list[Hop]:
             check_version(challenge)
             hops.append(Hop("version", True, f"{challenge.version} of the protocol of links"))
             if visitor.config is not None:
+                hops += await _examine_evidence(connection, visitor.config)
                 fingerprint = read_link_fingerprint(connection)
                 hello = _make_hello(visitor.config, challenge, fingerprint)
                 await connection.send(encode(hello))
@@ -318,6 +320,18 @@ async def _examine_link(visitor: Visitor) -> list[Hop]:
         text = f"no WebSocket opens ({error}); a proxy before the broker must pass the headers "
         hops.append(Hop("link", False, text + "Upgrade and Connection"))
     return hops
+
+
+async def _examine_evidence(connection: Any, config: ProviderConfig) -> list[Hop]:
+    """Verify the broker's evidence, if a collection demands it."""
+    rules = config.attestation
+    if rules is None or all(one.trust != "enclave" for one in config.collections.values()):
+        return []
+    try:
+        await verify_broker(connection, rules, config.folder)
+    except FedneighborsError as error:
+        raise HopFailed("evidence", str(error)) from None
+    return [Hop("evidence", True, f"of {rules.vendor}, for an accepted virtual machine")]
 
 
 def _binary(frame: str | bytes) -> bytes:

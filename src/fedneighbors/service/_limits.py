@@ -24,7 +24,7 @@ FIRST_REQUEST_S = 10.0
 """Seconds after which a connection that waits for a request is closed."""
 
 MAX_WRONG_CODES, WRONG_CODES_S = 10, 60.0
-"""Maximum number of wrong enrolment codes of an address, within this number of seconds."""
+"""Maximum number of wrong codes or tokens of an address, within this number of seconds."""
 
 _MAX_ADDRESSES = 10_000  # with wrong codes; the oldest is forgotten
 _HAS_NO_LIMIT = hasattr(AutoHTTPProtocol, "on_header")  # httptools; h11 limits headers itself
@@ -41,13 +41,13 @@ class TooManyQueries(FederationError):  # noqa: N818 - the name states the error
 
 
 class WrongCodes:
-    """Addresses that sent wrong enrolment codes."""
+    """Addresses that sent wrong enrolment codes, or wrong tokens to the console."""
 
     def __init__(self) -> None:
         self._times: dict[str, list[float]] = {}
 
     def are_too_many(self, address: str) -> bool:
-        """Return whether an address sent too many wrong codes."""
+        """Return whether an address sent too many wrong codes or tokens."""
         oldest = time.monotonic() - WRONG_CODES_S
         times = [one for one in self._times.pop(address, ()) if one > oldest]
         if times:
@@ -55,7 +55,7 @@ class WrongCodes:
         return len(times) >= MAX_WRONG_CODES
 
     def add(self, address: str) -> None:
-        """Count a wrong code."""
+        """Count a wrong code or token."""
         self._times.setdefault(address, []).append(time.monotonic())
         if len(self._times) > _MAX_ADDRESSES:
             del self._times[next(iter(self._times))]

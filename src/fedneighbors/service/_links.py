@@ -25,6 +25,7 @@ from fedneighbors.service._messages import (
     take_batch,
 )
 from fedneighbors.service._state import BrokerState
+from fedneighbors.service._tracing import read_parent, record_span
 
 _MAX_PENDING = 1000  # requests of a link without a reply
 _MAX_CLOSED = 64  # names of ended queries in one request
@@ -201,19 +202,22 @@ class PendingReplies:
         Seconds of work for each reply.
     epochs : dict of str to bytes
         Version of the objects of each provider; empty if unknown.
+    arrived : dict of str to int
+        Nanoseconds since 1970 at which each reply came.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
         self.bodies: dict[str, bytes] = {}
         self.busy_s: dict[str, float] = {}
         self.epochs: dict[str, bytes] = {}
+        self.arrived: dict[str, int] = {}
         self._missing = set(names)
         self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def deliver(self, name: str, body: bytes, busy_us: int, epoch: bytes) -> None:
         """Add a provider's reply."""
         self.bodies[name], self.busy_s[name] = body, busy_us / 1e6
-        self.epochs[name] = epoch
+        self.epochs[name], self.arrived[name] = epoch, time.time_ns()
         self._missing.discard(name)
         if not self._missing and not self._done.done():
             self._done.set_result(None)
@@ -414,6 +418,7 @@ class QueryExchange:
             else:
                 links[name] = link
         number, replies = next(_numbers), PendingReplies(links)
+        trace, started = read_parent(), time.time_ns()
         encoded: dict[tuple[int, int], bytes] = {}
         try:
             for name, link in links.items():
@@ -430,14 +435,19 @@ class QueryExchange:
                             body=frames[name],
                             **vars(self._origin),
                             noise=self._noise_of(),
+                            trace=trace,
                         )
                     )
                 link.request(number, encoded[key], replies)
             if links:
                 await replies.wait(remaining_s)
         finally:
-            for link in links.values():
+            for name, link in links.items():
                 link.forget(number)
+                if trace:
+                    end, late = replies.arrived.get(name), {"error": "missing"}
+                    unanswered = late if end is None else {}
+                    record_span("call", started, end, parent=trace, provider=name, **unanswered)
         for name in links:
             if name in replies.bodies:
                 self._steps[name] = self._steps.get(name, 0) + 1

@@ -2,7 +2,9 @@
 
 A link is a WebSocket that the provider opens. The broker sends a :class:`Challenge`, the provider
 a signed :class:`Hello`, and the broker a :class:`Welcome` or a
-:class:`~fedneighbors.federation._roles.Refusal`. Then the broker sends any number of
+:class:`~fedneighbors.federation._roles.Refusal`. A provider that demands a confidential virtual
+machine first sends an :class:`EvidenceRequest`, and its hello only after valid :class:`Evidence`.
+Then the broker sends any number of
 :class:`LinkRequests`, and the provider :class:`LinkReplies`, and :class:`ChangedOffers` after a
 reload. A refusal ends the link.
 
@@ -27,6 +29,9 @@ VERSION = 1
 MAX_LINK_FRAME_BYTES = 16 << 20
 """Maximum size of a message on a link."""
 
+MAX_EVIDENCE_BYTES = 1 << 16
+"""Maximum size of evidence, which nobody has verified yet."""
+
 _MAX_BATCH_BYTES = 1 << 20  # a longer frame is sent alone
 NONCE_BYTES = 32
 
@@ -48,7 +53,7 @@ TOO_LONG = "a name, the purpose or the groups of the user are too long"
 MAX_USER_LENGTH, MAX_GROUPS_LENGTH = 200, 16_384
 """Maximum number of characters of the name of a user, and of the names of all its groups."""
 
-_MAX_LENGTHS = {"collection": 64, "query": 64, "noise": 64, "purpose": 100}
+_MAX_LENGTHS = {"collection": 64, "query": 64, "noise": 64, "purpose": 100, "trace": 64}
 
 UNKNOWN_COLLECTION = "unknown collection"
 """Code of a refusal of a collection that the provider does not offer."""
@@ -68,6 +73,36 @@ class Challenge:
 
 
 @message
+class EvidenceRequest:
+    """A provider's random bytes for the broker's evidence."""
+
+    nonce: bytes
+
+    def __post_init__(self) -> None:
+        if len(self.nonce) != NONCE_BYTES:
+            raise ValueError(f"expected a nonce of {NONCE_BYTES} bytes")
+
+
+@message
+class Evidence:
+    """A report of the broker's processor.
+
+    Attributes
+    ----------
+    vendor : str
+        ``"amd"`` or ``"intel"``.
+    report : bytes
+        AMD's attestation report, or Intel's quote.
+    certificates : tuple of bytes
+        Certificates of AMD's signing key, its authority and the root (DER); quotes have their own.
+    """
+
+    vendor: str
+    report: bytes
+    certificates: tuple[bytes, ...]
+
+
+@message
 class OfferedCollection:
     """A collection that a provider offers, with the settings that all providers must share.
 
@@ -76,9 +111,9 @@ class OfferedCollection:
     applies says so in ``named_show``. Those are ``"user NAME"`` and ``"group NAME"``.
     Distances are rounded up to multiples of ``distance_step``. These may differ.
     ``n_columns`` is the length of vectors; 0 for other objects. ``trust`` is ``"sealed"`` if only
-    sealed queries are answered. With ``epsilon``, only private ones are, of at most this cost and
-    ``delta``. After a change of ``n_forgotten``, the number of objects that are left out, the
-    broker removes stored answers.
+    sealed queries are answered, ``"enclave"`` if the broker needs evidence. With ``epsilon``, only
+    private ones are, of at most this cost and ``delta``. After a change of ``n_forgotten``, the
+    number of objects that are left out, the broker removes stored answers.
     """
 
     name: str
@@ -210,6 +245,8 @@ class LinkRequest:
         Groups of the user.
     noise : str
         Random id of the noise on the counts of a private query; empty before it is drawn.
+    trace : str
+        Span of the exchange, if the broker traces the query (W3C's header ``traceparent``).
     """
 
     number: int
@@ -222,6 +259,7 @@ class LinkRequest:
     noise: str = ""
     groups: tuple[str, ...] = ()
     purpose: str = ""
+    trace: str = ""
 
     @property
     def is_short(self) -> bool:

@@ -326,7 +326,7 @@ def _tie_key(section: OfferSection, secret: bytes) -> bytes:
 
     The order under a public one would let the broker guess names.
     """
-    if section.trust == "trusted":
+    if section.trust != "sealed":
         return section.tie_key.encode()
     return digest("secret tie key", secret, section.tie_key)
 

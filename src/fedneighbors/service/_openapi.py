@@ -5,8 +5,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from fedneighbors._version import __version__
+from fedneighbors.service._operations import OPERATIONS
 from fedneighbors.service._problems import PROBLEM_TYPE
-from fedneighbors.service._rest import OPERATIONS
 
 Json = dict[str, Any]
 
@@ -41,7 +41,8 @@ _COMMON: dict[str, Json] = {
     "epochs": {**_map(_TEXT), "description": "Version of the objects of each provider"},
     "trust": {
         **_TEXT,
-        "description": "trusted: the broker sees queries and answers; sealed: only distances",
+        "description": "trusted: the broker sees queries and answers; sealed: only distances; "
+        "enclave: it sees them in a confidential virtual machine",
     },
     "charged": {
         "oneOf": [_map(_COST), {"type": "null"}],
@@ -88,7 +89,7 @@ _COLLECTION = _object(
     n_objects=_INTEGER,
     algorithm=_TEXT,
     private=_BOOLEAN,
-    trust={**_TEXT, "description": "trusted, or sealed: only sealed queries are answered"},
+    trust={**_TEXT, "description": "trusted, enclave, or sealed: only sealed queries are answered"},
     providers=_NAMES,
     connected=_NAMES,
     filters=_map(_TEXT),

@@ -19,12 +19,14 @@ from fedneighbors.federation._messages import decode, encode
 from fedneighbors.federation._roles import Refusal, Refused, make_refusal
 from fedneighbors.secure_sum._keys import Identity
 from fedneighbors.service._access_log import AccessLog
+from fedneighbors.service._attestation import AmdRules, EvidenceRefused, IntelRules
 from fedneighbors.service._config import ProviderConfig
 from fedneighbors.service._dialling import (
     ConnectionRejected,
     check_version,
     open_link,
     read_link_fingerprint,
+    verify_broker,
 )
 from fedneighbors.service._enrolment import read_key
 from fedneighbors.service._messages import (
@@ -40,6 +42,7 @@ from fedneighbors.service._messages import (
     Welcome,
 )
 from fedneighbors.service._offers import IDLE_S, OfferedObjects
+from fedneighbors.service._tracing import record_span
 from fedneighbors.sources._sql import SqlQuery
 
 log = logging.getLogger(__name__)
@@ -80,6 +83,10 @@ class ProviderService:
         The collections are read again when it has changed.
     n_forgotten_bytes : int
         Size of this file before the collections were read.
+    attestation : AmdRules or IntelRules, optional
+        Rules for the broker's evidence; required for collections with trust ``"enclave"``.
+    folder : path
+        Folder of the files that the rules name.
     """
 
     def __init__(
@@ -93,8 +100,11 @@ class ProviderService:
         pause_file: Path | None = None,
         forgotten_file: Path | None = None,
         n_forgotten_bytes: int = 0,
+        attestation: AmdRules | IntelRules | None = None,
+        folder: Path = Path(),
     ) -> None:
         self.name = name
+        self._attestation, self._folder = attestation, folder
         self._identity, self._load = identity, load
         self._reload_s, self._pause_file = reload_s, pause_file
         self._forgotten_file, self._n_forgotten_bytes = forgotten_file, n_forgotten_bytes
@@ -151,6 +161,8 @@ class ProviderService:
             pause_file=config.pause_file,
             forgotten_file=config.forgotten_file,
             n_forgotten_bytes=n_forgotten_bytes,
+            attestation=config.attestation,
+            folder=folder,
         )
 
     async def reload(self) -> bool:
@@ -213,6 +225,8 @@ class ProviderService:
         ------
         ConnectionRejected
             If the broker refuses the link.
+        EvidenceRefused
+            If a collection demands evidence of the broker, and it has none that is accepted.
         """
         wait_s = MIN_WAIT_S
 
@@ -302,6 +316,8 @@ class ProviderService:
             async with open_link(broker, certificate) as connection:
                 challenge = decode(_binary(await connection.recv()), (Challenge,))
                 check_version(challenge)
+                if any(offer.trust == "enclave" for offer in self._offers()):
+                    await self._verify(connection)
                 hello = Hello.signed(
                     self.name,
                     self._offers(),
@@ -333,6 +349,12 @@ class ProviderService:
             self._connection = None
             for pool, one in self._all():  # the broker runs lost queries again
                 pool.submit(one.close_all)
+
+    async def _verify(self, connection: Any) -> None:
+        """Raise EvidenceRefused unless the broker runs in an accepted virtual machine."""
+        if self._attestation is None:
+            raise EvidenceRefused("rules", 'expected attestation, with trust = "enclave"')
+        await verify_broker(connection, self._attestation, self._folder)
 
     def _sort(self, received: LinkRequests) -> dict[str, Waiting]:
         """Return requests and their deadlines for each collection with work."""
@@ -382,8 +404,21 @@ class ProviderService:
                 body, epoch = found.answer(request, deadline), found.party.epoch_of(request.query)
             ended = time.perf_counter()
             n_bytes += len(body)
+            if found is not None:
+                self._trace(request, ended - begun)
             answers.append((request.number, int(1e6 * (ended - begun)), body, epoch))
         return encode(LinkReplies(*zip(*answers, strict=True))) if answers else b""
+
+    def _trace(self, request: LinkRequest, seconds: float) -> None:
+        """Record a span of a search that has just ended."""
+        record_span(
+            "search",
+            time.time_ns() - int(1e9 * seconds),
+            parent=request.trace,
+            provider=self.name,
+            collection=request.collection,
+            query_id=request.query[:16],  # without the number of the run
+        )
 
 
 def _size_of(path: Path) -> int:

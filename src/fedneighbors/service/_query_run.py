@@ -29,6 +29,7 @@ from fedneighbors.privacy.ledger._ledger import Ledger
 from fedneighbors.privacy.ledger._tables import ChargeTerms
 from fedneighbors.records import Round
 from fedneighbors.service._links import LinkRegistry, Origin, QueryExchange
+from fedneighbors.service._tracing import trace_work
 
 if TYPE_CHECKING:
     from fedneighbors.service._broker import BrokerCollection
@@ -291,9 +292,11 @@ async def run_rounds_async(
         while (ask := steps.advance(replies)) is not None:
             requests = ask.for_parties(names)
             frames, started = encode_once(requests), time.perf_counter()
-            delivery = read_delivery(requests, frames, await exchange(frames), reduce=ask.reduce)
-            seconds = time.perf_counter() - started
             name = request_name(requests)
+            with trace_work("round", request=name):
+                result = await exchange(frames)
+            delivery = read_delivery(requests, frames, result, reduce=ask.reduce)
+            seconds = time.perf_counter() - started
             rounds.append(make_round(len(rounds), name, ask.reduce, delivery, seconds))
             replies = delivery.replies
             if on_round is not None:

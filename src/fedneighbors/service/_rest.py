@@ -4,41 +4,20 @@ import asyncio
 import hashlib
 import io
 import json
-import logging
-import math
 import secrets
-import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from functools import partial
-from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-from pydantic_core import PydanticCustomError
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 
-from fedneighbors.errors import PartyRefused
-from fedneighbors.federation._loop import Outcome
-from fedneighbors.privacy._guarantees import ApproxDP, Guarantee, PureDP
-from fedneighbors.service._access_log import AccessEntry, LogFailed
 from fedneighbors.service._broker import Broker
-from fedneighbors.service._config import Algorithm, Text
-from fedneighbors.service._problems import (
-    QUERY_ERRORS,
-    Problem,
-    encode_json,
-    make_response,
-    problem_of,
-    report_internal,
-)
-from fedneighbors.service._query_run import SearchResult
+from fedneighbors.service._operations import OPERATIONS, check_scope, perform_query, start_query
+from fedneighbors.service._problems import Problem, encode_json, make_response, report_internal
 from fedneighbors.service._state import ApiUser
-from fedneighbors.service._stored import QueryStore, StoredAnswer, StoredQuery, describe_neighbors
-
-log = logging.getLogger(__name__)
+from fedneighbors.service._stored import QueryStore
 
 MAX_BODY_BYTES = 256 << 10
 MAX_LINES_BYTES = 16 << 20
@@ -50,197 +29,6 @@ BODY_S = 60.0
 MAX_KEY_LENGTH = 255
 _MAX_AT_ONCE = 8  # queries of one request that run at the same time
 _LINES = "application/x-ndjson"
-_DEFAULT_K = 10
-
-
-class QueryBody(BaseModel):
-    """Fields that the bodies of all queries have."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    _required: ClassVar[set[str]] = {"query", "sealed"}
-
-    query: Any = Field(
-        default=None,
-        description="Numbers of a vector; [longitude, latitude] in degrees; a string; a list of "
-        "the elements of a set; SMILES of a molecule; or {nodes, edges} of a graph, where an edge "
-        "is [first, second, label]",
-    )
-    where: dict[str, Any] | None = Field(default=None, description="Filter by columns")
-    sealed: str | None = Field(
-        default=None,
-        description="In a sealed collection, query and where as the Python client encrypts them",
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _require_query(cls, fields: Any) -> Any:
-        if isinstance(fields, dict) and fields.keys().isdisjoint(cls._required):
-            raise PydanticCustomError("missing", "field required: query, or sealed")
-        return fields
-
-    deadline_s: float | None = Field(default=None, gt=0, allow_inf_nan=False, description="Seconds")
-    allow_partial: bool | None = Field(default=None, description="Answer without missing providers")
-    purpose: Text | None = Field(default=None, description="Stated to the providers, and logged")
-
-
-class SearchBody(QueryBody):
-    """Body of a search for the k nearest objects, or for all objects within a radius."""
-
-    k: int | None = Field(
-        default=None, ge=1, description=f"Number of neighbours; {_DEFAULT_K} without a radius"
-    )
-    radius: float | None = Field(
-        default=None,
-        allow_inf_nan=False,
-        description="Find all objects within this distance, in place of k",
-    )
-    algorithm: Algorithm | None = Field(default=None, description="In place of the collection's")
-    payload: bool = Field(
-        default=False, description="Return the columns of each neighbour that its provider allows"
-    )
-
-
-class CountBody(QueryBody):
-    """Body of a count of the objects within a radius, or of all that meet a filter."""
-
-    _required = {"query", "sealed", "where"}
-
-    query: Any = Field(default=None, description="As for a search; only with radius")
-    radius: float | None = Field(
-        default=None, allow_inf_nan=False, description="In the unit of the metric"
-    )
-
-
-class ExplainBody(QueryBody):
-    """Body of a request for the plan of a search."""
-
-    k: int = Field(default=_DEFAULT_K, ge=1, description="Number of neighbours")
-    algorithm: Algorithm | None = Field(default=None, description="In place of the collection's")
-
-
-@dataclass(frozen=True)
-class Operation:
-    """A kind of query.
-
-    Parameters
-    ----------
-    kind : str
-        Its name.
-    body : class
-        Class of the request's body.
-    scope : str
-        Scope that the user's token needs.
-    run : async callable
-        Takes the broker, the collection, the query's frame, the body and options; returns the
-        answer.
-    """
-
-    kind: str
-    body: type[QueryBody]
-    scope: str
-    run: Callable[..., Awaitable[dict[str, Any]]]
-
-
-async def _search(
-    broker: Broker, collection: str, frame: bytes, body: SearchBody, options: Mapping[str, Any]
-) -> dict[str, Any]:
-    if body.radius is None:
-        k = _DEFAULT_K if body.k is None else body.k
-        chosen = {"algorithm": body.algorithm, "payload": body.payload}
-        result = await broker.search(collection, frame, k, **chosen, **options)
-    elif body.k is not None or body.algorithm is not None or body.payload:
-        raise ValueError("a search with a radius finds all objects; omit k, algorithm and payload")
-    else:
-        result = await broker.search_radius(collection, frame, body.radius, **options)
-    answer = result.outcome.result
-    merged = answer.merged
-    found = list(zip(merged.owners, merged.ids, merged.distances.tolist(), strict=True))
-    who = options["user"], options["groups"]
-    steps = broker.collections[collection].shown_steps(*who, broker.registry)
-    return {
-        **_describe(result, exact=answer.exact, answered=answer.answered, missing=answer.missing),
-        "algorithm": answer.algorithm,
-        "n_returned": dict(answer.n_returned),
-        "neighbors": _add_payloads(describe_neighbors(found, steps), result.payloads),
-    }
-
-
-def _add_payloads(
-    neighbors: list[dict[str, Any]], payloads: Sequence[Mapping[str, Any]] | None
-) -> list[dict[str, Any]]:
-    if payloads is None:
-        return neighbors
-    pairs = zip(neighbors, payloads, strict=True)
-    return [{**neighbor, "payload": dict(payload)} for neighbor, payload in pairs]
-
-
-async def _count(
-    broker: Broker, collection: str, frame: bytes, body: CountBody, options: Mapping[str, Any]
-) -> dict[str, Any]:
-    radius = math.inf if body.radius is None else body.radius
-    result = await broker.count(collection, frame, radius, **options)
-    counts, missing = result.outcome.result.counts, result.outcome.result.missing
-    return {
-        **_describe(result, exact=not missing, answered=tuple(counts), missing=missing),
-        "algorithm": "count",
-        "count": sum(counts.values()),
-        "counts": dict(counts),
-    }
-
-
-async def _explain(
-    broker: Broker, collection: str, frame: bytes, body: ExplainBody, options: Mapping[str, Any]
-) -> dict[str, Any]:
-    result = await broker.explain(collection, frame, body.k, algorithm=body.algorithm, **options)
-    answers, plan = result.outcome.result.answers, result.outcome.result.plan
-    missing = {name: why for answer in answers for name, why in answer.missing.items()}
-    is_exact = all(answer.exact for answer in answers)
-    return {
-        **_describe(result, exact=is_exact, answered=answers[-1].answered, missing=missing),
-        "algorithm": plan.algorithm,
-        "plan": asdict(plan),
-    }
-
-
-OPERATIONS = {
-    "search": Operation("search", SearchBody, "search", _search),
-    "count": Operation("count", CountBody, "count", _count),
-    "explain": Operation("explain", ExplainBody, "search", _explain),
-}
-
-
-def _describe(
-    result: SearchResult[Any],
-    *,
-    exact: bool,
-    answered: tuple[str, ...],
-    missing: Mapping[str, str],
-) -> dict[str, Any]:
-    """Return the fields that all answers have."""
-    outcome: Outcome[Any] = result.outcome
-    rounds = outcome.rounds
-    n_bytes = sum(sum(r.upload_bytes.values()) + sum(r.download_bytes.values()) for r in rounds)
-    charged = result.charged
-    return {
-        "query_id": result.query_id,
-        "exact": exact,
-        "answered": list(answered),
-        "missing": dict(missing),
-        "epochs": {name: epoch for name, epoch in result.epochs.items() if name in answered},
-        "charged": charged and {name: describe_cost(cost) for name, cost in charged.items()},
-        "algorithm": "",
-        "rounds": len(rounds),
-        "why": result.why,
-        "seconds": result.seconds,
-        "bytes": n_bytes,
-    }
-
-
-def describe_cost(cost: Guarantee) -> dict[str, float]:
-    """Return epsilon and delta of a cost or a budget."""
-    assert isinstance(cost, PureDP | ApproxDP)  # the only budgets of a search
-    return {"epsilon": float(cost.epsilon), "delta": float(getattr(cost, "delta", 0))}
 
 
 async def answer_query(
@@ -249,7 +37,7 @@ async def answer_query(
     """Answer a request of one or many queries."""
     operation, name = OPERATIONS[kind], request.path_params["name"]
     check_scope(broker, user, operation.scope, name)
-    perform = partial(_perform, broker, operation, name, user=user.name, groups=user.groups)
+    perform = partial(perform_query, broker, operation, name, user=user.name, groups=user.groups)
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() == _LINES:
         if "idempotency-key" in request.headers:
             raise Problem(422, "invalid-header", "Idempotency-Key is for one query in a request")
@@ -258,36 +46,18 @@ async def answer_query(
         return StreamingResponse(_answer_lines(perform, lines, at_once), media_type=_LINES)
     content, key = await read_content(request), request.headers.get("idempotency-key")
     is_async = "respond-async" in request.headers.get("prefer", "").lower()
-    query_id = secrets.token_hex(8)
     if key is None and not is_async:
-        return make_response(await perform(content, query_id))
+        return make_response(await perform(content, secrets.token_hex(8)))
     if key is not None and not 0 < len(key) <= MAX_KEY_LENGTH:
         raise Problem(
             422,
             "invalid-header",
             f"expected an Idempotency-Key of 1 to {MAX_KEY_LENGTH} characters",
         )
-    body = parse_body(content, operation.body)  # an answer of 202 is of a valid request
-    most: int | None = 0  # only neighbours of a search are certified
-    if isinstance(body, SearchBody):
-        most = None if body.radius is not None else body.k or _DEFAULT_K
-    steps = partial(broker.collections[name].shown_steps, user.name, user.groups, broker.registry)
-
-    async def work(query: StoredQuery) -> StoredAnswer:
-        try:
-            done = await perform(
-                content, query_id, on_round=partial(query.on_round, k=most, steps=steps)
-            )
-            return StoredAnswer(200, encode_json(done))
-        except Exception as error:
-            problem = error if isinstance(error, Problem) else report_internal(error, query_id)
-            return StoredAnswer(problem.status, encode_json(problem.content))
-
     digest = hashlib.sha256(f"{request.url.path} {is_async} ".encode() + content).digest()
-    query = store.find_earlier(user.name, key, digest)
-    if query is None:
-        broker.check_load(user.name)
-        query = store.start(query_id, user.name, work, key=key, digest=digest)
+    query = start_query(
+        broker, store, operation, collection=name, content=content, user=user, retry=(key, digest)
+    )
     assert query.task is not None
     if is_async:
         location = f"/v1/queries/{query.query_id}"
@@ -300,105 +70,6 @@ async def answer_query(
             raise
         raise Problem(409, "cancelled", "the query was deleted", query_id=query.query_id) from None
     return make_response(answer.content, answer.status)
-
-
-def check_scope(broker: Broker, user: ApiUser, scope: str, collection: str) -> None:
-    """Raise unless a token allows a scope in an existing collection.
-
-    Raises
-    ------
-    Problem
-        Otherwise.
-    """
-    known = [name for name in sorted(broker.collections) if user.may("count", name)]
-    if collection not in known:
-        raise Problem(
-            404,
-            "unknown-collection",
-            f"there is no collection {collection!r}, only: {', '.join(known)}",
-        )
-    if not user.may(scope, collection):
-        raise Problem(403, "forbidden", f"the token does not allow {scope!r} in {collection!r}")
-
-
-async def _perform(
-    broker: Broker,
-    operation: Operation,
-    collection: str,
-    content: bytes,
-    query_id: str,
-    **options: Any,
-) -> dict[str, Any]:
-    """Run the query of a body; raise a problem if it fails."""
-    body, found = parse_body(content, operation.body), broker.collections[collection]
-    options |= {"query_id": query_id, "purpose": body.purpose or ""}
-    query, frame, answer, outcome = None, b"", dict[str, Any](), "failed"
-    started = time.monotonic()
-    try:
-        is_filter = isinstance(body, CountBody) and body.radius is None
-        if is_filter and not body.sealed and (body.where is None or body.query is not None):
-            raise ValueError("expected query and radius, or where alone")
-        query, frame = found.read_query(
-            body.query, body.where, sealed=body.sealed, is_filter=is_filter
-        )
-        options |= {"deadline_s": body.deadline_s, "allow_partial": body.allow_partial}
-        if "on_round" in options:  # events may show objects before the end
-            _log_query(broker, operation, collection, frame, body, options, outcome="running")
-        answer = await operation.run(broker, collection, frame, body, options)
-        answer, outcome = {**answer, "trust": found.trust}, ""
-        return answer
-    except QUERY_ERRORS as error:
-        problem = problem_of(error, query_id)
-        outcome = problem.content["code"]
-        if isinstance(error, PartyRefused) and outcome == "invalid-query":
-            reason = "" if query is None else found.explain_invalid(query)
-            problem = Problem(422, outcome, reason or error.code, query_id=query_id)
-        raise problem from None
-    except asyncio.CancelledError:
-        outcome = "cancelled"
-        raise
-    finally:
-        seconds = time.monotonic() - started
-        broker.metrics.observe(collection, operation.kind, outcome, seconds)
-        _log_query(broker, operation, collection, frame, body, options, outcome, answer)
-
-
-def _log_query(
-    broker: Broker,
-    operation: Operation,
-    collection: str,
-    frame: bytes,
-    body: QueryBody,
-    options: Mapping[str, Any],
-    outcome: str,
-    answer: Mapping[str, Any] = MappingProxyType({}),
-) -> None:
-    """Add a query to the log, or raise a problem."""
-    entry = AccessEntry(
-        query=options["query_id"],
-        user=options["user"],
-        collection=collection,
-        kind=operation.kind,
-        size=_size_of(body),
-        outcome=outcome,
-        n_objects=len(answer.get("neighbors", ())),
-        providers=tuple(answer.get("answered", ())),
-        digest=hashlib.sha256(frame).hexdigest()[:16],
-        purpose=options["purpose"],
-    )
-    try:
-        broker.log.append(entry)
-    except LogFailed as error:
-        log.error("%s", error)
-        raise problem_of(error, options["query_id"]) from None
-
-
-def _size_of(body: QueryBody) -> float | None:
-    """Return the radius of a query, or its number of neighbours."""
-    radius, k = getattr(body, "radius", None), getattr(body, "k", None)
-    if radius is not None or isinstance(body, CountBody):
-        return radius
-    return _DEFAULT_K if k is None else k
 
 
 async def _answer_lines(
@@ -454,24 +125,6 @@ async def read_content(request: Request, limit: int = MAX_BODY_BYTES) -> bytes:
     except ClientDisconnect:
         raise Problem(400, "incomplete-body", "the connection was closed") from None
     return bytes(content)
-
-
-def parse_body(content: bytes, model: type[BaseModel]) -> Any:
-    """Return the checked JSON of a body.
-
-    Raises
-    ------
-    Problem
-        If it is not a JSON object with the fields of the model.
-    """
-    try:
-        return model.model_validate(json.loads(content))
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"])) or "body"
-        raise Problem(422, "invalid-body", f"{place}: {first['msg'].lower()}") from None
-    except (ValueError, RecursionError):
-        raise Problem(400, "invalid-json", "expected a JSON object as body") from None
 
 
 async def show_query(store: QueryStore, _: Broker, request: Request, user: ApiUser) -> Response:

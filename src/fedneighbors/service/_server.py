@@ -20,6 +20,7 @@ from fedneighbors.service._limits import LimitedHttp, LimitedWebSocket, reduce_t
 from fedneighbors.service._offers import OfferedObjects
 from fedneighbors.service._provider import ProviderService
 from fedneighbors.service._state import BrokerState, StateFailed, open_state, server_files
+from fedneighbors.service._tsm import Attester
 
 log = logging.getLogger(__name__)
 _CLOSE_S = 0.1  # time to send the last answers
@@ -45,13 +46,17 @@ async def running_broker(config: BrokerConfig) -> AsyncIterator[tuple[Broker, st
 
     Raises
     ------
+    EvidenceMissing
+        If a collection has the trust mode ``"enclave"``, and this machine makes no evidence.
     PortInUse
         If another program uses the port.
     """
+    attester = Attester.of(config)
     state, fingerprint = open_state(config)
     host, port = config.server.address
     certificate, key = server_files(config)
     broker = Broker(config, state, fingerprint)
+    broker.attester = attester
     server = uvicorn.Server(
         uvicorn.Config(
             make_app(broker),
@@ -129,10 +134,24 @@ def _listen(host: str, port: int) -> socket.socket:
         raise
 
 
-async def run_broker(config: BrokerConfig, on_ready: Callable[[str], None]) -> None:
-    """Run the broker until cancelled; call ``on_ready`` with its address."""
-    async with running_broker(config) as (_, url):
-        on_ready(url)
+def make_link(state: BrokerState, url: str) -> str:
+    """Return a one-time link to the console of a broker."""
+    return f"{url}/console/sign-in?link={state.new_link()}"
+
+
+async def run_broker(config: BrokerConfig, on_ready: Callable[[str, str], None]) -> None:
+    """Run the broker until cancelled.
+
+    Parameters
+    ----------
+    config : BrokerConfig
+        Configuration.
+    on_ready : callable
+        Called with the broker's address and, before the first token is made, with a one-time link
+        to the console, otherwise with an empty text.
+    """
+    async with running_broker(config) as (broker, url):
+        on_ready(url, "" if broker.state.has_tokens else make_link(broker.state, url))
         await asyncio.Event().wait()
 
 
@@ -172,7 +191,7 @@ def write_demo(folder: Path) -> dict[str, OfferSection]:
     return sections
 
 
-async def run_demo(folder: Path, listen: str, on_ready: Callable[[str, str], None]) -> None:
+async def run_demo(folder: Path, listen: str, on_ready: Callable[[str, str, str], None]) -> None:
     """Run a broker and three hospitals in this process until cancelled.
 
     Parameters
@@ -182,7 +201,7 @@ async def run_demo(folder: Path, listen: str, on_ready: Callable[[str, str], Non
     listen : str
         Host and port.
     on_ready : callable
-        Called with the broker's address and a token of a user.
+        Called with the broker's address, a token of a user, and a one-time link to the console.
     """
     sections = write_demo(folder)
     config = BrokerConfig.model_validate(
@@ -208,7 +227,7 @@ async def run_demo(folder: Path, listen: str, on_ready: Callable[[str, str], Non
             service = ProviderService(hospital, identity, {"patients": offered})
             tasks.create_task(service.run(url, ""))
         await broker.registry.wait_for(HOSPITALS, 30.0)
-        on_ready(url, broker.state.new_token("demo", 1.0))
+        on_ready(url, broker.state.new_token("demo", 1.0), make_link(broker.state, url))
 
 
 def add_local_provider(state: BrokerState, provider: str, identity: Identity) -> None:

@@ -1,6 +1,6 @@
 """The broker's durable state: enrolled providers, enrolment codes and tokens of users.
 
-Codes and tokens are stored as digests only.
+Codes, links and tokens are stored as digests only.
 """
 
 import base64
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedneighbors.errors import DataError, FederationError, PartyRefused
+from fedneighbors.privacy.ledger._ledger import Ledger
 from fedneighbors.secure_sum._keys import Roster, digest
 from fedneighbors.service._config import BrokerConfig
 from fedneighbors.service._messages import MAX_GROUPS_LENGTH, MAX_USER_LENGTH, has_short_names
@@ -29,6 +30,7 @@ CREATE TABLE IF NOT EXISTS providers
     (name TEXT PRIMARY KEY, key BLOB UNIQUE, enrolled REAL, revoked REAL);
 CREATE TABLE IF NOT EXISTS tokens
     (digest BLOB PRIMARY KEY, user TEXT, expires REAL, scopes TEXT, member TEXT);
+CREATE TABLE IF NOT EXISTS links (digest BLOB PRIMARY KEY, expires REAL);
 """
 _PREFIX = "fn"  # so that a code does not begin like an option of a command
 _NO_CODE = "the enrolment code is wrong, was used, or has expired"
@@ -99,8 +101,11 @@ class EnrolledProvider:
     is_revoked: bool
 
 
-SCOPES = ("search", "count", "metrics")
-"""Rights of a token: searches and everything else, only counts, or only the broker's metrics."""
+SCOPES = ("search", "count", "metrics", "admin")
+"""Rights of a token: searches, counts and metrics; counts; metrics; or to operate the broker."""
+
+ADMIN_DAYS = 0.5
+"""Days for which a one-time link lets an administrator in."""
 
 
 @dataclass(frozen=True)
@@ -112,8 +117,8 @@ class ApiUser:
     name : str
         Name of the user.
     scopes : tuple of str
-        ``"search"``, ``"count"`` or ``"metrics"``, or one of the first two and a collection:
-        ``"search:titles"``.
+        ``"search"``, ``"count"``, ``"metrics"`` or ``"admin"``, or one of the first two and a
+        collection: ``"search:titles"``.
     groups : tuple of str
         Groups of the user, for the policies of providers.
     """
@@ -126,6 +131,11 @@ class ApiUser:
         """Return whether the token allows a scope in a collection."""
         names = {name for one in ("search", scope) for name in (one, f"{one}:{collection}")}
         return not names.isdisjoint(self.scopes)
+
+    @property
+    def is_admin(self) -> bool:
+        """Return whether the token allows to operate the broker."""
+        return "admin" in self.scopes
 
 
 class BrokerState:
@@ -287,6 +297,27 @@ class BrokerState:
         name, scopes, groups = map(str, rows[0])
         return ApiUser(name, tuple(scopes.split()), tuple(json.loads(groups)))
 
+    @property
+    def has_tokens(self) -> bool:
+        """Return whether a token was made, valid or not."""
+        return bool(self._run("SELECT 1 FROM tokens LIMIT 1"))
+
+    def new_link(self) -> str:
+        """Return the secret of a new one-time link, which replaces earlier ones."""
+        secret = secrets.token_urlsafe(32)
+        with self._transaction():
+            self._connection.execute("DELETE FROM links")
+            values = _hash(secret.encode()), time.time() + CODE_LIFETIME_S
+            self._connection.execute("INSERT INTO links VALUES (?, ?)", values)
+        return secret
+
+    def use_link(self, secret: str) -> str | None:
+        """Return an administrator's token for a valid link, and delete the link."""
+        statement = "DELETE FROM links WHERE digest = ? AND expires > ? RETURNING digest"
+        if not self._run(statement, _hash(secret.encode()), time.time()):
+            return None
+        return self.new_token("admin", ADMIN_DAYS, ("search", "admin"))
+
     def delete_tokens(self, user: str) -> int:
         """Delete all tokens of a user; return their number."""
         return len(self._run("DELETE FROM tokens WHERE user = ? RETURNING user", user))
@@ -339,3 +370,25 @@ def server_files(config: BrokerConfig) -> tuple[Path | None, Path | None]:
 
 def _hash(secret: bytes) -> bytes:
     return hashlib.sha256(secret).digest()
+
+
+def open_ledger(config: BrokerConfig, name: str) -> Ledger | None:
+    """Open the ledger of a private collection, or create it.
+
+    Raises
+    ------
+    DataError
+        If another collection has the same ledger: their budgets would be one.
+    """
+    files = {
+        other: config.path(section.privacy.ledger or f"state/ledger-{other}.sqlite")
+        for other, section in config.collections.items()
+        if section.privacy is not None
+    }
+    if name not in files:
+        return None
+    path = files[name]
+    if list(files.values()).count(path) > 1:
+        raise DataError(f"two collections have the ledger {path}; each needs its own")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return Ledger(path, party="broker")

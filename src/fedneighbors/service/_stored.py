@@ -58,12 +58,24 @@ class StoredQuery:
         Idempotency-Key of the request.
     digest : bytes
         Digest of the request.
+    request : tuple of str and bytes
+        Name of the collection, and JSON of the request's body.
     """
 
-    def __init__(self, query_id: str, user: str, key: str | None, digest: bytes) -> None:
+    def __init__(
+        self,
+        query_id: str,
+        user: str,
+        key: str | None,
+        digest: bytes,
+        *,
+        request: tuple[str, bytes] = ("", b""),
+    ) -> None:
         self.query_id, self.user, self.key, self.digest = query_id, user, key, digest
+        self.collection, self.content = request
         self.answer: StoredAnswer | None = None
-        self.since, self.n_bytes, self.is_outdated = time.monotonic(), 0, False
+        self.since, self.n_bytes = time.monotonic(), len(self.content)
+        self.is_outdated = False
         self._events: list[bytes] = []
         self._changed = asyncio.Event()
         self._parts: dict[str, Part] = {}
@@ -128,6 +140,11 @@ class StoredQuery:
         self._events.append(b"event: %s\nid: %d\ndata: %s\n\n" % (name.encode(), number, content))
         self.n_bytes += len(content)
         self.notify()
+
+    def progress(self) -> list[tuple[str, dict[str, Any]]]:
+        """Return the names and the contents of the events so far."""
+        lines = [event.decode().split("\n") for event in self._events]
+        return [(name[7:], json.loads(data[6:])) for name, _, data, *_ in lines]
 
     def notify(self) -> None:
         """Let those that wait for events continue."""
@@ -209,25 +226,23 @@ class QueryStore:
             raise Problem(422, "key-reused", detail)
         return earlier
 
-    def start(
-        self, query_id: str, user: str, work: Work, *, key: str | None, digest: bytes
-    ) -> StoredQuery:
-        """Begin a query.
+    def start(self, query: StoredQuery, work: Work) -> StoredQuery:
+        """Begin a query, and return it.
 
         Raises
         ------
         Problem
             If too many queries run.
         """
+        user, key = query.user, query.key
         self._remove_old(user, n_new=1)
-        n_own = sum(query.user == user for query in self._queries.values())
+        n_own = sum(one.user == user for one in self._queries.values())
         if n_own >= (MAX_STORED + 1) // 2:
             detail = f"{n_own} queries of the user are stored"
             raise Problem(429, "too-many-queries", detail, retryable=True)
         if len(self._queries) >= MAX_STORED:
             raise Problem(503, "overloaded", "too many queries are stored", retryable=True)
-        query = StoredQuery(query_id, user, key, digest)
-        self._queries[query_id] = query
+        self._queries[query.query_id] = query
         if key is not None:
             self._by_key[user, key] = query
         query.task = asyncio.create_task(query.run(work))

@@ -22,7 +22,7 @@ class Names:
     def __post_init__(self) -> None:
         ends, n_bytes = self.ends, len(self.content)
         last = int(ends[-1]) if ends.ndim == 1 and len(ends) else 0
-        if ends.ndim != 1 or last != n_bytes or (ends[1:] < ends[:-1]).any():
+        if ends.ndim != 1 or last != n_bytes or np.count_nonzero(ends[1:] < ends[:-1]):
             raise ValueError(f"the ends of names are no ascending positions up to {n_bytes}")
         if self.content.isascii():
             return

@@ -382,9 +382,10 @@ def _round_shares(shares: Floats, total: int) -> Integers:
 def check_ascending(name: str, values: Floats) -> None:
     """Raise unless values are an ascending vector of finite numbers."""
     # NaN is in no order, and no number between two finite ones is infinite
+    # count_nonzero takes a fifth of the time of all() and any() for few values
     if (
         values.ndim != 1
-        or not (values[1:] >= values[:-1]).all()
+        or np.count_nonzero(values[1:] >= values[:-1]) < len(values) - 1
         or (len(values) and not (math.isfinite(values[0]) and math.isfinite(values[-1])))
     ):
         raise ValueError(f"{name} are not an ascending vector of finite numbers")
@@ -396,7 +397,7 @@ def check_order(
     """Raise ValueError unless objects are unique and in ascending order."""
     # compared directly, because differences may overflow
     is_farther = distances[1:] > distances[:-1]
-    if not is_farther.all():
+    if np.count_nonzero(is_farther) < len(is_farther):
         is_nearer = distances[1:] < distances[:-1]
         if is_nearer.any() or not (is_farther | (ties[1:] > ties[:-1])).all():
             raise ValueError(unordered)

@@ -1,0 +1,265 @@
+"""Searches as the fields of a form, as a body of the REST API, and as lines to copy."""
+
+import json
+import re
+import shlex
+from collections.abc import Mapping
+from typing import Any, get_args
+
+from fedneighbors.service._config import Algorithm
+from fedneighbors.service._operations import DEFAULT_K
+from fedneighbors.service._problems import Problem
+
+Form = Mapping[str, str]
+Json = dict[str, Any]
+_PRIVATE = ("auto", "baseline", "dann*")  # algorithms of private collections
+_CERTIFICATE = "broker.crt"
+
+
+def list_algorithms(collection: Mapping[str, Any]) -> list[str]:
+    """Return the algorithms that a collection allows."""
+    is_private = collection["private"]
+    names: tuple[str, ...] = get_args(Algorithm)
+    return [name for name in names if (name in _PRIVATE if is_private else name != "dann*")]
+
+
+def read_search(form: Form, collection: Mapping[str, Any]) -> Json:
+    """Return the body of a search from the fields of a form.
+
+    Parameters
+    ----------
+    form : mapping of str to str
+        Fields.
+    collection : mapping
+        Description of the collection.
+
+    Raises
+    ------
+    Problem
+        If a field is invalid; the problem names it.
+    """
+    body: Json = {"query": _read_query(form, collection)}
+    if where := _read_where(form, collection["filters"]):
+        body["where"] = where
+    body["k"] = _read_number(form, "k", whole=True) or DEFAULT_K
+    body["deadline_s"] = _read_number(form, "deadline_s")
+    body |= {name: form.get(name) or None for name in ("algorithm", "purpose")}
+    body |= {name: True for name in ("payload", "allow_partial") if form.get(name)}
+    return {name: value for name, value in body.items() if value is not None}
+
+
+def fill_form(body: Mapping[str, Any], collection: Mapping[str, Any]) -> dict[str, str]:
+    """Return the fields of a form for the body of a search."""
+    query, kind = body.get("query"), collection["objects"]
+    form = {name: _write_cell(body[name]) for name in body if name not in ("query", "where")}
+    if kind == "rows" and isinstance(query, dict):
+        form |= {f"query.{name}": _write_cell(cell) for name, cell in query.items()}
+    elif kind == "places" and isinstance(query, list):
+        pairs = zip(("longitude", "latitude"), query, strict=False)
+        form |= {f"query.{name}": _write_cell(cell) for name, cell in pairs}
+    elif kind == "vectors" and isinstance(query, list):
+        form["query"] = ", ".join(map(_write_cell, query))
+    elif kind == "sets" and isinstance(query, list) and not _are_words(query):
+        form["query"] = json.dumps(query)
+    elif isinstance(query, list):
+        form["query"] = " ".join(query)
+    else:
+        form["query"] = query if isinstance(query, str) else json.dumps(query)
+    for name, condition in (body.get("where") or {}).items():
+        if not isinstance(condition, dict):
+            form[f"is.{name}"] = _write_cell(condition)
+        elif "in" in condition:
+            form[f"is.{name}"] = "\n".join(map(_write_cell, condition["in"]))
+        else:
+            names = {">=": "min", "<=": "max"}
+            form |= {f"{names.get(o, o)}.{name}": _write_cell(c) for o, c in condition.items()}
+    return form
+
+
+def _read_query(form: Form, collection: Mapping[str, Any]) -> Any:
+    """Return the JSON value of a query."""
+    kind, text = collection["objects"], form.get("query", "")
+    if kind == "rows":
+        return {
+            name: _read_number(form, f"query.{name}")
+            if _is_numeric(values)
+            else form.get(f"query.{name}") or None
+            for name, values in collection["columns"].items()
+        }
+    if kind == "places":
+        return [_require_number(form, f"query.{name}") for name in ("longitude", "latitude")]
+    if not text.strip():
+        raise _refuse("query", "a query", text)
+    if kind == "vectors":
+        parts = re.split(r"[\s,;]+", text.strip(" \r\n\t[](),;"))
+        return [_parse_number(part, "query") for part in parts]
+    if kind == "sets":
+        return _parse_elements(text)
+    if kind == "graphs" and text.lstrip().startswith("{"):
+        return _parse_json(text)
+    return text if kind == "strings" else text.strip()
+
+
+def _parse_elements(text: str) -> Any:
+    """Return the elements of a set: words, or a list in JSON."""
+    return _parse_json(text) if text.lstrip().startswith("[") else text.split()
+
+
+def _parse_json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise _refuse("query", "JSON", text) from None
+
+
+def _are_words(query: list[Any]) -> bool:
+    return all(isinstance(one, str) and one and not re.search(r"\s|^\[", one) for one in query)
+
+
+def _is_numeric(values: list[Any]) -> bool:
+    """Return whether a column has a range, not categories."""
+    return not isinstance(values[0], str)
+
+
+def _read_where(form: Form, filters: Mapping[str, str]) -> Json:
+    where: Json = {}
+    for name, kind in filters.items():
+        if kind == "number":
+            ends = {
+                operator: _read_number(form, f"{end}.{name}")
+                for end, operator in (("min", ">="), ("max", "<="))
+            }
+            condition: Any = {o: value for o, value in ends.items() if value is not None}
+            if condition:
+                where[name] = condition
+            continue
+        values = [line.strip() for line in form.get(f"is.{name}", "").splitlines() if line.strip()]
+        if kind == "boolean":
+            values = [value == "true" for value in values]  # type: ignore[misc]
+        if values:
+            where[name] = values[0] if len(values) == 1 else {"in": values}
+    return where
+
+
+def _require_number(form: Form, name: str) -> float:
+    value = _read_number(form, name)
+    if value is None:
+        raise _refuse(name, "a number", "nothing")
+    return value
+
+
+def _read_number(form: Form, name: str, *, whole: bool = False) -> float | None:
+    """Return the number in a field; None if it is empty."""
+    text = form.get(name, "").strip()
+    return _parse_number(text, name, whole=whole) if text else None
+
+
+def _parse_number(text: str, name: str, *, whole: bool = False) -> float:
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        number = float(text)
+    except ValueError:
+        number = float("nan")
+    if whole or not abs(number) < float("inf"):
+        raise _refuse(name, "a whole number" if whole else "a number", text)
+    return number
+
+
+def _refuse(name: str, expected: str, found: str) -> Problem:
+    detail = f"{name.removeprefix('query.')}: expected {expected}, got {found[:60]!r}"
+    return Problem(422, "invalid-form", detail)
+
+
+def _write_cell(cell: Any) -> str:
+    return "" if cell is None else str(cell).lower() if isinstance(cell, bool) else str(cell)
+
+
+def write_lines(
+    collection: Mapping[str, Any], body: Mapping[str, Any], url: str, *, is_self_signed: bool
+) -> dict[str, str]:
+    """Return the lines of a search for other clients.
+
+    Parameters
+    ----------
+    collection : mapping
+        Description of the collection.
+    body : mapping
+        Body of the search.
+    url : str
+        Address of the broker.
+    is_self_signed : bool
+        Clients need the broker's certificate.
+    """
+    certificate = {"certificate": _CERTIFICATE} if is_self_signed else {}
+    lines = {"Python": _write_python(collection, body, url, certificate)}
+    if collection["trust"] == "sealed":
+        return lines
+    words = ["curl", f"{url}/v1/collections/{collection['name']}/search"]
+    words[1:1] = ["--cacert", _CERTIFICATE] if is_self_signed else []
+    header = '-H "Authorization: Bearer $FEDNEIGHBORS_TOKEN"'
+    lines["curl"] = f"{shlex.join(words)} \\\n  {header} \\\n  -d {shlex.quote(json.dumps(body))}"
+    text = _write_argument(body["query"], collection["objects"])
+    if text is not None and body.keys().isdisjoint({"deadline_s", "allow_partial"}):
+        options = _list_options(body) + [f"--{name}={file}" for name, file in certificate.items()]
+        words = ["fedneighbors", "search", *options, "--", url, collection["name"], text]
+        lines["Command"] = shlex.join(words)
+    return lines
+
+
+def _write_python(
+    collection: Mapping[str, Any], body: Mapping[str, Any], url: str, certificate: Json
+) -> str:
+    rest = {name: body[name] for name in body if name not in ("query", "k", "radius", "where")}
+    options = {"collection": collection["name"], **certificate, **rest}
+    written = [f"{name}={value!r}" for name, value in options.items()]
+    imports = ["import os"]
+    if collection["trust"] == "sealed":
+        written.append('keys=tomllib.loads(Path("keys.toml").read_text())')
+        imports += ["import tomllib", "from pathlib import Path"]
+    end = f", where={body['where']!r})" if body.get("where") else ")"
+    query = repr(body["query"])
+    if collection["objects"] == "sets":  # a list would be a vector
+        query = f"set({query})"
+    size, method = body.get("k", DEFAULT_K), "kneighbors"
+    if body.get("radius") is not None:
+        size, method = body["radius"], "radius_neighbors"
+    return "\n".join(
+        [
+            *imports,
+            "",
+            "from fedneighbors.service import RemoteNeighbors",
+            "",
+            "search = RemoteNeighbors(",
+            f"    {url!r},",
+            '    token=os.environ["FEDNEIGHBORS_TOKEN"],',
+            *(f"    {one}," for one in written),
+            ")",
+            f"distances, objects = search.{method}([{query}], {size}{end}",
+        ]
+    )
+
+
+def _write_argument(query: Any, kind: str) -> str | None:
+    """Return a query as an argument of the command, or None."""
+    if isinstance(query, str):
+        return query
+    if kind == "rows":
+        return json.dumps(query)
+    if kind in ("vectors", "places"):
+        return ",".join(map(str, query))
+    return " ".join(query) if kind == "sets" and _are_words(query) else None
+
+
+def _list_options(body: Mapping[str, Any]) -> list[str]:
+    """Return the options of a search on the command line."""
+    options = ["-k", str(body.get("k", DEFAULT_K))]
+    if body.get("radius") is not None:
+        options = ["--radius", str(body["radius"])]
+    options += ["--where", json.dumps(body["where"])] if body.get("where") else []
+    options += ["--payload"] if body.get("payload") else []
+    for name in ("algorithm", "purpose"):
+        options += [f"--{name}", body[name]] if body.get(name) else []
+    return options

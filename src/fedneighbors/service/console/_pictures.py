@@ -1,0 +1,172 @@
+"""Numbers of the pictures in results: distances, rounds, maps and structures."""
+
+import math
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fedneighbors._lazy import optional_module
+from fedneighbors.errors import MissingExtraError
+
+Json = dict[str, Any]
+MAX_MARKS, MAX_STRUCTURES = 500, 50
+"""Maximum number of objects in a picture, and of structures in a table."""
+
+_MAX_RINGS = 10
+_METRES_PER_DEGREE = 111_195.0  # along a meridian, on a sphere
+_COLUMNS = (("longitude", "lon", "lng", "long"), ("latitude", "lat"))
+_STEPS = (60.0, 30.0, 10.0, 5.0, 2.0, 1.0, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01)
+_WORLD = (-180.0, 180.0, -90.0, 90.0)
+
+
+def place_distances(
+    neighbors: Sequence[Mapping[str, Any]], providers: Sequence[str]
+) -> Json | None:
+    """Return the marks of distances in percent; None without distances."""
+    found = [one for one in neighbors[:MAX_MARKS] if one["distance"] is not None]
+    if not found:
+        return None
+    low, high = found[0]["distance"], found[-1]["distance"]
+    width = high - low or 1.0
+    lanes: dict[str, list[Json]] = {name: [] for name in providers}
+    for rank, one in enumerate(found, start=1):
+        position = 2 + 96 * (one["distance"] - low) / width
+        lanes.setdefault(one["provider"], []).append({**one, "rank": rank, "x": round(position, 2)})
+    return {"low": low, "high": high, "lanes": lanes}
+
+
+def place_rounds(rounds: Sequence[Mapping[str, Any]], providers: Sequence[str]) -> Json | None:
+    """Return the bars of rounds in percent; None without rounds."""
+    total = sum(one["seconds"] for one in rounds)
+    if not total:
+        return None
+    least = 2.0  # percent, so that each round is seen
+    scale = (100 - least * len(rounds)) / total
+    lanes: dict[str, list[Json]] = {name: [] for name in providers}
+    start = 0.0
+    for one in rounds:
+        width = least + scale * one["seconds"]
+        for name in (*one["answered"], *one["missing"]):
+            bar = {"x": round(start, 2), "width": round(width - 0.4, 2)}
+            lanes.setdefault(name, []).append({**one, **bar, "is_missing": name in one["missing"]})
+        start += width
+    return {"seconds": total, "lanes": lanes}
+
+
+def draw_map(place: tuple[float, float] | None, neighbors: Sequence[Mapping[str, Any]]) -> Json:
+    """Return a map of a query and its neighbours, without any tile.
+
+    Parameters
+    ----------
+    place : tuple of float, optional
+        Longitude and latitude of the query; without it, the map is of the world.
+    neighbors : sequence of mapping
+        Neighbours. Those without a longitude and a latitude among their columns are drawn as
+        circles around the query.
+    """
+    points: list[Json] = []
+    rings: list[Json] = []
+    for rank, one in enumerate(neighbors[:MAX_MARKS], start=1):
+        found = _find_place(one.get("payload", {}))
+        if found is not None and place is not None:
+            longitude = place[0] + _wrap(found[0] - place[0])  # on the query's side
+            points.append({**one, "rank": rank, "at": (longitude, found[1])})
+        elif one["distance"] is not None and len(rings) < _MAX_RINGS:
+            rings.append({**one, "rank": rank, "degrees": one["distance"] / _METRES_PER_DEGREE})
+    west, east, south, north = _frame(place, [one["at"] for one in points], rings)
+    middle = math.cos(math.radians((south + north) / 2)) if place else 1.0
+    scale = 100 / (east - west)  # units of the picture for a degree of longitude
+    height = (north - south) * scale / middle
+
+    def project(longitude: float, latitude: float) -> tuple[float, float]:
+        x, y = (longitude - west) * scale, (north - latitude) * scale / middle
+        return round(x, 3), round(y, 3)
+
+    step = next((one for one in _STEPS if (east - west) / one > 6), _STEPS[-1])
+    columns = _ticks(west, east, step)
+    rows = _ticks(south, north, step)
+    for one in points:
+        one["x"], one["y"] = project(*one["at"])
+    for one in rings:
+        one["ry"] = round(one["degrees"] * scale / middle, 3)
+        one["rx"] = round(one["degrees"] * scale / max(middle, 0.01), 3)
+    return {
+        "west": west, "east": east, "south": south, "north": north, "height": round(height, 3),
+        "columns": [(project(one, 0)[0], _name(_wrap(one), "E", "W")) for one in columns],
+        "rows": [(project(0, one)[1], _name(one, "N", "S")) for one in rows],
+        "here": None if place is None else project(*place),
+        "points": points, "rings": rings,
+        "extent": f"{_name(west, 'E', 'W')} to {_name(east, 'E', 'W')}, "
+        f"{_name(south, 'N', 'S')} to {_name(north, 'N', 'S')}; a line every {step:g}°",
+    }  # fmt: skip
+
+
+def _frame(
+    place: tuple[float, float] | None,
+    points: Sequence[tuple[float, float]],
+    rings: Sequence[Mapping[str, Any]],
+) -> tuple[float, float, float, float]:
+    """Return the borders of a map: west, east, south and north."""
+    if place is None:
+        return _WORLD
+    middle = max(math.cos(math.radians(place[1])), 0.01)
+    reach = max([one["degrees"] for one in rings], default=0.0)
+    widths = [abs(point[0] - place[0]) for point in points]
+    heights = [abs(point[1] - place[1]) for point in points]
+    high = max(*heights, reach, 0.005) * 1.15
+    wide = max(*widths, reach / middle, high / middle) * 1.05
+    wide, high = min(wide, 180.0), max(min(high, 90.0), wide * middle / 2)
+    return place[0] - wide, place[0] + wide, max(place[1] - high, -90), min(place[1] + high, 90)
+
+
+def _ticks(low: float, high: float, step: float) -> list[float]:
+    first = math.ceil(low / step)
+    return [number * step for number in range(first, int(high // step) + 1)][:200]
+
+
+def _name(degrees: float, positive: str, negative: str) -> str:
+    return f"{abs(degrees):.4g}° {positive if degrees >= 0 else negative}"
+
+
+def _wrap(degrees: float) -> float:
+    return (degrees + 180) % 360 - 180
+
+
+def _find_place(payload: Mapping[str, Any]) -> tuple[float, float] | None:
+    """Return longitude and latitude among the columns of an object, or None."""
+    cells = {name.lower(): cell for name, cell in payload.items()}
+    found = [next((cells[n] for n in names if n in cells), None) for names in _COLUMNS]
+    try:
+        longitude, latitude = (float(one or "") for one in found)  # a CSV file has texts
+    except ValueError:
+        return None
+    is_place = abs(longitude) <= 360 and abs(latitude) <= 90
+    return (longitude, latitude) if is_place else None
+
+
+def draw_structure(smiles: str) -> str | None:
+    """Return a molecule as the data URI of an SVG.
+
+    None without RDKit, or if it is no SMILES.
+    """
+    try:
+        chem = optional_module("rdkit.Chem", "chem")
+        drawing = optional_module("rdkit.Chem.Draw.rdMolDraw2D", "chem")
+    except MissingExtraError:
+        return None
+    try:
+        molecule = chem.MolFromSmiles(smiles)
+        if molecule is None:
+            return None
+        picture = drawing.MolDraw2DSVG(220, 150)
+        drawing.PrepareAndDrawMolecule(picture, molecule)
+    except (ValueError, RuntimeError):
+        return None
+    picture.FinishDrawing()
+    return "data:image/svg+xml;base64," + b64encode(picture.GetDrawingText().encode()).decode()
+
+
+def find_smiles(payload: Mapping[str, Any]) -> str | None:
+    """Return the SMILES among the columns of an object, or None."""
+    found = {name.lower(): cell for name, cell in payload.items()}.get("smiles")
+    return found if isinstance(found, str) else None

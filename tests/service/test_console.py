@@ -1,0 +1,576 @@
+"""The console over HTTPS: sessions, forged requests, time-outs, limits, headers, JSON twins."""
+
+import asyncio
+import contextlib
+import csv
+import html
+import io
+import json
+import re
+import shlex
+import shutil
+
+import httpx
+import pytest
+from pyarrow import parquet
+from starlette.testclient import TestClient
+from typer.testing import CliRunner
+
+from fedneighbors.cli._main import app
+from fedneighbors.service import _state
+from fedneighbors.service._app import make_app
+from fedneighbors.service._config import BrokerConfig
+from fedneighbors.service._limits import MAX_WRONG_CODES
+from fedneighbors.service._server import run_broker
+from fedneighbors.service._state import ApiUser
+from fedneighbors.service.console import Sessions
+from fedneighbors.service.console._sessions import ABSOLUTE_S, IDLE_S
+from tests.service.console import (
+    BODIES,
+    FORMULA,
+    HOSTILE,
+    PROVIDERS,
+    SEARCHES,
+    held,
+    running_console,
+)
+
+PAGES = ["overview", "providers", "search", "search/points", "search/cities", "search/sealed"]
+
+
+@pytest.fixture(scope="module")
+def deployment(tmp_path_factory):
+    with running_console(tmp_path_factory.mktemp("console")) as running:
+        yield running
+
+
+@pytest.fixture
+def visitor(deployment):
+    """Return a client that has not signed in."""
+    with open_client(deployment) as client:
+        yield client
+
+
+@pytest.fixture
+def user(deployment, visitor):
+    """Return a client that has signed in."""
+    assert sign_in(visitor, token=deployment.token).status_code == 303
+    return visitor
+
+
+class Clock:
+    def __init__(self):
+        self.now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+
+def open_client(deployment):
+    import ssl
+
+    context = ssl.create_default_context(cafile=str(deployment.certificate))
+    return httpx.Client(base_url=deployment.url, verify=context)
+
+
+def open_clocked(deployment):
+    """Return a client of another console of the same broker, and its clock."""
+    clock = Clock()
+    console = make_app(deployment.broker, Sessions(clock))
+    return TestClient(console, base_url="https://console.test", follow_redirects=False), clock
+
+
+def form_token(client, path="/console/overview"):
+    return re.search(r'name="form_token" value="([0-9a-f]{64})"', client.get(path).text)[1]
+
+
+def sign_in(client, **fields):
+    fields["form_token"] = form_token(client, "/console/sign-in")
+    return client.post("/console/sign-in", data=fields)
+
+
+def is_signed_in(client):
+    return client.get("/console/overview.json").status_code == 200
+
+
+def test_a_visitor_is_sent_to_the_page_to_sign_in(visitor):
+    response = visitor.get("/", follow_redirects=True)
+    assert response.url.path == "/console/sign-in"
+    assert [one.status_code for one in response.history] == [307, 303, 303]
+    assert visitor.get("/console", follow_redirects=True).url.path == "/console/sign-in"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_pages_and_their_twins_need_a_session(visitor, page):
+    assert visitor.get(f"/console/{page}").headers["location"] == "/console/sign-in"
+    response = visitor.get(f"/console/{page}.json")
+    assert (response.status_code, response.json()["code"]) == (401, "unauthorized")
+    part = visitor.get(f"/console/{page}", headers={"HX-Request": "true"})
+    assert (part.status_code, part.headers["hx-redirect"]) == (401, "/console/sign-in")
+
+
+def test_a_session_begins_under_a_new_name_in_a_safe_cookie(deployment, visitor):
+    visitor.cookies.set("__Host-fedneighbors", "chosen by somebody else")
+    response = sign_in(visitor, token=deployment.token)
+    assert (response.status_code, response.headers["location"]) == (303, "/console/overview")
+    cookie = response.headers.get_list("set-cookie")[0]
+    name, value = cookie.split(";")[0].split("=")
+    assert name == "__Host-fedneighbors"
+    assert len(value) == 43  # 256 bits
+    attributes = {one.strip().lower() for one in cookie.split(";")[1:]}
+    assert attributes == {"httponly", "path=/", "samesite=strict", "secure"}
+
+
+def test_signing_out_ends_the_session_and_not_only_the_cookie(user):
+    cookies = dict(user.cookies)
+    response = user.post("/console/sign-out", data={"form_token": form_token(user)})
+    assert (response.status_code, response.headers["location"]) == (303, "/console/sign-in")
+    assert not is_signed_in(user)
+    user.cookies.update(cookies)
+    assert not is_signed_in(user)
+
+
+@pytest.mark.parametrize("token", ["", "fn_wrong", "é"])
+def test_a_wrong_token_is_refused_and_not_shown(visitor, token):
+    response = sign_in(visitor, token=token)
+    assert response.status_code == 403
+    assert "The token is wrong or has expired." in response.text
+    assert not token or token not in response.text
+    assert not is_signed_in(visitor)
+
+
+def test_wrong_tokens_are_limited(deployment):
+    client, _ = open_clocked(deployment)
+    for _ in range(MAX_WRONG_CODES):
+        assert sign_in(client, token="fn_wrong").status_code == 403
+    for token in ("fn_wrong", deployment.token):
+        response = sign_in(client, token=token)
+        assert response.status_code == 429
+        assert "try again in a minute" in response.text
+
+
+def test_a_session_ends_after_a_time_without_requests(deployment):
+    client, clock = open_clocked(deployment)
+    sign_in(client, token=deployment.token)
+    for _ in range(3):
+        clock.now += IDLE_S - 1
+        assert is_signed_in(client)
+    clock.now += IDLE_S
+    assert not is_signed_in(client)
+    clock.now -= IDLE_S
+    assert not is_signed_in(client)
+
+
+def test_a_session_in_use_ends_after_a_longer_time(deployment):
+    client, clock = open_clocked(deployment)
+    sign_in(client, token=deployment.token)
+    for _ in range(int(ABSOLUTE_S // 1000)):
+        clock.now += 1000
+        assert is_signed_in(client)
+    clock.now += 1000
+    assert not is_signed_in(client)
+
+
+def test_a_session_ends_with_its_token(deployment, visitor):
+    token = deployment.broker.state.new_token("carol", 1)
+    sign_in(visitor, token=token)
+    assert is_signed_in(visitor)
+    deployment.broker.state.delete_tokens("carol")
+    assert not is_signed_in(visitor)
+
+
+def test_a_link_lets_an_administrator_in_once(deployment, visitor):
+    link = deployment.broker.state.new_link()
+    assert len(link) == 43  # 256 bits
+    for _ in range(2):  # only the form uses the link up
+        assert f'name="link" value="{link}"' in visitor.get(f"/console/sign-in?link={link}").text
+    assert sign_in(visitor, link=link).status_code == 303
+    assert ">admin<" in visitor.get("/console/overview").text
+    with open_client(deployment) as other:
+        response = sign_in(other, link=link)
+        assert response.status_code == 403
+        assert "The link was used or has expired." in response.text
+        assert not is_signed_in(other)
+
+
+def test_a_link_expires_and_a_new_one_replaces_it(deployment, monkeypatch):
+    state, now = deployment.broker.state, _state.time.time()
+    earlier, link = state.new_link(), state.new_link()
+    assert state.use_link(earlier) is None
+    monkeypatch.setattr(_state.time, "time", lambda: now + _state.CODE_LIFETIME_S + 1)
+    assert state.use_link(link) is None
+
+
+def test_the_command_prints_a_link(tmp_path):
+    file = tmp_path / "broker.toml"
+    file.write_text(
+        'format = 1\n[server]\nnames = ["broker.example"]\n'
+        '[collections.titles]\nmetric = "edit"\nproviders = ["north"]\n',
+        encoding="utf-8",
+    )
+    result = CliRunner().invoke(app, ["broker", "admin-link", "--config", str(file)])
+    address, _, link = result.stdout.strip().partition("?link=")
+    assert address == "https://broker.example:8443/console/sign-in"
+    state, _ = _state.open_state(BrokerConfig.read(file))
+    with contextlib.closing(state):
+        user = state.user_of(state.use_link(link))
+    assert (user.name, user.is_admin, user.may("search", "titles")) == ("admin", True, True)
+    assert not ApiUser("alice").is_admin
+
+
+def test_a_new_broker_prints_links_until_there_is_a_token(tmp_path):
+    config = BrokerConfig.model_validate(
+        {
+            "format": 1,
+            "folder": tmp_path,
+            "server": {"listen": "127.0.0.1:0"},
+            "collections": {"titles": {"metric": "edit", "providers": ["north"]}},
+        }
+    )
+
+    async def start():
+        ready = asyncio.get_running_loop().create_future()
+        task = asyncio.create_task(run_broker(config, lambda *found: ready.set_result(found)))
+        url, link = await ready
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        assert not link or link.startswith(f"{url}/console/sign-in?link=")
+        return link.partition("=")[2]
+
+    assert asyncio.run(start())
+    link = asyncio.run(start())
+    state, _ = _state.open_state(config)
+    with contextlib.closing(state):
+        assert state.use_link(link)
+    assert not asyncio.run(start())
+
+
+def test_a_link_is_stored_as_a_digest(deployment):
+    link = deployment.broker.state.new_link()
+    folder = deployment.config.path(deployment.config.state).parent
+    files = [file.read_bytes() for file in folder.glob("broker.sqlite*")]
+    assert not any(link.encode() in content for content in files)
+    assert deployment.broker.state.use_link(link) is not None
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+    ],
+)
+def test_a_form_of_another_site_is_refused(user, headers):
+    data = {"form_token": form_token(user)}
+    response = user.post("/console/sign-out", data=data, headers=headers)
+    assert response.status_code == 403
+    assert "forged-request" in response.text
+    assert is_signed_in(user)
+
+
+def test_a_form_of_another_session_is_refused(deployment, user):
+    with open_client(deployment) as other:
+        sign_in(other, token=deployment.token)
+        for token in (form_token(other), "", form_token(other, "/console/sign-in")):
+            response = user.post("/console/sign-out", data={"form_token": token})
+            assert response.status_code == 403
+    assert user.post("/console/sign-out").status_code == 403
+    assert is_signed_in(user)
+
+
+def test_another_site_cannot_sign_a_browser_in(deployment, visitor):
+    with open_client(deployment) as other:
+        fields = {"token": deployment.token, "form_token": form_token(other, "/console/sign-in")}
+    response = visitor.post("/console/sign-in", data=fields)
+    assert response.status_code == 403
+    assert not is_signed_in(visitor)
+
+
+@pytest.mark.parametrize(
+    "path", ["overview", "sign-in", "overview.json", "static/console.css", "x"]
+)
+def test_every_response_has_safe_headers(user, path):
+    headers = user.get(f"/console/{path}").headers
+    policy = headers["content-security-policy"]
+    assert "default-src 'none'; script-src 'self'; style-src 'self';" in policy
+    assert "unsafe" not in policy
+    assert "frame-ancestors 'none'" in policy
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["referrer-policy"] == "no-referrer"
+    assert headers["cache-control"] == ("no-cache" if "static" in path else "no-store")
+
+
+def test_a_page_has_no_script_style_or_address_of_another_host(user):
+    for page in PAGES:
+        text = user.get(f"/console/{page}").text
+        assert (
+            re.findall(r"<script(?! src=\"/console/static/)|<style|\bstyle=|\bon\w+=", text) == []
+        )
+        found = re.findall(r"(?:src|href|action)=\"(?!/|#|data:image/)[^\"]*", text)
+        assert found == []
+
+
+def test_a_twin_has_the_data_of_its_page(deployment, user):
+    found = user.get("/console/overview.json").json()
+    assert [one["name"] for one in found["collections"]] == list(deployment.broker.collections)
+    page = user.get("/console/overview").text
+    for one in found["collections"]:
+        assert f">{one['name']}<" in page
+    providers = user.get("/console/providers.json").json()["providers"]
+    assert [one["name"] for one in providers] == list(PROVIDERS)
+
+
+def test_a_user_sees_the_collections_of_the_token(deployment, visitor):
+    token = deployment.broker.state.new_token("dave", 1, ("count:points", "metrics"))
+    sign_in(visitor, token=token)
+    found = visitor.get("/console/overview.json").json()
+    assert [one["name"] for one in found["collections"]] == ["points"]
+    assert [one["collections"] for one in found["providers"]] == [["points"], ["points"]]
+
+
+def begin(client, collection, **fields):
+    """Send the form of a search; return the response."""
+    path = f"/console/search/{collection}"
+    return client.post(path, data={"form_token": form_token(client, path), **fields})
+
+
+def search(client, collection, **fields):
+    """Return the path of a search that has begun."""
+    response = begin(client, collection, **fields)
+    assert response.status_code == 303, response.text
+    return response.headers["location"]
+
+
+def ask(client, deployment, collection, body):
+    """Return the answer of the REST API."""
+    headers = {"Authorization": f"Bearer {deployment.token}"}
+    return client.post(f"/v1/collections/{collection}/search", json=body, headers=headers).json()
+
+
+def wait_for(client, deployment, path):
+    """Wait until a query has ended: the stream of its events then ends."""
+    headers = {"Authorization": f"Bearer {deployment.token}"}
+    events = client.get(f"{path.replace('console', 'v1')}/events", headers=headers, timeout=30)
+    assert "event: done" in events.text
+
+
+@pytest.mark.parametrize("collection", SEARCHES)
+def test_a_form_gives_the_answer_of_the_rest_api(deployment, user, collection):
+    path = search(user, collection, **SEARCHES[collection])
+    found = user.get(f"{path}.json").json()
+    assert found["request"] == {**BODIES[collection], "k": 10}
+    expected = ask(user, deployment, collection, BODIES[collection])
+    assert expected["neighbors"]
+    for field in ("neighbors", "exact", "answered", "missing", "epochs", "trust"):
+        assert found["answer"][field] == expected[field]
+    assert set(found["learnt"]) == set(PROVIDERS)
+    page = user.get(path).text
+    for one in found["answer"]["neighbors"]:
+        assert html.escape(one["id"]) in page
+
+
+@pytest.mark.parametrize("collection", SEARCHES)
+def test_a_result_has_the_form_of_its_search(user, collection):
+    path = search(user, collection, **SEARCHES[collection])
+    fields = re.findall(r'name="(\S+)"[^>]*? value="([^"]+)"', user.get(path).text)
+    areas = re.findall(r'<textarea [^>]*name="(\S+)"[^>]*>([^<]*)<', user.get(path).text)
+    chosen = {name: html.unescape(text) for name, text in [*fields, *areas] if text}
+    for name in SEARCHES[collection].keys() - {"algorithm", "is.smoker", "query.sex", "query"}:
+        assert chosen[name] == SEARCHES[collection][name]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "learnt"),
+    [
+        ("baseline", "it learnt nothing."),
+        ("eager", "it learnt nothing."),
+        ("dann", "it learnt about how many of the nearest objects are its own"),
+        ("hufu+", "it learnt the radii that were tried"),
+    ],
+)
+def test_a_result_says_what_each_provider_learnt(user, algorithm, learnt):
+    path = search(user, "points", query="1, 1", algorithm=algorithm)
+    found = user.get(f"{path}.json").json()
+    for provider in PROVIDERS:
+        n = found["answer"]["n_returned"][provider]
+        assert f"It saw the query, and sent {n} object" in found["learnt"][provider]
+        assert learnt in found["learnt"][provider]
+        assert "were found" not in found["learnt"][provider]
+    path = search(user, "points", query="1, 1", algorithm=algorithm, payload="true")
+    assert "which of its objects were found" in user.get(path).text
+
+
+def test_a_search_is_in_the_log_of_its_user(deployment, user):
+    path = search(user, "points", query="2 2", purpose="to test")
+    entry = deployment.broker.log.entries_of("alice", 1)[0]
+    assert path == f"/console/queries/{entry['query']}"
+    assert (entry["purpose"], entry["collection"], entry["outcome"]) == ("to test", "points", "")
+
+
+@pytest.mark.parametrize(
+    ("collection", "fields", "detail"),
+    [
+        ("points", {"query": ""}, "query: expected a query, got &#39;&#39;"),
+        ("points", {"query": "1, x"}, "query: expected a number, got &#39;x&#39;"),
+        ("points", {"query": "1, inf"}, "query: expected a number, got &#39;inf&#39;"),
+        ("points", {"query": "1, 1", "k": "1.5"}, "k: expected a whole number"),
+        ("points", {"query": "1, 1", "k": "-1"}, "k: input should be greater"),
+        ("points", {"query": "1, 1", "max.age": "old"}, "max.age: expected a number"),
+        ("points", {"query": "1, 1", "algorithm": "best"}, "algorithm: input should be"),
+        ("cities", {"query.longitude": "4"}, "latitude: expected a number, got &#39;nothing"),
+        ("words", {"query": "[1, 2"}, "query: expected JSON"),
+    ],
+)
+def test_a_wrong_field_is_named_and_nothing_is_lost(user, collection, fields, detail):
+    fields = {"purpose": "kept", **fields}
+    response = begin(user, collection, **fields)
+    assert response.status_code == 422
+    assert detail.lower() in response.text.lower()
+    assert 'value="kept"' in response.text
+
+
+def test_a_search_that_fails_shows_its_problem(user):
+    path = search(user, "points", query="1, 2, 3")
+    assert "Expected a vector of 2 numbers, got 3." in user.get(path).text
+    found = user.get(f"{path}.json").json()
+    assert (found["status"], found["problem"]["code"]) == ("failed", "invalid-query")
+    assert user.get(f"{path}.csv").status_code == 409
+    path = search(user, "absent", query="x")
+    assert user.get(f"{path}.json").json()["problem"]["code"] == "provider-missing"
+
+
+def test_limits_of_the_rest_api_hold(deployment, user):
+    deployment.broker._n_running += 64
+    try:
+        response = begin(user, "points", query="1, 1")
+    finally:
+        deployment.broker._n_running -= 64
+    assert response.status_code == 503
+    assert "64 queries run; try again later." in response.text
+
+
+def test_a_token_that_may_only_count_cannot_search(deployment, visitor):
+    sign_in(visitor, token=deployment.broker.state.new_token("erin", 1, ("count",)))
+    assert visitor.get("/console/search.json").json() == {"collections": []}
+    assert visitor.get("/console/search/points").status_code == 403
+    response = visitor.post(
+        "/console/search/points",
+        data={"form_token": form_token(visitor), "query": "1, 1"},
+    )
+    assert response.status_code == 403
+    assert visitor.get("/console/search/nothing").status_code == 404
+
+
+def test_a_query_is_shown_to_its_user_alone(deployment, user):
+    path = search(user, "points", query="1, 1")
+    with open_client(deployment) as other:
+        sign_in(other, token=deployment.broker.state.new_token("frank", 1))
+        for place in (path, f"{path}.json", f"{path}.csv", f"{path}/progress"):
+            assert other.get(place).status_code == 404
+        data = {"form_token": form_token(other)}
+        assert other.post(f"{path}/cancel", data=data).status_code == 404
+    assert user.get(path).status_code == 200
+
+
+def test_names_and_columns_are_no_markup(user):
+    refused = begin(user, "points", query=HOSTILE).text
+    titles = user.get(search(user, "titles", query="s")).text
+    columns = user.get(search(user, "points", query="1, 1", payload="true")).text
+    for page in (refused, titles, columns):
+        assert HOSTILE not in page
+        assert html.escape(HOSTILE) in page
+    assert columns.count(html.escape(HOSTILE)) == 10
+
+
+def test_files_have_all_neighbors(user):
+    path = search(user, "points", query="1, 1", payload="true", k="20")
+    neighbors = user.get(f"{path}.json").json()["answer"]["neighbors"]
+    response = user.get(f"{path}.csv")
+    assert response.headers["content-disposition"].startswith('attachment; filename="points-')
+    rows = list(csv.DictReader(io.StringIO(response.text)))
+    assert [(one["provider"], one["id"], float(one["distance"])) for one in rows] == [
+        (one["provider"], one["id"], one["distance"]) for one in neighbors
+    ]
+    assert [one["rank"] for one in rows] == [str(rank) for rank in range(1, 13)]
+    assert {one["note"] for one in rows} == {HOSTILE}
+    table = parquet.read_table(io.BytesIO(user.get(f"{path}.parquet").content)).to_pylist()
+    assert [one["id"] for one in table] == [one["id"] for one in neighbors]
+
+
+def test_a_file_has_no_formula(user):
+    path = search(user, "titles", query=FORMULA)
+    rows = list(csv.DictReader(io.StringIO(user.get(f"{path}.csv").text)))
+    assert rows[0]["id"] == f"'{FORMULA}"
+    assert user.get(f"{path}.json").json()["answer"]["neighbors"][0]["id"] == FORMULA
+
+
+def test_a_search_shows_its_progress_and_can_be_cancelled(deployment, user):
+    with held(deployment, n_sent=1) as is_released:
+        fields = {"query": "1, 1", "payload": "true", "algorithm": "baseline"}
+        path = search(user, "points", **fields)
+        part = user.get(f"{path}/progress").text
+        assert "1 exchange done; 10 neighbours are certain so far." in part
+        found = user.get(f"{path}.json").json()
+        assert (found["status"], len(found["certified"])) == ("running", 10)
+        assert user.get(f"{path}.csv").status_code == 409
+        other = search(user, "points", **fields)
+        response = user.post(f"{path}/cancel", data={"form_token": form_token(user)})
+        assert response.headers["location"] == "/console/search/points"
+        assert user.get(path).status_code == 404
+        is_released.set()
+        wait_for(user, deployment, other)
+    response = user.get(f"{other}/progress")
+    assert response.headers["hx-refresh"] == "true"
+    assert user.get(f"{other}.json").json()["status"] == "done"
+
+
+def test_a_sealed_collection_is_searched_elsewhere(deployment, user):
+    page = user.get("/console/search/sealed").text
+    assert "This collection is sealed." in page
+    assert "keys=tomllib.loads(" in html.unescape(page)
+    assert 'name="query"' not in page
+    path = search(user, "sealed", query="1, 1", form_token=form_token(user))
+    assert user.get(f"{path}.json").json()["problem"]["code"] == "invalid-query"
+
+
+@pytest.mark.parametrize("collection", SEARCHES)
+def test_copied_lines_find_the_same(deployment, user, collection, tmp_path, monkeypatch):
+    path = search(user, collection, **SEARCHES[collection])
+    lines = re.findall(r"<pre[^>]*><code>(.*?)</code></pre>", user.get(path).text, re.S)
+    python, curl, command = map(html.unescape, lines)
+    shutil.copy(deployment.certificate, tmp_path / "broker.crt")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FEDNEIGHBORS_TOKEN", deployment.token)
+    expected = user.get(f"{path}.json").json()["answer"]["neighbors"]
+    names = [(one["provider"], one["id"]) for one in expected]
+    values = {}
+    exec(python, values)
+    assert list(map(tuple, values["objects"][0])) == names
+    sent = shlex.split(curl)
+    assert ask(user, deployment, collection, json.loads(sent[-1]))["neighbors"] == expected
+    assert sent[3] == f"{deployment.url}/v1/collections/{collection}/search"
+    _, name, *arguments = shlex.split(command)
+    result = CliRunner().invoke(app, [name, "--json", *arguments])
+    assert json.loads(result.stdout)["neighbors"] == expected
+
+
+def test_searches_of_the_rest_api_are_shown(deployment, user):
+    headers = {"Authorization": f"Bearer {deployment.token}", "Prefer": "respond-async"}
+
+    def begin_there(kind, body):
+        address = f"/v1/collections/points/{kind}"
+        query = user.post(address, json=body, headers=headers).json()
+        wait_for(user, deployment, f"/console/queries/{query['query_id']}")
+        return f"/console/queries/{query['query_id']}"
+
+    radius = user.get(begin_there("search", {"query": [1, 1], "radius": 1.5})).text
+    assert "radius_neighbors([[1, 1]], 1.5)" in html.unescape(radius)
+    assert "Change this search" not in radius
+    odd = {"query": [1, 1], "where": {"or": [{"age": 41}, {"age": 42}]}}
+    assert "Change this search" not in user.get(begin_there("search", odd)).text
+    count = user.get(begin_there("count", {"query": [1, 1], "radius": 1.5})).text
+    assert "&#34;count&#34;: " in count
+    assert user.get(begin_there("count", {"where": {"age": 41}})).status_code == 422
