@@ -32,7 +32,7 @@ from fedneighbors.privacy.ledger._ledger import Ledger
 from fedneighbors.secure_sum._keys import Identity
 from fedneighbors.service._access_log import AccessLog
 from fedneighbors.service._config import BrokerConfig, PolicySection
-from fedneighbors.service._offers import OfferedObjects
+from fedneighbors.service._offers import OfferedObjects, search_once
 from fedneighbors.service._provider import ProviderService
 from fedneighbors.service._server import add_local_provider, run_broker
 from fedneighbors.service._state import open_state
@@ -111,6 +111,7 @@ def serve(name, folder, port):
     for collection in SECTIONS:
         rows, options = POINTS[number::2], {"ids": ids, "tie_key": "0", "epoch": f"{number:032x}"}
         made = offered(name, collection, "euclidean", rows, **options)
+        search_once(made.party, rows[0])  # as OfferedObjects.read does
         policy = PolicySection(level="distances")
         offers[collection] = OfferedObjects(made.party, made.offer, policy=policy, log=log)
     identity = Identity.read(folder / name / "key.pem")
