@@ -140,9 +140,13 @@ class HostCampaign:
         state.close()
         self.certificate = folder / "state/server.crt"
         self.processes, self._queries = {}, itertools.count()
-        for name in ("broker", *OWNERS):
-            self._start(name)
-        self._recover("baseline", self._next_query(), START_S)
+        try:
+            for name in ("broker", *OWNERS):
+                self._start(name)
+            self._recover("baseline", self._next_query(), START_S)
+        except BaseException:
+            self.close()
+            raise
 
     def _start(self, name):
         (self.folder / f"{name}.clock").write_text("+0")
