@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fedneighbors.datasets._object_cells import METRIC_KINDS
-from fedneighbors.errors import DataError, PartyRefused
+from fedneighbors.errors import DataError, PartyMissing, PartyRefused
 from fedneighbors.federation._loop import Coordinator, Outcome
 from fedneighbors.federation._messages import encode
 from fedneighbors.federation._roles import Refused
@@ -460,13 +460,19 @@ class Broker:
         run = QueryRun(self.registry, self.collections[collection], options, deadline)
         self._n_running += 1
         self._by_user[options.user] += 1
+        lost: QueryLost | PartyRefused | None = None
         with trace_work("query", collection=collection, query_id=options.query_id):
             try:
                 for attempt in range(limits.retries + 1):
                     try:
                         outcome, why = await work(run)
                         return run.make_result(outcome, why, time.monotonic() - started)
+                    except PartyMissing as error:  # others may have had no time after a loss
+                        if lost is None or set(error.missing) == {lost.party}:
+                            raise
+                        raise lost from None
                     except (QueryLost, PartyRefused) as error:
+                        lost = error
                         if isinstance(error, PartyRefused) and error.code not in _RETRIED:
                             raise
                         if attempt == limits.retries:
