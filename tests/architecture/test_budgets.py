@@ -24,7 +24,7 @@ from tests.architecture.tree import ROOT, SOURCE, module_name, modules, sources
 # by 2,120 lines and 16 files: evidence of confidential virtual machines (rules, reports of AMD,
 # quotes of Intel, the kernel's interface), Model Context Protocol, retriever of LangChain, traces,
 # and the console for browsers with its parts of the REST API.
-MAX_CODE_LINES = 52_320
+MAX_CODE_LINES = 52_330
 MAX_KNNPER_LINES = 5_770  # frozen embeddings, schedules, plateaus, ablated pools: 680 more
 MAX_FILES = 378
 MAX_FILE_LINES = 500

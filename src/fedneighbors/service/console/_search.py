@@ -32,7 +32,9 @@ Json = dict[str, Any]
 MAX_ROWS = 500
 """Maximum number of rows of a table; files have all."""
 
-_PATIENCE_S = 0.4  # a search that takes longer shows its progress
+PATIENCE_S = 0.4
+"""Seconds after which a search shows its progress."""
+
 _EXAMPLES: Mapping[str, Any] = {
     "vectors": [0.0],
     "places": [2.35, 48.86],
@@ -157,7 +159,7 @@ async def _begin(console: Console, visit: Visit) -> Page | Response:
         data = {"collection": collection, "problem": problem.content}
         return Page("search_form", data, view, problem.status)
     assert query.task is not None
-    await asyncio.wait({query.task}, timeout=_PATIENCE_S)
+    await asyncio.wait({query.task}, timeout=PATIENCE_S)
     return RedirectResponse(f"{ROOT}/queries/{query.query_id}", 303)
 
 
@@ -233,6 +235,7 @@ async def _show_query(console: Console, visit: Visit) -> Page:
         "max_rows": MAX_ROWS,
         "columns": [],
         "structures": {},
+        "smiles": None,
         "distances": None,
         "timeline": None,
     }
@@ -247,9 +250,10 @@ async def _show_query(console: Console, visit: Visit) -> Page:
             view["map"] = draw_map((longitude, latitude), neighbors)
         if collection["objects"] in ("fingerprints", "graphs"):
             written = [find_smiles(one.get("payload", {})) for one in neighbors[:MAX_STRUCTURES]]
+            written += [None] * (len(neighbors) - len(written))
             texts = {one for one in (request["query"], *written) if isinstance(one, str)}
             view["structures"] = {one: uri for one in texts if (uri := draw_structure(one))}
-            view["smiles"] = written
+            view["smiles"] = written if any(written) else None
     return Page("query", data, view)
 
 
