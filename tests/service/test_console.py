@@ -350,11 +350,12 @@ def ask(client, deployment, collection, body):
     return client.post(f"/v1/collections/{collection}/search", json=body, headers=headers).json()
 
 
-def wait_for(client, deployment, path):
-    """Wait until a query has ended: the stream of its events then ends."""
+def wait_for(client, deployment, path, event="done"):
+    """Wait for an event of a query."""
     headers = {"Authorization": f"Bearer {deployment.token}"}
-    events = client.get(f"{path.replace('console', 'v1')}/events", headers=headers, timeout=30)
-    assert "event: done" in events.text
+    path = f"{path.replace('console', 'v1')}/events"
+    with client.stream("GET", path, headers=headers, timeout=60) as events:
+        assert f"event: {event}" in events.iter_lines()
 
 
 @pytest.mark.parametrize("collection", SEARCHES)
@@ -442,6 +443,17 @@ def test_a_search_that_fails_shows_its_problem(user):
     assert user.get(f"{path}.json").json()["problem"]["code"] == "provider-missing"
 
 
+def test_missing_providers_are_named(user):
+    path = search(user, "partial", query="search", allow_partial="true")
+    found = user.get(f"{path}.json").json()
+    assert (found["answer"]["exact"], found["answer"]["answered"]) == (False, ["north"])
+    assert found["learnt"]["ghost"] == "It did not answer: it is not connected."
+    page = user.get(path).text
+    assert "not certified as exact" in page
+    assert "ghost is missing" in page
+    assert 'class="missing"' in page
+
+
 def test_limits_of_the_rest_api_hold(deployment, user):
     deployment.broker._n_running += 64
     try:
@@ -511,6 +523,7 @@ def test_a_search_shows_its_progress_and_can_be_cancelled(deployment, user):
     with held(deployment, n_sent=1) as is_released:
         fields = {"query": "1, 1", "payload": "true", "algorithm": "baseline"}
         path = search(user, "points", **fields)
+        wait_for(user, deployment, path, "certified")
         part = user.get(f"{path}/progress").text
         assert "1 exchange done; 10 neighbours are certain so far." in part
         found = user.get(f"{path}.json").json()

@@ -32,7 +32,9 @@ Json = dict[str, Any]
 MAX_ROWS = 500
 """Maximum number of rows of a table; files have all."""
 
-_PATIENCE_S = 0.4  # a search that takes longer shows its progress
+PATIENCE_S = 0.4
+"""Seconds after which a search shows its progress."""
+
 _EXAMPLES: Mapping[str, Any] = {
     "vectors": [0.0],
     "places": [2.35, 48.86],
@@ -157,7 +159,7 @@ async def _begin(console: Console, visit: Visit) -> Page | Response:
         data = {"collection": collection, "problem": problem.content}
         return Page("search_form", data, view, problem.status)
     assert query.task is not None
-    await asyncio.wait({query.task}, timeout=_PATIENCE_S)
+    await asyncio.wait({query.task}, timeout=PATIENCE_S)
     return RedirectResponse(f"{ROOT}/queries/{query.query_id}", 303)
 
 
