@@ -23,7 +23,7 @@ from fedneighbors.service._config import BrokerConfig
 from fedneighbors.service._limits import MAX_WRONG_CODES
 from fedneighbors.service._server import run_broker
 from fedneighbors.service._state import ApiUser
-from fedneighbors.service.console import Sessions
+from fedneighbors.service.console import Sessions, _search
 from fedneighbors.service.console._sessions import ABSOLUTE_S, IDLE_S
 from tests.service.console import (
     BODIES,
@@ -510,6 +510,15 @@ def test_files_have_all_neighbors(user):
     assert {one["note"] for one in rows} == {HOSTILE}
     table = parquet.read_table(io.BytesIO(user.get(f"{path}.parquet").content)).to_pylist()
     assert [one["id"] for one in table] == [one["id"] for one in neighbors]
+
+
+def test_a_page_shows_the_first_rows_and_structures_alone(user, monkeypatch):
+    monkeypatch.setattr(_search, "MAX_ROWS", 5)
+    monkeypatch.setattr(_search, "MAX_STRUCTURES", 2)
+    page = user.get(search(user, "molecules", **SEARCHES["molecules"])).text
+    assert page.count('class="structure small"') == 2
+    assert page.count('<th scope="row">') == 5
+    assert "The first 5; files have all." in page
 
 
 def test_a_file_has_no_formula(user):

@@ -235,6 +235,7 @@ async def _show_query(console: Console, visit: Visit) -> Page:
         "max_rows": MAX_ROWS,
         "columns": [],
         "structures": {},
+        "smiles": None,
         "distances": None,
         "timeline": None,
     }
@@ -249,9 +250,10 @@ async def _show_query(console: Console, visit: Visit) -> Page:
             view["map"] = draw_map((longitude, latitude), neighbors)
         if collection["objects"] in ("fingerprints", "graphs"):
             written = [find_smiles(one.get("payload", {})) for one in neighbors[:MAX_STRUCTURES]]
+            written += [None] * (len(neighbors) - len(written))
             texts = {one for one in (request["query"], *written) if isinstance(one, str)}
             view["structures"] = {one: uri for one in texts if (uri := draw_structure(one))}
-            view["smiles"] = written
+            view["smiles"] = written if any(written) else None
     return Page("query", data, view)
 
 
