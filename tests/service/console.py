@@ -140,7 +140,8 @@ def running_console(folder):
     sections["absent"] = {"metric": "edit", "providers": ["ghost"]}
     patience = _search.PATIENCE_S
     _search.PATIENCE_S = 60.0  # results are shown at once, also on a slow machine
-    with deployed(folder, sections) as running:
+    server = {"listen": "127.0.0.1:0", "heartbeat_s": 10.0}  # no link is lost on a slow machine
+    with deployed(folder, sections, server=server) as running:
         for position, provider in enumerate(PROVIDERS):
             running.start(provider, read_offers(provider, folder, position))
         running.wait(*PROVIDERS)
