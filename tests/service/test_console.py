@@ -94,7 +94,8 @@ def is_signed_in(client):
 
 
 def test_a_visitor_is_sent_to_the_page_to_sign_in(visitor):
-    response = visitor.get("/", follow_redirects=True)
+    assert visitor.get("/").status_code == 404
+    response = visitor.get("/", headers={"Accept": "text/html,*/*"}, follow_redirects=True)
     assert response.url.path == "/console/sign-in"
     assert [one.status_code for one in response.history] == [307, 303, 303]
     assert visitor.get("/console", follow_redirects=True).url.path == "/console/sign-in"

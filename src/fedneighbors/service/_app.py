@@ -80,7 +80,7 @@ def make_app(broker: Broker, sessions: Sessions | None = None) -> Starlette:
     broker.on_offer = store.see_offer
     return Starlette(
         routes=[
-            Route("/", _open_console),
+            Route("/", public(_open_console)),
             make_console(broker, store, sessions or Sessions()),
             Route("/healthz", public(_health)),
             Route("/readyz", public(_readiness)),
@@ -151,8 +151,11 @@ async def _refuse(_: Request, error: Exception) -> Response:
     return response
 
 
-async def _open_console(_: Request) -> Response:
-    return RedirectResponse("/console/")
+async def _open_console(_: Broker, request: Request) -> Response:
+    """Send browsers to the console."""
+    if "text/html" in request.headers.get("accept", ""):
+        return RedirectResponse("/console/")
+    raise Problem(404, "not-found", "Not Found; see /openapi.json")
 
 
 async def _health(_: Broker, __: Request) -> Response:
