@@ -226,7 +226,10 @@ class AccessLog:
         return [{"number": number, **json.loads(content)} for number, content in rows]
 
     def _scan(self) -> Iterator[tuple[int, str, str]]:
-        """Yield all rows in order; read some at a time, so that others can append."""
+        """Yield all rows in order.
+
+        Some are read at a time, so that others can append.
+        """
         last: float = -math.inf
         statement = "SELECT number, content, chain FROM entry WHERE number > ? ORDER BY number"
         while rows := self._rows(f"{statement} LIMIT {_SCANNED}", last):

@@ -24,8 +24,8 @@ _MAX_NAME = 100
 class Administrator:
     """An administrator, whose changes are logged before they are made.
 
-    All methods raise :class:`LogFailed` if the log cannot be written, and :class:`StateFailed` if
-    the state cannot; then nothing was changed.
+    Changes raise :class:`LogFailed` if the log cannot be written, and :class:`StateFailed` if the
+    state cannot; then nothing was changed.
 
     Parameters
     ----------
@@ -126,7 +126,10 @@ class Administrator:
             return self.state.new_link()
 
     def use_link(self, link: str) -> str:
-        """Return an administrator's token for a valid link, otherwise an empty text."""
+        """Return an administrator's token for a valid link, otherwise an empty text.
+
+        A link is used up, and its token unknown, if the log cannot be written then.
+        """
         token = self.state.use_link(link) or ""
         if token:
             self.log.append(describe_change(self.user, "use-link", f"user {self.user}"))
@@ -134,7 +137,7 @@ class Administrator:
 
     @contextmanager
     def _logged(self, kind: str, subject: str) -> Iterator[None]:
-        """Add a change to the log before the block, and its failure after it."""
+        """Log a change before the block, and its failure after it."""
         entry = describe_change(self.user, kind, subject)
         self.log.append(entry)
         try:

@@ -33,7 +33,7 @@ CREATE TABLE IF NOT EXISTS tokens
     (digest BLOB PRIMARY KEY, user TEXT, expires REAL, scopes TEXT, member TEXT);
 CREATE TABLE IF NOT EXISTS links (digest BLOB PRIMARY KEY, expires REAL);
 """
-_ID_BYTES = 8  # of a digest: ids are not equal by chance
+_ID_BYTES = 8  # enough of a digest, so that ids are not equal by chance
 _LAST_TIME = 253_402_300_799.0  # the end of year 9999, the last that can be written
 _PREFIX = "fn"  # so that a code does not begin like an option of a command
 _NO_CODE = "the enrolment code is wrong, was used, or has expired"
@@ -356,7 +356,7 @@ class BrokerState:
         return self.new_token(ADMIN, ADMIN_DAYS, ("search", "admin"))
 
     def tokens(self) -> list[StoredToken]:
-        """Return all tokens that were not deleted, in the order of their users."""
+        """Return all stored tokens, in the order of their users."""
         rows: list[Any] = self._run(
             "SELECT digest, user, scopes, member, expires FROM tokens ORDER BY user, expires"
         )

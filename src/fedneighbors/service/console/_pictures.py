@@ -57,7 +57,7 @@ def place_rounds(rounds: Sequence[Mapping[str, Any]], providers: Sequence[str]) 
 
 
 def place_costs(costs: Sequence[Mapping[str, Any]]) -> list[Json]:
-    """Return the bars of the costs of algorithms in percent, with the parts of each."""
+    """Return the bars of algorithms and their parts in percent."""
     longest = max((one["total_s"] for one in costs), default=0.0) or 1.0
     found = []
     for one in costs:

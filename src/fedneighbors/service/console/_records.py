@@ -62,7 +62,7 @@ async def _read_log(console: Console, read: Callable[[AccessLog], R]) -> R:
 
 
 async def _show_audit(console: Console, visit: Visit) -> Page:
-    """Show the latest entries of a user; an administrator sees those of all."""
+    """Show the latest entries of a user; all to an administrator."""
     given = visit.request.query_params
     query, before = given.get("query", "").strip(), given.get("before", "")
     if before and not (before.isdecimal() and len(before) <= 18):
@@ -83,7 +83,7 @@ async def _show_audit(console: Console, visit: Visit) -> Page:
 
 
 async def _verify(console: Console, visit: Visit) -> Page:
-    """Check the chain of digests of the whole log, and show the result."""
+    """Verify the whole log, and show the result."""
     earlier = visit.form.get("head", "").strip()
     try:
         n_entries, head = await _read_log(
