@@ -86,8 +86,8 @@ async def _verify(console: Console, visit: Visit) -> Page:
     """Verify the whole log, and show the result."""
     earlier = visit.form.get("head", "").strip()
     try:
-        n_entries, head = await _read_log(
-            console, lambda log: (log.verify(earlier or "0:"), log.head)
+        head, n_entries = await _read_log(
+            console, lambda log: (log.head, log.verify(earlier or "0:"))
         )
     except DataError as error:
         return Page("verified", {"problem": str(error)}, {"earlier": earlier}, 409)
