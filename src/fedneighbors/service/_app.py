@@ -19,6 +19,7 @@ from fedneighbors.errors import LedgerError, PartyRefused, WireError
 from fedneighbors.federation._messages import decode, encode
 from fedneighbors.federation._roles import Refused, make_refusal
 from fedneighbors.service._access_log import LogFailed
+from fedneighbors.service._administration import describe_change
 from fedneighbors.service._broker import Broker
 from fedneighbors.service._limits import Overloaded, TooManyQueries
 from fedneighbors.service._links import ProviderLink
@@ -229,6 +230,7 @@ async def _enrol(broker: Broker, request: Request) -> Response:
         broker.wrong_codes.add(address)
         raise Problem(403, "enrolment-refused", error.code) from None
     await broker.registry.reject_revoked()  # the earlier key has a link
+    broker.log.append(describe_change("", "enrol", f"provider {body.provider}"))
     return JSONResponse({"provider": body.provider}, 201)
 
 

@@ -100,13 +100,13 @@ class BrokerCollection:
 
     def planner(self, links: LinkRegistry) -> Planner:
         """Return the planner for the numbers of objects that the providers state."""
-        offers = self._find_offers(links)
+        offers = self.find_offers(links)
         sizes = {name: offers[name].n_objects if name in offers else 0 for name in self.providers}
         if sizes != self._sizes:
             self._sizes, self._planner = sizes, Planner(sizes, shares_cores=False)
         return self._planner
 
-    def _find_offers(self, links: LinkRegistry) -> dict[str, OfferedCollection]:
+    def find_offers(self, links: LinkRegistry) -> dict[str, OfferedCollection]:
         """Return the latest offer of each provider, connected or not."""
         for name in self.providers:
             link = links.links.get(name)
@@ -208,7 +208,7 @@ class BrokerCollection:
         self, user: str, groups: tuple[str, ...], links: LinkRegistry
     ) -> dict[str, float | None]:
         """Return the steps of the distances that providers show to a user."""
-        return {name: one.step_for(user, groups) for name, one in self._find_offers(links).items()}
+        return {name: one.step_for(user, groups) for name, one in self.find_offers(links).items()}
 
 
 _RETRIED = (UNKNOWN_QUERY, SOURCE_FAILED)

@@ -6,6 +6,7 @@ import io
 import json
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -24,6 +25,7 @@ from fedneighbors.service.console._pictures import (
     draw_map,
     draw_structure,
     find_smiles,
+    place_costs,
     place_distances,
     place_rounds,
 )
@@ -68,6 +70,8 @@ def make_search(console: Console) -> list[Route]:
         *console.page("/search", _show_collections),
         *console.page("/search/{name}", _show_form),
         console.action("/search/{name}", _begin),
+        *console.page("/explain/{name}", _show_form),
+        console.action("/explain/{name}", partial(_begin, kind="explain")),
         console.part("/queries/{id}/progress", _show_progress),
         console.part("/queries/{id}.csv", _write_csv),
         console.part("/queries/{id}.parquet", _write_parquet),
@@ -140,17 +144,20 @@ def _lines_of(console: Console, visit: Visit, collection: Json, body: Json) -> d
     )
 
 
-async def _begin(console: Console, visit: Visit) -> Page | Response:
-    """Begin a search as the REST API does, and show it."""
+async def _begin(console: Console, visit: Visit, kind: str = "search") -> Page | Response:
+    """Begin a query as the REST API does, and show it."""
     name = visit.request.path_params["name"]
     collection = _describe(console, visit, name)
     try:
+        body = read_search(visit.form, collection)
+        if kind == "explain":  # a plan has no columns
+            body.pop("payload", None)
         query = start_query(
             console.broker,
             console.store,
-            OPERATIONS["search"],
+            OPERATIONS[kind],
             collection=name,
-            content=encode_json(read_search(visit.form, collection)),
+            content=encode_json(body),
             user=visit.user,
         )
     except (Problem, *QUERY_ERRORS) as error:
@@ -238,6 +245,7 @@ async def _show_query(console: Console, visit: Visit) -> Page:
         "smiles": None,
         "distances": None,
         "timeline": None,
+        "costs": place_costs(answer["plan"]["costs"]) if answer and "plan" in answer else None,
     }
     if answer and "neighbors" in answer:
         neighbors, providers = answer["neighbors"], collection["providers"]
