@@ -25,7 +25,7 @@ from tests.architecture.tree import ROOT, SOURCE, module_name, modules, sources
 # quotes of Intel, the kernel's interface), Model Context Protocol, retriever of LangChain, traces,
 # and the console for browsers with its parts of the REST API; and by 410 lines and 3 files: the
 # console's pages to operate a broker, costs of a search, and logged changes.
-MAX_CODE_LINES = 52_730
+MAX_CODE_LINES = 52_740
 MAX_KNNPER_LINES = 5_770  # frozen embeddings, schedules, plateaus, ablated pools: 680 more
 MAX_FILES = 381
 MAX_FILE_LINES = 500
