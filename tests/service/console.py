@@ -10,6 +10,7 @@ from fedneighbors.datasets._schema_columns import CategoricalColumn, NumericColu
 from fedneighbors.secure_sum._keys import Identity
 from fedneighbors.service._config import OfferSection
 from fedneighbors.service._offers import OfferedObjects
+from fedneighbors.service.console import _search
 from tests.service.deployment import deployed
 
 PROVIDERS = ("north", "south")
@@ -33,7 +34,7 @@ TABLES = {
         {"id": f"p{row}", "x": row % 4, "y": row // 4, "age": 40 + row, "ward": "ab"[row % 2],
          "smoker": row % 3 == 0, "note": HOSTILE} for row in range(12)
     ],
-    "titles": [{"id": title, "title": title} for title in TITLES],
+    **{n: [{"id": title, "title": title} for title in TITLES] for n in ("titles", "partial")},
     "words": [{"id": f"w{row}", "words": title} for row, title in enumerate(TITLES[:3])],
     "molecules": [{"id": name, "smiles": smiles} for name, smiles in MOLECULES.items()],
     "cities": [{"id": n, "longitude": x, "latitude": y} for n, (x, y) in CITIES.items()],
@@ -42,6 +43,7 @@ TABLES = {
 SETTINGS = {
     "points": {"metric": "euclidean", "filters": FILTERS},
     "titles": {"metric": "edit"},
+    "partial": {"metric": "edit"},
     "words": {"metric": "jaccard"},
     "molecules": {"metric": "tanimoto"},
     "cities": {"metric": "haversine"},
@@ -51,6 +53,7 @@ SETTINGS = {
 }
 SOURCES = {
     "points": ["x", "y"], "private": ["x", "y"], "sealed": ["x", "y"], "titles": ["title"],
+    "partial": ["title"],
     "words": ["words"], "molecules": ["smiles"], "cities": ["longitude", "latitude"],
     "patients": [],
 }  # fmt: skip
@@ -63,6 +66,8 @@ def read_offers(provider, folder, position):
     """Return a provider's collections, from files with every second row."""
     offers = {}
     for name, setting in SETTINGS.items():
+        if name == "partial" and provider != "north":
+            continue
         rows = TABLES.get(name, TABLES["points"])[position::2]
         file = folder / f"{provider}-{name}.csv"
         with file.open("w", newline="", encoding="utf-8") as stream:
@@ -116,11 +121,13 @@ def held(deployment, n_sent=0):
         await send(frame)
 
     link._send = wait
+    patience = _search.PATIENCE_S
+    _search.PATIENCE_S = 0.0
     try:
         yield is_released
     finally:
         is_released.set()
-        link._send = send
+        link._send, _search.PATIENCE_S = send, patience
 
 
 @contextmanager
@@ -129,9 +136,14 @@ def running_console(folder):
     (folder / "schema.toml").write_text(SCHEMA.to_toml(), encoding="utf-8")
     sections = {name: {**one, "providers": PROVIDERS} for name, one in SETTINGS.items()}
     sections["private"] |= {"algorithm": "dann*", "privacy": {"epsilon": 1.0, "delta": 1e-6}}
+    sections["partial"] |= {"providers": ("north", "ghost")}
     sections["absent"] = {"metric": "edit", "providers": ["ghost"]}
-    with deployed(folder, sections) as running:
+    patience = _search.PATIENCE_S
+    _search.PATIENCE_S = 60.0  # results are shown at once, also on a slow machine
+    server = {"listen": "127.0.0.1:0", "heartbeat_s": 10.0}  # no link is lost on a slow machine
+    with deployed(folder, sections, server=server) as running:
         for position, provider in enumerate(PROVIDERS):
             running.start(provider, read_offers(provider, folder, position))
         running.wait(*PROVIDERS)
         yield running
+    _search.PATIENCE_S = patience

@@ -32,7 +32,7 @@ from fedneighbors.privacy.ledger._ledger import Ledger
 from fedneighbors.secure_sum._keys import Identity
 from fedneighbors.service._access_log import AccessLog
 from fedneighbors.service._config import BrokerConfig, PolicySection
-from fedneighbors.service._offers import OfferedObjects
+from fedneighbors.service._offers import OfferedObjects, search_once
 from fedneighbors.service._provider import ProviderService
 from fedneighbors.service._server import add_local_provider, run_broker
 from fedneighbors.service._state import open_state
@@ -111,6 +111,7 @@ def serve(name, folder, port):
     for collection in SECTIONS:
         rows, options = POINTS[number::2], {"ids": ids, "tie_key": "0", "epoch": f"{number:032x}"}
         made = offered(name, collection, "euclidean", rows, **options)
+        search_once(made.party, rows[0])  # as OfferedObjects.read does
         policy = PolicySection(level="distances")
         offers[collection] = OfferedObjects(made.party, made.offer, policy=policy, log=log)
     identity = Identity.read(folder / name / "key.pem")
@@ -139,9 +140,13 @@ class HostCampaign:
         state.close()
         self.certificate = folder / "state/server.crt"
         self.processes, self._queries = {}, itertools.count()
-        for name in ("broker", *OWNERS):
-            self._start(name)
-        self._recover("baseline", self._next_query(), START_S)
+        try:
+            for name in ("broker", *OWNERS):
+                self._start(name)
+            self._recover("baseline", self._next_query(), START_S)
+        except BaseException:
+            self.close()
+            raise
 
     def _start(self, name):
         (self.folder / f"{name}.clock").write_text("+0")
@@ -206,6 +211,7 @@ class HostCampaign:
         started = time.monotonic()
         while (outcome := self._ask(algorithm, query)) != "exact":
             assert time.monotonic() - started < limit_s, f"no recovery: {outcome}"
+            time.sleep(0.05)
         return time.monotonic() - started
 
     def _ask(self, algorithm, query, **headers):

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from fedneighbors.cli._main import app
 from fedneighbors.errors import DataError
+from fedneighbors.service import _access_log
 from fedneighbors.service._access_log import AccessEntry, AccessLog, compare_logs
 
 
@@ -49,6 +50,25 @@ def test_altered_entries_are_found(log, change):
         connection.execute(change)
     with pytest.raises(DataError, match="was altered or removed"):
         log.verify()
+
+
+def test_a_log_is_read_in_parts(log, monkeypatch):
+    whole = list(log.entries())
+    monkeypatch.setattr(_access_log, "_SCANNED", 4)
+    assert list(log.entries()) == whole
+    assert log.verify() == 6
+    with sqlite3.connect(log.path) as connection:
+        connection.execute("DELETE FROM entry WHERE number = 5")
+    with pytest.raises(DataError, match="entry 5 was altered or removed"):
+        log.verify()
+
+
+def test_entries_are_found_by_user_query_and_number(log):
+    log.append(entry("f" * 18, user="bob"))
+    assert [one["number"] for one in log.entries_of(None, 3)] == [7, 6, 5]
+    assert [one["number"] for one in log.entries_of("alice", 2, before=4)] == [3, 2]
+    assert [one["user"] for one in log.entries_of(None, 9, query="f" * 18)] == ["bob"]
+    assert log.entries_of("alice", 9, query="f" * 18) == []
 
 
 def test_removed_last_entries_are_found_with_an_earlier_head(log):

@@ -23,7 +23,7 @@ from fedneighbors.service._config import BrokerConfig
 from fedneighbors.service._limits import MAX_WRONG_CODES
 from fedneighbors.service._server import run_broker
 from fedneighbors.service._state import ApiUser
-from fedneighbors.service.console import Sessions
+from fedneighbors.service.console import Sessions, _search
 from fedneighbors.service.console._sessions import ABSOLUTE_S, IDLE_S
 from tests.service.console import (
     BODIES,
@@ -94,7 +94,8 @@ def is_signed_in(client):
 
 
 def test_a_visitor_is_sent_to_the_page_to_sign_in(visitor):
-    response = visitor.get("/", follow_redirects=True)
+    assert visitor.get("/").status_code == 404
+    response = visitor.get("/", headers={"Accept": "text/html,*/*"}, follow_redirects=True)
     assert response.url.path == "/console/sign-in"
     assert [one.status_code for one in response.history] == [307, 303, 303]
     assert visitor.get("/console", follow_redirects=True).url.path == "/console/sign-in"
@@ -350,11 +351,12 @@ def ask(client, deployment, collection, body):
     return client.post(f"/v1/collections/{collection}/search", json=body, headers=headers).json()
 
 
-def wait_for(client, deployment, path):
-    """Wait until a query has ended: the stream of its events then ends."""
+def wait_for(client, deployment, path, event="done"):
+    """Wait for an event of a query."""
     headers = {"Authorization": f"Bearer {deployment.token}"}
-    events = client.get(f"{path.replace('console', 'v1')}/events", headers=headers, timeout=30)
-    assert "event: done" in events.text
+    path = f"{path.replace('console', 'v1')}/events"
+    with client.stream("GET", path, headers=headers, timeout=60) as events:
+        assert f"event: {event}" in events.iter_lines()
 
 
 @pytest.mark.parametrize("collection", SEARCHES)
@@ -442,6 +444,17 @@ def test_a_search_that_fails_shows_its_problem(user):
     assert user.get(f"{path}.json").json()["problem"]["code"] == "provider-missing"
 
 
+def test_missing_providers_are_named(user):
+    path = search(user, "partial", query="search", allow_partial="true")
+    found = user.get(f"{path}.json").json()
+    assert (found["answer"]["exact"], found["answer"]["answered"]) == (False, ["north"])
+    assert found["learnt"]["ghost"] == "It did not answer: it is not connected."
+    page = user.get(path).text
+    assert "not certified as exact" in page
+    assert "ghost is missing" in page
+    assert 'class="missing"' in page
+
+
 def test_limits_of_the_rest_api_hold(deployment, user):
     deployment.broker._n_running += 64
     try:
@@ -500,6 +513,15 @@ def test_files_have_all_neighbors(user):
     assert [one["id"] for one in table] == [one["id"] for one in neighbors]
 
 
+def test_a_page_shows_the_first_rows_and_structures_alone(user, monkeypatch):
+    monkeypatch.setattr(_search, "MAX_ROWS", 5)
+    monkeypatch.setattr(_search, "MAX_STRUCTURES", 2)
+    page = user.get(search(user, "molecules", **SEARCHES["molecules"])).text
+    assert page.count('class="structure small"') == 2
+    assert page.count('<th scope="row">') == 5
+    assert "The first 5; files have all." in page
+
+
 def test_a_file_has_no_formula(user):
     path = search(user, "titles", query=FORMULA)
     rows = list(csv.DictReader(io.StringIO(user.get(f"{path}.csv").text)))
@@ -511,6 +533,7 @@ def test_a_search_shows_its_progress_and_can_be_cancelled(deployment, user):
     with held(deployment, n_sent=1) as is_released:
         fields = {"query": "1, 1", "payload": "true", "algorithm": "baseline"}
         path = search(user, "points", **fields)
+        wait_for(user, deployment, path, "certified")
         part = user.get(f"{path}/progress").text
         assert "1 exchange done; 10 neighbours are certain so far." in part
         found = user.get(f"{path}.json").json()

@@ -44,9 +44,11 @@ class Browser:
         return self.driver.find_elements("css selector", selector)
 
     def wait(self, condition):
+        from selenium.common.exceptions import StaleElementReferenceException
         from selenium.webdriver.support.wait import WebDriverWait
 
-        return WebDriverWait(self.driver, WAIT_S, 0.02).until(lambda _: condition())
+        replaced = (StaleElementReferenceException,)  # a part of the page, meanwhile
+        return WebDriverWait(self.driver, WAIT_S, 0.02, replaced).until(lambda _: condition())
 
     def click(self, selector, path):
         """Click an element, and wait for a page."""
@@ -270,9 +272,9 @@ def test_a_wrong_field_is_shown_with_the_form(browser):
 def test_a_long_search_shows_its_progress(browser, deployment):
     with held(deployment, n_sent=1) as is_released:
         browser.open("/console/search/points")
-        browser.fill({"query": "1, 1", "payload": "true"})
+        browser.fill({"query": "1, 1", "payload": "true", "algorithm": "baseline"})
         browser.click("form.card > button", "/console/queries/")
-        assert "10 neighbours are certain so far." in browser.text
+        browser.wait(lambda: "10 neighbours are certain so far." in browser.text)
         part = browser.find("#progress")
         browser.wait(lambda: browser.find("#progress") != part)  # it is read again
         browser.check()

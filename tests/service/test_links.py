@@ -15,7 +15,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
-from fedneighbors.errors import DataError, FederationError, PartyRefused
+from fedneighbors.errors import DataError, FederationError, PartyMissing, PartyRefused
 from fedneighbors.federation._messages import decode, encode
 from fedneighbors.federation._roles import MALFORMED, Refusal, Refused
 from fedneighbors.methods.fedknn._provider import Provider
@@ -38,7 +38,9 @@ from fedneighbors.service._messages import (
     take_batch,
 )
 from fedneighbors.service._offers import OfferedObjects
+from fedneighbors.service._problems import problem_of
 from fedneighbors.service._provider import ConnectionRejected, ProviderService
+from fedneighbors.service._query_run import QueryOptions
 from fedneighbors.service._server import add_local_provider
 from fedneighbors.service._state import BrokerState, StateFailed
 from fedneighbors.service._tls import make_certificate, pinned_context, read_fingerprint
@@ -393,6 +395,24 @@ def test_tokens_have_names_that_fit_into_requests(deployment):
     for user, given in (("u" * 201, ()), ("u", ("g" * 16_384,))):
         with pytest.raises(DataError, match="expected at most 200 characters of the user"):
             deployment.broker.state.new_token(user, 1, groups=given)
+
+
+@pytest.mark.parametrize(
+    ("missing", "error"),
+    [(("north",), PartyMissing), (("south",), QueryLost), (("south", "north"), QueryLost)],
+    ids=str,
+)
+def test_a_repetition_without_time_accuses_no_other_provider(deployment, missing, error):
+    late = PartyMissing(dict.fromkeys(missing, "no answer before the deadline"), "the counts")
+    errors = [QueryLost("north", "the link was lost"), late]
+
+    async def fail(_):
+        raise errors.pop(0)
+
+    with pytest.raises(error) as caught:
+        deployment.run(deployment.broker._perform("points", QueryOptions(), fail))
+    content = problem_of(caught.value).content
+    assert (content["party"], content["retryable"]) == ("north", True)
 
 
 def request(query, step):

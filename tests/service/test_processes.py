@@ -93,7 +93,7 @@ def test_two_organisations_are_searched_and_survive_restarts(commands, tmp_path)
         )
     server = commands.start(broker, "broker", "serve")
     commands.wait_for(server, "the broker answers at")
-    assert "no collection of broker.toml has the provider 'east'" in commands.call(
+    assert "no collection of the configuration has the provider 'east'" in commands.call(
         broker, "broker", "enrol", "east", status=1
     )
     providers = {}

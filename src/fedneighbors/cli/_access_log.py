@@ -9,7 +9,9 @@ import typer
 if TYPE_CHECKING:
     from fedneighbors.service._access_log import AccessLog
 
-broker_log = typer.Typer(no_args_is_help=True, help="Verify and export the log of all queries.")
+broker_log = typer.Typer(
+    no_args_is_help=True, help="Verify and export the log of all queries and changes."
+)
 provider_log = typer.Typer(
     no_args_is_help=True, help="Verify, export and compare the log of all requests."
 )

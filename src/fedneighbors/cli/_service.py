@@ -9,10 +9,10 @@ import typer
 from fedneighbors.cli._access_log import broker_log, provider_log
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Iterator
 
+    from fedneighbors.service._administration import Administrator
     from fedneighbors.service._config import BrokerConfig, ProviderConfig, SourceSection
-    from fedneighbors.service._state import BrokerState
 
 broker = typer.Typer(
     no_args_is_help=True, help="Run the broker of a search service; enrol providers and users."
@@ -57,8 +57,8 @@ def admin_link(config: BrokerFile = _BROKER) -> None:
     from fedneighbors.cli._console import echo
     from fedneighbors.service._server import make_link
 
-    with _open_state(config) as state:
-        echo(make_link(state, _read_broker(config).server.url))
+    with _administer(config) as administrator:
+        echo(make_link(administrator, administrator.config.server.url))
 
 
 @broker.command(epilog="Example: [bold]fedneighbors broker enrol north[/bold]")
@@ -71,17 +71,9 @@ def enrol(
     Give it to the provider over a channel that you trust, such as by telephone.
     """
     from fedneighbors.cli._console import echo
-    from fedneighbors.service._state import open_state
 
-    loaded = _read_broker(config)
-    known = {p for section in loaded.collections.values() for p in section.providers}
-    if name not in known:
-        raise ValueError(
-            f"no collection of {config} has the provider {name!r}, only: {', '.join(sorted(known))}"
-        )
-    state, fingerprint = open_state(loaded)
-    with contextlib.closing(state):
-        echo(str(state.new_code(name, fingerprint)))
+    with _administer(config) as administrator:
+        echo(str(administrator.new_code(name)))
 
 
 @broker.command(epilog="Example: [bold]fedneighbors broker revoke north[/bold]")
@@ -95,8 +87,8 @@ def revoke(
     """
     from fedneighbors.cli._console import echo
 
-    with _open_state(config) as state:
-        state.revoke(name)
+    with _administer(config) as administrator:
+        administrator.revoke(name)
     echo(f"the key of {name} is revoked", "green")
 
 
@@ -125,27 +117,23 @@ def token(
     It is not stored, and cannot be shown again.
     """
     from fedneighbors.cli._console import echo
-    from fedneighbors.service._state import SCOPES
 
-    collections = _read_broker(config).collections
-    for one in scope or ():
-        name, _, collection = one.partition(":")
-        if name not in SCOPES or (collection or next(iter(collections))) not in collections:
-            raise ValueError(f"expected a scope such as search or count:COLLECTION, got {one!r}")
-    with _open_state(config) as state:
+    with _administer(config) as administrator:
         if delete:
-            echo(f"{state.delete_tokens(user)} tokens of {user} deleted", "green")
+            echo(f"{administrator.delete_tokens(user)} tokens of {user} deleted", "green")
         else:
-            echo(state.new_token(user, days, tuple(scope or ("search",)), tuple(group or ())))
+            rights = tuple(scope or ("search",)), tuple(group or ())
+            echo(administrator.new_token(user, days, *rights))
 
 
 @broker.command(epilog="Example: [bold]fedneighbors broker status[/bold]")
 def status(config: BrokerFile = _BROKER) -> None:
     """List the collections, and which of their providers are enrolled."""
     from fedneighbors.cli._console import echo
+    from fedneighbors.service._state import open_state
 
     loaded = _read_broker(config)
-    with _open_state(config) as state:
+    with contextlib.closing(open_state(loaded)[0]) as state:
         keys = {one.name: one for one in state.providers()}
     for name, section in loaded.collections.items():
         echo(f"{name}: {section.metric}, {section.algorithm}")
@@ -444,10 +432,20 @@ def _read_broker(path: Path) -> "BrokerConfig":
     return BrokerConfig.read(path)
 
 
-def _open_state(path: Path) -> "contextlib.closing[BrokerState]":
+@contextlib.contextmanager
+def _administer(path: Path) -> "Iterator[Administrator]":
+    """Open the broker's state and log for changes."""
+    from fedneighbors.service._access_log import AccessLog
+    from fedneighbors.service._administration import COMMAND_LINE, Administrator
     from fedneighbors.service._state import open_state
 
-    return contextlib.closing(open_state(_read_broker(path))[0])
+    config = _read_broker(path)
+    state, fingerprint = open_state(config)
+    with (
+        contextlib.closing(state),
+        contextlib.closing(AccessLog(config.path(config.log))) as log,
+    ):
+        yield Administrator(COMMAND_LINE, config, state, log, fingerprint)
 
 
 def _run(

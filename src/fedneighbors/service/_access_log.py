@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import re
 import sqlite3
 import threading
@@ -27,6 +28,7 @@ LOG_FAILED = "the provider cannot write its log of queries"
 """Code of the refusal of a request that cannot be logged."""
 
 _DAY_S = 86400
+_SCANNED = 10_000  # entries that are read at once
 _ID_LENGTH = 16  # characters of a query's name that all of its runs have
 _KEPT_DAYS = 2  # usage; a corrected clock must not give a quota again at once
 
@@ -37,16 +39,16 @@ class LogFailed(FederationError):  # noqa: N818 - the name states the error
 
 @dataclass(frozen=True)
 class AccessEntry:
-    """A query of a user, or a request of it.
+    """A query of a user, a request of it, or a change of an administrator.
 
     Parameters
     ----------
     query : str
-        Name of the query. At a provider, two digits follow for each run of it.
+        Name of the query or change. At a provider, two digits follow for each run of it.
     user, collection : str
         Who asked, and what.
     kind : str
-        Kind of the query or request.
+        Kind of the query, request or change.
     size : float or None
         Number of neighbours, or radius.
     outcome : str
@@ -59,6 +61,8 @@ class AccessEntry:
         Hexadecimal digest of the query.
     purpose : str
         Purpose that the user stated; empty if there was none.
+    subject : str
+        Provider or token that an administrator changed; empty for a query.
     """
 
     query: str
@@ -71,6 +75,7 @@ class AccessEntry:
     providers: tuple[str, ...] = ()
     digest: str = ""
     purpose: str = ""
+    subject: str = ""
 
 
 class AccessLog:
@@ -186,18 +191,50 @@ class AccessLog:
 
     def entries(self) -> Iterator[dict[str, Any]]:
         """Yield the entries in order, with their ``number`` and ``time``."""
-        for number, content in self._rows("SELECT number, content FROM entry ORDER BY number"):
+        for number, content, _ in self._scan():
             yield {"number": number, **json.loads(content)}
 
-    def entries_of(self, user: str, n: int) -> list[dict[str, Any]]:
-        """Return the last ``n`` entries of a user, the latest first."""
+    def entries_of(
+        self, user: str | None, n: int, *, query: str = "", before: int | None = None
+    ) -> list[dict[str, Any]]:
+        """Return the last ``n`` entries of a user, the latest first.
+
+        Parameters
+        ----------
+        user : str or None
+            Name of the user; None for all users.
+        n : int
+            Maximum number of entries.
+        query : str
+            Only entries of this query; empty for all.
+        before : int, optional
+            Only entries with a smaller number.
+        """
+        values = {"user": user, "query": query or None, "before": before}
+        limits = {
+            "user": "json_extract(content, '$.user') = ?",
+            "query": "json_extract(content, '$.query') = ?",
+            "before": "number < ?",
+        }
+        given = [name for name, value in values.items() if value is not None]
+        where = " AND ".join(limits[name] for name in given) or "1"
         rows = self._rows(
-            "SELECT number, content FROM entry WHERE json_extract(content, '$.user') = ? "
-            "ORDER BY number DESC LIMIT ?",
-            user,
+            f"SELECT number, content FROM entry WHERE {where} ORDER BY number DESC LIMIT ?",
+            *(values[name] for name in given),
             n,
         )
         return [{"number": number, **json.loads(content)} for number, content in rows]
+
+    def _scan(self) -> Iterator[tuple[int, str, str]]:
+        """Yield all rows in order.
+
+        Some are read at a time, so that others can append.
+        """
+        last: float = -math.inf
+        statement = "SELECT number, content, chain FROM entry WHERE number > ? ORDER BY number"
+        while rows := self._rows(f"{statement} LIMIT {_SCANNED}", last):
+            yield from rows
+            last = rows[-1][0]
 
     @property
     def head(self) -> str:
@@ -221,7 +258,7 @@ class AccessLog:
         if not re.fullmatch(r"0:|[1-9][0-9]{0,18}:[0-9a-f]{64}", head):
             raise DataError(f"expected the head of a log, such as 12:5f0c..., got {head[:80]!r}")
         number, chain, heads = 0, "", {"0:"}
-        for found, content, stored in self._rows("SELECT * FROM entry ORDER BY number"):
+        for found, content, stored in self._scan():
             number, chain = number + 1, extend_chain(chain, [number + 1, content])
             if found != number or stored != chain:
                 raise DataError(f"{self.path}: entry {number} was altered or removed")

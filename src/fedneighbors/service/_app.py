@@ -19,6 +19,7 @@ from fedneighbors.errors import LedgerError, PartyRefused, WireError
 from fedneighbors.federation._messages import decode, encode
 from fedneighbors.federation._roles import Refused, make_refusal
 from fedneighbors.service._access_log import LogFailed
+from fedneighbors.service._administration import describe_change
 from fedneighbors.service._broker import Broker
 from fedneighbors.service._limits import Overloaded, TooManyQueries
 from fedneighbors.service._links import ProviderLink
@@ -80,7 +81,7 @@ def make_app(broker: Broker, sessions: Sessions | None = None) -> Starlette:
     broker.on_offer = store.see_offer
     return Starlette(
         routes=[
-            Route("/", _open_console),
+            Route("/", public(_open_console)),
             make_console(broker, store, sessions or Sessions()),
             Route("/healthz", public(_health)),
             Route("/readyz", public(_readiness)),
@@ -151,8 +152,11 @@ async def _refuse(_: Request, error: Exception) -> Response:
     return response
 
 
-async def _open_console(_: Request) -> Response:
-    return RedirectResponse("/console/")
+async def _open_console(_: Broker, request: Request) -> Response:
+    """Send browsers to the console."""
+    if "text/html" in request.headers.get("accept", ""):
+        return RedirectResponse("/console/")
+    raise Problem(404, "not-found", "Not Found; see /openapi.json")
 
 
 async def _health(_: Broker, __: Request) -> Response:
@@ -226,6 +230,7 @@ async def _enrol(broker: Broker, request: Request) -> Response:
         broker.wrong_codes.add(address)
         raise Problem(403, "enrolment-refused", error.code) from None
     await broker.registry.reject_revoked()  # the earlier key has a link
+    broker.log.append(describe_change("", "enrol", f"provider {body.provider}"))
     return JSONResponse({"provider": body.provider}, 201)
 
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fedneighbors.datasets._object_cells import METRIC_KINDS
-from fedneighbors.errors import DataError, PartyRefused
+from fedneighbors.errors import DataError, PartyMissing, PartyRefused
 from fedneighbors.federation._loop import Coordinator, Outcome
 from fedneighbors.federation._messages import encode
 from fedneighbors.federation._roles import Refused
@@ -100,13 +100,13 @@ class BrokerCollection:
 
     def planner(self, links: LinkRegistry) -> Planner:
         """Return the planner for the numbers of objects that the providers state."""
-        offers = self._find_offers(links)
+        offers = self.find_offers(links)
         sizes = {name: offers[name].n_objects if name in offers else 0 for name in self.providers}
         if sizes != self._sizes:
             self._sizes, self._planner = sizes, Planner(sizes, shares_cores=False)
         return self._planner
 
-    def _find_offers(self, links: LinkRegistry) -> dict[str, OfferedCollection]:
+    def find_offers(self, links: LinkRegistry) -> dict[str, OfferedCollection]:
         """Return the latest offer of each provider, connected or not."""
         for name in self.providers:
             link = links.links.get(name)
@@ -208,7 +208,7 @@ class BrokerCollection:
         self, user: str, groups: tuple[str, ...], links: LinkRegistry
     ) -> dict[str, float | None]:
         """Return the steps of the distances that providers show to a user."""
-        return {name: one.step_for(user, groups) for name, one in self._find_offers(links).items()}
+        return {name: one.step_for(user, groups) for name, one in self.find_offers(links).items()}
 
 
 _RETRIED = (UNKNOWN_QUERY, SOURCE_FAILED)
@@ -460,13 +460,19 @@ class Broker:
         run = QueryRun(self.registry, self.collections[collection], options, deadline)
         self._n_running += 1
         self._by_user[options.user] += 1
+        lost: QueryLost | PartyRefused | None = None
         with trace_work("query", collection=collection, query_id=options.query_id):
             try:
                 for attempt in range(limits.retries + 1):
                     try:
                         outcome, why = await work(run)
                         return run.make_result(outcome, why, time.monotonic() - started)
+                    except PartyMissing as error:  # others may have had no time after a loss
+                        if lost is None or set(error.missing) == {lost.party}:
+                            raise
+                        raise lost from None
                     except (QueryLost, PartyRefused) as error:
+                        lost = error
                         if isinstance(error, PartyRefused) and error.code not in _RETRIED:
                             raise
                         if attempt == limits.retries:

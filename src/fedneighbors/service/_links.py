@@ -74,6 +74,8 @@ class ProviderLink:
         Unix time at which the link was opened.
     is_check : bool
         The provider only wants to know whether it would be accepted.
+    epochs : dict of str to str
+        Hexadecimal id of the version of each collection, from the last reply of a query.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class ProviderLink:
         self.name, self.key = hello.provider, key
         self.collections = {one.name: one for one in hello.collections}
         self.since, self.is_check = time.time(), hello.is_check
+        self.epochs: dict[str, str] = {}
         self._send, self._check = send, check
         self._pending: dict[int, PendingReplies] = {}
         self._unsent: deque[bytes] = deque()
@@ -144,7 +147,7 @@ class ProviderLink:
         if isinstance(message, ChangedOffers):
             offered = {one.name: one for one in message.collections}
             self._check(self.name, offered)
-            self.collections = offered
+            self.collections, self.epochs = offered, {}
             return
         columns = (message.numbers, message.busy_us, message.bodies, message.epochs)
         for number, busy_us, body, epoch in zip(*columns, strict=True):
@@ -271,6 +274,8 @@ class LinkRegistry:
     ----------
     n_joining : int
         Number of connections whose provider is not known yet.
+    last_seen : dict of str to float
+        Unix time at which the last link of each provider was closed.
     """
 
     def __init__(
@@ -281,6 +286,7 @@ class LinkRegistry:
     ) -> None:
         self.links: dict[str, ProviderLink] = {}
         self.n_joining = 0
+        self.last_seen: dict[str, float] = {}
         self._state, self._fingerprint, self._check = state, fingerprint, check
         self._changed = asyncio.Event()
 
@@ -335,6 +341,7 @@ class LinkRegistry:
         link.close()
         if self.links.get(link.name) is link:
             del self.links[link.name]
+            self.last_seen[link.name] = time.time()
             self._notify()
 
     async def wait_for(self, names: tuple[str, ...], seconds: float) -> None:
@@ -455,6 +462,7 @@ class QueryExchange:
                 missing[name] = "no answer before the deadline"
         epochs = {name: epoch.hex() for name, epoch in replies.epochs.items() if epoch}
         for name, epoch in epochs.items():
+            links[name].epochs[self._collection] = epoch
             if self.epochs.setdefault(name, epoch) != epoch:
                 raise QueryLost(name, f"the objects of provider {name!r} changed during the query")
         return ExchangeResult(replies.bodies, missing, replies.busy_s)

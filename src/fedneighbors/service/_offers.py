@@ -149,7 +149,7 @@ class OfferedObjects:
         )
         n_objects = len(source.items)
         if n_objects:
-            _search_once(party, source.items[0])
+            search_once(party, source.items[0])
         offer = describe_offer(name, section, columns, n_objects, source.items)
         offer = replace(offer, n_forgotten=len(left_out.digests))
         found = cls(party, offer, epoch, policy=section.policy, log=log, ledger=ledger)
@@ -331,7 +331,7 @@ def _tie_key(section: OfferSection, secret: bytes) -> bytes:
     return digest("secret tie key", secret, section.tie_key)
 
 
-def _search_once(party: Provider, item: Any) -> None:
+def search_once(party: Provider, item: Any) -> None:
     """Run a query, so that no user waits for compilers."""
     name, query = "warm-up", encode_query(item)
     for request in (

@@ -121,6 +121,7 @@ _ENTRY = _object(
     providers=_NAMES,
     digest={**_TEXT, "description": "Of the query"},
     purpose=_TEXT,
+    subject={**_TEXT, "description": "Provider or token that an administrator changed"},
 )
 _STORED = {
     **_object(query_id=_TEXT, status={"enum": ["running", "done", "failed"]}),

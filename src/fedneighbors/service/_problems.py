@@ -21,6 +21,7 @@ from fedneighbors.methods.fedknn.metrics._sessions import LATE
 from fedneighbors.service._access_log import LOG_FAILED, LogFailed
 from fedneighbors.service._limits import Overloaded, TooManyQueries
 from fedneighbors.service._links import QueryLost
+from fedneighbors.service._messages import UNKNOWN_QUERY
 from fedneighbors.service._oidc import IssuerFailed
 from fedneighbors.service._policy import NOT_ALLOWED, OTHER_PURPOSE, QUOTA_SPENT, SEEN_OFTEN
 from fedneighbors.service._query_budget import BUDGET_SPENT, LEDGER_FAILED
@@ -47,6 +48,7 @@ _REFUSALS = {
     LOG_FAILED: (503, "log-failed"),
     LEDGER_FAILED: (503, "ledger-failed"),
     SOURCE_FAILED: (503, "source-failed"),
+    UNKNOWN_QUERY: (503, "provider-restarted"),
     LATE: (504, "deadline-passed"),
 }
 """Status and code of the problem for each refusal of a provider."""

@@ -13,6 +13,7 @@ import uvicorn
 
 from fedneighbors.errors import PortInUse
 from fedneighbors.secure_sum._keys import Identity
+from fedneighbors.service._administration import COMMAND_LINE, Administrator
 from fedneighbors.service._app import make_app
 from fedneighbors.service._broker import Broker
 from fedneighbors.service._config import BrokerConfig, OfferSection
@@ -134,9 +135,13 @@ def _listen(host: str, port: int) -> socket.socket:
         raise
 
 
-def make_link(state: BrokerState, url: str) -> str:
+def make_link(administrator: Administrator, url: str) -> str:
     """Return a one-time link to the console of a broker."""
-    return f"{url}/console/sign-in?link={state.new_link()}"
+    return f"{url}/console/sign-in?link={administrator.new_link()}"
+
+
+def _make_link(broker: Broker, url: str) -> str:
+    return make_link(Administrator.of(COMMAND_LINE, broker), url)
 
 
 async def run_broker(config: BrokerConfig, on_ready: Callable[[str, str], None]) -> None:
@@ -151,7 +156,7 @@ async def run_broker(config: BrokerConfig, on_ready: Callable[[str, str], None])
         to the console, otherwise with an empty text.
     """
     async with running_broker(config) as (broker, url):
-        on_ready(url, "" if broker.state.has_tokens else make_link(broker.state, url))
+        on_ready(url, "" if broker.state.has_tokens else _make_link(broker, url))
         await asyncio.Event().wait()
 
 
@@ -227,7 +232,7 @@ async def run_demo(folder: Path, listen: str, on_ready: Callable[[str, str, str]
             service = ProviderService(hospital, identity, {"patients": offered})
             tasks.create_task(service.run(url, ""))
         await broker.registry.wait_for(HOSPITALS, 30.0)
-        on_ready(url, broker.state.new_token("demo", 1.0), make_link(broker.state, url))
+        on_ready(url, broker.state.new_token("demo", 1.0), _make_link(broker, url))
 
 
 def add_local_provider(state: BrokerState, provider: str, identity: Identity) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fedneighbors.errors import DataError, FederationError, PartyRefused
 from fedneighbors.privacy.ledger._ledger import Ledger
@@ -32,6 +33,8 @@ CREATE TABLE IF NOT EXISTS tokens
     (digest BLOB PRIMARY KEY, user TEXT, expires REAL, scopes TEXT, member TEXT);
 CREATE TABLE IF NOT EXISTS links (digest BLOB PRIMARY KEY, expires REAL);
 """
+_ID_BYTES = 8  # enough of a digest, so that ids are not equal by chance
+_LAST_TIME = 253_402_300_799.0  # the end of year 9999, the last that can be written
 _PREFIX = "fn"  # so that a code does not begin like an option of a command
 _NO_CODE = "the enrolment code is wrong, was used, or has expired"
 
@@ -94,15 +97,21 @@ class EnrolledProvider:
         Ed25519 public key.
     is_revoked : bool
         The key is no longer accepted.
+    enrolled : float
+        Unix time of the enrolment.
     """
 
     name: str
     key: bytes
     is_revoked: bool
+    enrolled: float
 
 
 SCOPES = ("search", "count", "metrics", "admin")
 """Rights of a token: searches, counts and metrics; counts; metrics; or to operate the broker."""
+
+ADMIN = "admin"
+"""Name of the administrator who signs in with a one-time link."""
 
 ADMIN_DAYS = 0.5
 """Days for which a one-time link lets an administrator in."""
@@ -136,6 +145,25 @@ class ApiUser:
     def is_admin(self) -> bool:
         """Return whether the token allows to operate the broker."""
         return "admin" in self.scopes
+
+
+@dataclass(frozen=True)
+class StoredToken:
+    """A token, which itself is not stored.
+
+    Parameters
+    ----------
+    token_id : str
+        Beginning of the hexadecimal digest of the token.
+    user : ApiUser
+        The user, and what the token allows.
+    expires : float
+        Unix time at which it expires.
+    """
+
+    token_id: str
+    user: ApiUser
+    expires: float
 
 
 class BrokerState:
@@ -230,8 +258,17 @@ class BrokerState:
 
     def providers(self) -> list[EnrolledProvider]:
         """Return all enrolled providers, in the order of their names."""
-        rows = self._run("SELECT name, key, revoked FROM providers ORDER BY name")
-        return [EnrolledProvider(str(n), bytes(k), r is not None) for n, k, r in rows]  # type: ignore[call-overload]
+        rows: list[Any] = self._run(
+            "SELECT name, key, revoked, enrolled FROM providers ORDER BY name"
+        )
+        return [EnrolledProvider(n, k, r is not None, since) for n, k, r, since in rows]
+
+    def codes(self) -> dict[str, float]:
+        """Return the Unix time at which the code of each provider expires."""
+        rows: list[Any] = self._run(
+            "SELECT provider, expires FROM codes WHERE expires > ?", time.time()
+        )
+        return dict(rows)
 
     def revoke(self, provider: str) -> None:
         """Refuse a provider's key from now on.
@@ -316,7 +353,26 @@ class BrokerState:
         statement = "DELETE FROM links WHERE digest = ? AND expires > ? RETURNING digest"
         if not self._run(statement, _hash(secret.encode()), time.time()):
             return None
-        return self.new_token("admin", ADMIN_DAYS, ("search", "admin"))
+        return self.new_token(ADMIN, ADMIN_DAYS, ("search", "admin"))
+
+    def tokens(self) -> list[StoredToken]:
+        """Return all stored tokens, in the order of their users."""
+        rows: list[Any] = self._run(
+            "SELECT digest, user, scopes, member, expires FROM tokens ORDER BY user, expires"
+        )
+        return [
+            StoredToken(
+                digest[:_ID_BYTES].hex(),
+                ApiUser(user, tuple(scopes.split()), tuple(json.loads(groups))),
+                min(expires, _LAST_TIME),
+            )
+            for digest, user, scopes, groups, expires in rows
+        ]
+
+    def delete_token(self, token_id: str) -> None:
+        """Delete a token; do nothing if there is none of this id."""
+        statement = "DELETE FROM tokens WHERE lower(hex(substr(digest, 1, ?))) = ?"
+        self._run(statement, _ID_BYTES, token_id)
 
     def delete_tokens(self, user: str) -> int:
         """Delete all tokens of a user; return their number."""

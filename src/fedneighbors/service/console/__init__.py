@@ -6,8 +6,10 @@ from starlette.staticfiles import StaticFiles
 
 from fedneighbors.service._broker import Broker
 from fedneighbors.service._stored import QueryStore
+from fedneighbors.service.console._operate import make_operation
 from fedneighbors.service.console._overview import make_overview
 from fedneighbors.service.console._pages import FOLDER, ROOT, Console, SafeHeaders, find_nothing
+from fedneighbors.service.console._records import make_records
 from fedneighbors.service.console._search import make_search
 from fedneighbors.service.console._sessions import Sessions
 
@@ -33,6 +35,8 @@ def make_console(broker: Broker, store: QueryStore, sessions: Sessions) -> Mount
             Mount("/static", StaticFiles(directory=FOLDER / "static")),
             *make_overview(console),
             *make_search(console),
+            *make_operation(console),
+            *make_records(console),
             *console.page("/{path:path}", find_nothing),
         ],
         middleware=[Middleware(SafeHeaders)],

@@ -5,8 +5,10 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from fedneighbors._version import __version__
+from fedneighbors.service._administration import Administrator
 from fedneighbors.service._listings import list_collections, list_providers
 from fedneighbors.service._problems import QUERY_ERRORS, Problem, problem_of
+from fedneighbors.service._state import ADMIN
 from fedneighbors.service.console._pages import (
     OVERVIEW,
     SIGN_IN,
@@ -42,7 +44,6 @@ def make_overview(console: Console) -> list[Route]:
         Route("/sign-in", sign_in, methods=["POST"]),
         console.action("/sign-out", _sign_out),
         *console.page("/overview", _show_overview),
-        *console.page("/providers", _show_providers),
     ]
 
 
@@ -73,7 +74,7 @@ async def _sign_in(console: Console, request: Request) -> Response:
     form = await console.read_form(request, request.cookies.get(_VISITOR, ""))
     token, link = form.get("token", "").strip(), form.get("link", "")
     if link:
-        token = console.broker.state.use_link(link) or ""
+        token = Administrator.of(ADMIN, console.broker).use_link(link)
     if not token or await console.broker.find_user(token) is None:
         console.wrong_tokens.add(address)
         what = "the link was used or has expired" if link else "the token is wrong or has expired"
@@ -107,8 +108,3 @@ async def _show_overview(console: Console, visit: Visit) -> Page:
         "providers": list(list_providers(console.broker, visit.user).values()),
     }
     return Page("overview", data)
-
-
-async def _show_providers(console: Console, visit: Visit) -> Page:
-    providers = list_providers(console.broker, visit.user)
-    return Page("providers", {"providers": list(providers.values())})

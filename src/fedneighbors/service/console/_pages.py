@@ -140,7 +140,7 @@ class Console:
         return [self.part(f"{path}.json", endpoint, as_json=True), self.part(path, endpoint)]
 
     def part(self, path: str, endpoint: Endpoint, *, as_json: bool = False) -> Route:
-        """Return the route of a page, a part of one, or a file."""
+        """Return the route of a page, of its part, or a file."""
 
         async def answer(request: Request) -> Response:
             try:

@@ -12,6 +12,9 @@ Json = dict[str, Any]
 MAX_MARKS, MAX_STRUCTURES = 500, 50
 """Maximum number of objects in a picture, and of structures in a table."""
 
+PREDICTED = "dann*"
+"""Algorithm whose costs are predicted, as a measurement would be charged."""
+
 _MAX_RINGS = 10
 _METRES_PER_DEGREE = 111_195.0  # along a meridian, on a sphere
 _COLUMNS = (("longitude", "lon", "lng", "long"), ("latitude", "lat"))
@@ -51,6 +54,22 @@ def place_rounds(rounds: Sequence[Mapping[str, Any]], providers: Sequence[str]) 
             lanes.setdefault(name, []).append({**one, **bar, "is_missing": name in one["missing"]})
         start += width
     return {"seconds": total, "lanes": lanes}
+
+
+def place_costs(costs: Sequence[Mapping[str, Any]]) -> list[Json]:
+    """Return the bars of algorithms and their parts in percent."""
+    longest = max((one["total_s"] for one in costs), default=0.0) or 1.0
+    found = []
+    for one in costs:
+        start, parts = 0.0, []
+        for name in ("local", "link", "broker"):
+            seconds = max(one[f"{name}_s"], 0.0)  # a prediction may be a difference below 0
+            width = 100 * seconds / longest
+            bar = {"x": round(start, 2), "width": round(width, 2)}
+            parts.append({"name": name, "seconds": seconds, **bar})
+            start += width
+        found.append({**one, "is_predicted": one["algorithm"] == PREDICTED, "parts": parts})
+    return found
 
 
 def draw_map(place: tuple[float, float] | None, neighbors: Sequence[Mapping[str, Any]]) -> Json:

@@ -6,6 +6,7 @@ import io
 import json
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -24,6 +25,7 @@ from fedneighbors.service.console._pictures import (
     draw_map,
     draw_structure,
     find_smiles,
+    place_costs,
     place_distances,
     place_rounds,
 )
@@ -32,7 +34,9 @@ Json = dict[str, Any]
 MAX_ROWS = 500
 """Maximum number of rows of a table; files have all."""
 
-_PATIENCE_S = 0.4  # a search that takes longer shows its progress
+PATIENCE_S = 0.4
+"""Seconds after which a search shows its progress."""
+
 _EXAMPLES: Mapping[str, Any] = {
     "vectors": [0.0],
     "places": [2.35, 48.86],
@@ -66,6 +70,8 @@ def make_search(console: Console) -> list[Route]:
         *console.page("/search", _show_collections),
         *console.page("/search/{name}", _show_form),
         console.action("/search/{name}", _begin),
+        *console.page("/explain/{name}", _show_form),
+        console.action("/explain/{name}", partial(_begin, kind="explain")),
         console.part("/queries/{id}/progress", _show_progress),
         console.part("/queries/{id}.csv", _write_csv),
         console.part("/queries/{id}.parquet", _write_parquet),
@@ -138,17 +144,20 @@ def _lines_of(console: Console, visit: Visit, collection: Json, body: Json) -> d
     )
 
 
-async def _begin(console: Console, visit: Visit) -> Page | Response:
-    """Begin a search as the REST API does, and show it."""
+async def _begin(console: Console, visit: Visit, kind: str = "search") -> Page | Response:
+    """Begin a query as the REST API does, and show it."""
     name = visit.request.path_params["name"]
     collection = _describe(console, visit, name)
     try:
+        body = read_search(visit.form, collection)
+        if kind == "explain":  # a plan has no columns
+            body.pop("payload", None)
         query = start_query(
             console.broker,
             console.store,
-            OPERATIONS["search"],
+            OPERATIONS[kind],
             collection=name,
-            content=encode_json(read_search(visit.form, collection)),
+            content=encode_json(body),
             user=visit.user,
         )
     except (Problem, *QUERY_ERRORS) as error:
@@ -157,7 +166,7 @@ async def _begin(console: Console, visit: Visit) -> Page | Response:
         data = {"collection": collection, "problem": problem.content}
         return Page("search_form", data, view, problem.status)
     assert query.task is not None
-    await asyncio.wait({query.task}, timeout=_PATIENCE_S)
+    await asyncio.wait({query.task}, timeout=PATIENCE_S)
     return RedirectResponse(f"{ROOT}/queries/{query.query_id}", 303)
 
 
@@ -233,8 +242,10 @@ async def _show_query(console: Console, visit: Visit) -> Page:
         "max_rows": MAX_ROWS,
         "columns": [],
         "structures": {},
+        "smiles": None,
         "distances": None,
         "timeline": None,
+        "costs": place_costs(answer["plan"]["costs"]) if answer and "plan" in answer else None,
     }
     if answer and "neighbors" in answer:
         neighbors, providers = answer["neighbors"], collection["providers"]
@@ -247,9 +258,10 @@ async def _show_query(console: Console, visit: Visit) -> Page:
             view["map"] = draw_map((longitude, latitude), neighbors)
         if collection["objects"] in ("fingerprints", "graphs"):
             written = [find_smiles(one.get("payload", {})) for one in neighbors[:MAX_STRUCTURES]]
+            written += [None] * (len(neighbors) - len(written))
             texts = {one for one in (request["query"], *written) if isinstance(one, str)}
             view["structures"] = {one: uri for one in texts if (uri := draw_structure(one))}
-            view["smiles"] = written
+            view["smiles"] = written if any(written) else None
     return Page("query", data, view)
 
 
