@@ -71,7 +71,7 @@ def fill_form(body: Mapping[str, Any], collection: Mapping[str, Any]) -> dict[st
         elif "in" in condition:
             form[f"is.{name}"] = "\n".join(map(_write_cell, condition["in"]))
         else:
-            names = {">=": "min", "<=": "max"}
+            names = {">=": "min", "<=": "max", "substructure": "has"}
             form |= {f"{names.get(o, o)}.{name}": _write_cell(c) for o, c in condition.items()}
     return form
 
