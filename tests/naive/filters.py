@@ -1,5 +1,7 @@
 """Filters evaluated for one object at a time."""
 
+from rdkit import Chem
+
 
 def meets(cells, where):
     """Return whether an object with these cells meets a filter; None is a missing cell."""
@@ -24,6 +26,8 @@ def _compare(cell, symbol, operand):
     if cell is None or operand is None:
         return symbol == "==" and cell is None and operand is None
     match symbol:
+        case "substructure":
+            return Chem.MolFromSmiles(cell).HasSubstructMatch(Chem.MolFromSmarts(operand))
         case "==":
             return cell == operand
         case "<":

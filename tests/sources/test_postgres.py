@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 import numpy as np
 import pytest
 
-from fedneighbors.datasets._molecules import fingerprint_from_smiles
+from fedneighbors.datasets._molecules import Molecules, fingerprint_from_smiles
 from fedneighbors.errors import DataError, SourceError
 from fedneighbors.methods.fedknn._filters import FilterColumns
 from fedneighbors.methods.fedknn.metrics import metric_of
@@ -459,7 +459,7 @@ def molecules(postgres):
         write(connection, "molecules", ids, [(text,) for text in smiles], columns)
         connection.execute("SET rdkit.morgan_fp_size = 2048")
         connection.execute(
-            "CREATE TABLE prints AS SELECT id, morganbv_fp(m, 2) AS f, age, site, alive, weight "
+            "CREATE TABLE prints AS SELECT id, m, morganbv_fp(m, 2) AS f, age, site, alive, weight "
             "FROM molecules"
         )
         connection.execute("CREATE INDEX ON prints USING gist (f)")
@@ -469,12 +469,19 @@ def molecules(postgres):
 def test_molecules_in_rdkit_are_found_exactly(molecules):
     url, smiles, ids, columns = molecules
     options = {"database": url, "table": "prints", "id": "id", "fingerprint": "f"}
-    source = RDKitSource(SourceSettings("tanimoto", options, KINDS))
+    source = RDKitSource(SourceSettings("tanimoto", options, KINDS | {"m": "molecule"}))
     prints = np.array([fingerprint_from_smiles(text) for text in smiles])
+    columns = {**columns, "m": Molecules(smiles)}
+    filters = [
+        *FILTERS[:2],
+        {"m": {"substructure": "[#6]-[OX2H]"}, "age": {"<": 60}},
+        {"not": {"m": {"substructure": "[R]"}}},
+        {"m": None},
+    ]
     try:
         check_source(
             source, prints, ids, metric="tanimoto", queries=prints[:12], columns=columns,
-            filters=FILTERS[:2],
+            filters=filters,
         )  # fmt: skip
     finally:
         source.close()

@@ -13,6 +13,7 @@ _HOMES = {
     "Graph": "fedneighbors.datasets._graphs",
     "load": "fedneighbors.datasets._catalog",
     "load_columns": "fedneighbors.datasets._catalog",
+    "Molecules": "fedneighbors.datasets._molecules",
     "NumericColumn": "fedneighbors.datasets._schema_columns",
     "read_columns": "fedneighbors.datasets._reading",
     "read_features": "fedneighbors.datasets._reading",

@@ -1,7 +1,7 @@
 """Molecules from SMILES and SDF (RDKit): graphs and fingerprints."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,9 +12,13 @@ import numpy.typing as npt
 from fedneighbors._lazy import optional_module
 from fedneighbors.datasets._files import explain_errors, read_lines
 from fedneighbors.datasets._graphs import Graph, GraphSet
-from fedneighbors.errors import DataError
+from fedneighbors.errors import DataError, MissingExtraError
 
 _M = TypeVar("_M")
+MAX_PATTERN = 1000
+"""Maximum number of characters of a substructure."""
+
+_PATTERN_BITS, _SCREENED = 2048, 1 << 14  # bits of a fingerprint; molecules compared at a time
 _AROMATIC = "4"  # bond type of aromatic bonds in MDL Molfiles
 
 
@@ -107,13 +111,128 @@ def fingerprint_from_smiles(smiles: str) -> npt.NDArray[np.uint8]:
 
 def _make_fingerprint(molecule: Any, text: str = "molecule") -> npt.NDArray[np.uint8]:
     """Return the fingerprint of a molecule as written."""
+    bits = _make_fingerprints().GetFingerprintAsNumPy(_sanitize(molecule, text))
+    return np.packbits(bits, bitorder="little")
+
+
+def _sanitize(molecule: Any, text: str) -> Any:
+    """Return a molecule as written with aromatic rings, without hydrogen atoms."""
     chem = optional_module("rdkit.Chem", "chem")
     try:
         chem.SanitizeMol(molecule)
     except ValueError as error:
         raise DataError(f"RDKit rejects the {text}: {error}") from None
-    bits = _make_fingerprints().GetFingerprintAsNumPy(chem.RemoveHs(molecule))
-    return np.packbits(bits, bitorder="little")
+    return chem.RemoveHs(molecule)
+
+
+class Molecules:
+    """A column of molecules, for filters by substructure.
+
+    Parameters
+    ----------
+    smiles : sequence of str or None
+        SMILES; None for a missing molecule.
+
+    Raises
+    ------
+    DataError
+        If RDKit cannot read a molecule; the error names its position.
+    MissingExtraError
+        If RDKit is not installed, and there is a molecule.
+    """
+
+    def __init__(self, smiles: Sequence[str | None]) -> None:
+        n = len(smiles)
+        self._smiles, self._binary = np.empty(n, object), np.empty(n, object)
+        self._prints = np.zeros((n, _PATTERN_BITS // 8), np.uint8)
+        self._smiles[:] = smiles
+        for row, text in enumerate(smiles):
+            if text is None:
+                continue
+            if not isinstance(text, str):
+                raise DataError(f"molecule {row}: expected SMILES, got {text!r:.60}")
+            try:
+                molecule = _sanitize(_parse_smiles(text), f"SMILES {text[:60]!r}")
+            except DataError as error:
+                raise DataError(f"molecule {row}: {error}") from None
+            self._binary[row] = molecule.ToBinary()
+            self._prints[row] = _make_pattern(molecule)
+
+    def __len__(self) -> int:
+        return len(self._smiles)
+
+    def __getitem__(self, rows: npt.NDArray[np.int64]) -> "Molecules":
+        found = Molecules(())
+        found._smiles, found._binary = self._smiles[rows], self._binary[rows]
+        found._prints = self._prints[rows]
+        return found
+
+    def tolist(self) -> list[str | None]:
+        """Return the SMILES."""
+        smiles: list[str | None] = self._smiles.tolist()
+        return smiles
+
+    @property
+    def is_missing(self) -> npt.NDArray[np.bool_]:
+        """Return for each position whether the molecule is missing."""
+        return np.array([text is None for text in self._smiles], bool)
+
+    def find(self, pattern: str, check: Callable[[], None] = lambda: None) -> npt.NDArray[np.bool_]:
+        """Return for each molecule whether it has a substructure.
+
+        A missing one has none. Molecules without the bits of the pattern's fingerprint are not
+        searched.
+
+        Parameters
+        ----------
+        pattern : str
+            SMARTS, of which most SMILES are a part.
+        check : callable
+            Called between molecules; may raise.
+
+        Raises
+        ------
+        ValueError
+            If RDKit cannot read the pattern, or it has more than ``MAX_PATTERN`` characters.
+        """
+        found = np.zeros(len(self), bool)
+        query = _parse_pattern(pattern, is_needed=len(self) > 0)
+        if query is None:
+            return found
+        molecule_of, bits = optional_module("rdkit.Chem", "chem").Mol, _make_pattern(query)
+        for start in range(0, len(self), _SCREENED):
+            check()
+            part = self._prints[start : start + _SCREENED]
+            for row in start + np.flatnonzero(((part & bits) == bits).all(axis=1)):
+                check()
+                binary = self._binary[row]
+                found[row] = binary is not None and molecule_of(binary).HasSubstructMatch(query)
+        return found
+
+
+def _parse_pattern(pattern: str, *, is_needed: bool) -> Any:
+    """Return a pattern; None if RDKit is neither installed nor needed."""
+    try:
+        chem = optional_module("rdkit.Chem", "chem")
+    except MissingExtraError:
+        if is_needed:
+            raise
+        return None
+    with optional_module("rdkit.rdBase", "chem").BlockLogs():  # they contain the pattern
+        query = chem.MolFromSmarts(pattern) if len(pattern) <= MAX_PATTERN else None
+    if query is None or not query.GetNumAtoms():
+        raise ValueError(
+            f"expected SMARTS of at most {MAX_PATTERN} characters as substructure, got "
+            f"{pattern[:60]!r}"
+        )
+    return query
+
+
+def _make_pattern(molecule: Any) -> npt.NDArray[np.uint8]:
+    """Return bits that each molecule with this substructure has."""
+    chem = optional_module("rdkit.Chem", "chem")
+    convert = optional_module("rdkit.DataStructs", "chem").BitVectToBinaryText
+    return np.frombuffer(convert(chem.PatternFingerprint(molecule, fpSize=_PATTERN_BITS)), np.uint8)
 
 
 def graph_to_smiles(graph: Graph) -> str:
@@ -174,6 +293,18 @@ def read_fingerprints(path: str | os.PathLike[str]) -> dict[str, npt.NDArray[np.
     Files and errors are those of `read_molecules`, the fingerprints of `fingerprint_from_smiles`.
     """
     return _read_molecules(path, fingerprint_from_smiles, _make_fingerprint)
+
+
+def read_smiles(path: str | os.PathLike[str]) -> list[str]:
+    """Read the SMILES of molecules from SMILES or SDF.
+
+    Files and errors are those of `read_molecules`.
+    """
+    to_smiles = optional_module("rdkit.Chem", "chem").MolToSmiles
+    found = _read_molecules(
+        path, str, lambda molecule: str(to_smiles(_sanitize(molecule, "record")))
+    )
+    return list(found.values())
 
 
 def _read_molecules(

@@ -30,7 +30,7 @@ from fedneighbors.errors import DataError
 
 _TABLES = {".csv", ".parquet", ".pq"}
 _DECLARED_TABLES = _TABLES | {".arff", ".jsonl", ".ndjson"}
-_MOLECULES = {".smi", ".smiles", ".sdf"}
+MOLECULE_FILES = {".smi", ".smiles", ".sdf"}
 _FASTA = {".fasta", ".fa", ".fna", ".faa"}
 _PLACES = (("lon", "lat"), ("longitude", "latitude"))
 
@@ -187,10 +187,10 @@ def read_party_objects(
 def _read_text(file: Path, kind: Kind, *, encoding: str) -> Objects:
     named: Mapping[str, Any] | None = None
     if kind == "graphs":
-        is_molecules = bool(set(file.suffixes) & _MOLECULES)
+        is_molecules = bool(set(file.suffixes) & MOLECULE_FILES)
         graphs = read_molecules(file) if is_molecules else read_graphs(file)
         named = dict(zip(graphs.names, graphs.graphs, strict=True))
-    elif kind == "fingerprints" and set(file.suffixes) & _MOLECULES:
+    elif kind == "fingerprints" and set(file.suffixes) & MOLECULE_FILES:
         named = read_fingerprints(file)
     elif kind == "strings" and set(file.suffixes) & _FASTA:
         named = read_fasta(file)

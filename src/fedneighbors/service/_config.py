@@ -37,7 +37,7 @@ Name = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.
 Text = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^\x00-\x1f\x7f]*$")]
 """A purpose, in one line."""
 
-Filters = dict[str, Literal["number", "text", "boolean"]]
+Filters = dict[str, Literal["number", "text", "boolean", "molecule"]]
 """Columns for the filters of queries, and the kind of their cells."""
 
 Algorithm = Literal["auto", "baseline", "dann", "dann*", "eager", "hufu", "hufu+"]

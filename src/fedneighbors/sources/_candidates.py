@@ -26,7 +26,7 @@ class SourceSettings:
         Name of the metric.
     options : mapping of str to object
         The keys of the source's table in the configuration file, ``kind`` excepted.
-    filters : mapping of str to {"number", "text", "boolean"}
+    filters : mapping of str to {"number", "text", "boolean", "molecule"}
         Columns for filters, and the kind of their cells.
     payload : tuple of str
         Columns that are returned with found objects.

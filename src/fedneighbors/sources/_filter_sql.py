@@ -13,7 +13,9 @@ from typing import Any
 from fedneighbors._lazy import optional_module
 from fedneighbors.methods.fedknn._filters import Where
 
-_TYPES = {"number": "double precision", "text": "text", "boolean": "boolean"}
+_TYPES = {
+    "number": "double precision", "text": "text", "boolean": "boolean", "molecule": "mol",
+}  # fmt: skip
 _INTEGERS = ("smallint", "integer", "bigint")
 _FLOATS = ("real", "double precision")
 _OPPOSITE = {">=": "<", "<": ">=", ">": "<=", "<=": ">"}
@@ -50,7 +52,7 @@ def filter_sql(
     ----------
     where : mapping
         A filter that suits the columns.
-    kinds : mapping of str to {"number", "text", "boolean"}
+    kinds : mapping of str to {"number", "text", "boolean", "molecule"}
         Kind of each column.
     types : mapping of str to str
         PostgreSQL's type of each column.
@@ -102,6 +104,10 @@ class _Column:
 
     def compare(self, symbol: str, operand: Any, *, holds: bool) -> Any:
         """Return the condition that a comparison holds, or that it does not."""
+        if symbol == "substructure":
+            text = "{} @> {}::qmol" if holds else "NOT {} @> {}::qmol"
+            found = self._sql(text).format(self._column, self._values.bind(operand))
+            return found if holds else _join([found, self._test_missing()], is_and=False)
         if symbol not in _OPPOSITE:
             return self._compare_equal(list(operand) if symbol == "in" else [operand], holds=holds)
         found = self._compare_order(symbol if holds else _OPPOSITE[symbol], operand)

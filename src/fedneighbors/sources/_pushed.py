@@ -85,11 +85,7 @@ class PushedSource:
         self._owner, self._key = owner, key
         self.least: float = getattr(metric, "least", 0.0)
         kinds = dict(filters or {})
-        empty = {
-            name: np.empty(0, np.float64 if kind == "number" else object)
-            for name, kind in kinds.items()
-        }
-        self._columns = FilterColumns(kinds, empty, 0)
+        self._columns = FilterColumns.of({name: [] for name in kinds}, 0, kinds=kinds)
         sample = candidates.sample
         self._probe = None if sample is None else metric.index(sample, ranks=np.zeros(1, np.int64))
 

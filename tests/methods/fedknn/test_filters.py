@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedneighbors import FederatedNeighbors, Privacy
+from fedneighbors.datasets import Molecules
 from fedneighbors.errors import PartyRefused
 from fedneighbors.federation._messages import encode
 from fedneighbors.federation._roles import Refused
@@ -69,6 +70,64 @@ def test_matches_equal_the_naive_ones(rows, where):
 
     if where_ok:
         assert columns.match(where).tolist() == [meets(row, where) for row in rows]
+
+
+SMILES = [
+    "c1ccccc1CO", "CCO", "C", "c1ccncc1", "CC(=O)Oc1ccccc1C(=O)O", "[Na+].[Cl-]", "[13CH4]",
+    "N[C@@H](C)C(=O)O", "N[C@H](C)C(=O)O", "F/C=C/F", "C1CCC2CCCCC2C1", "[2H]O[2H]", "OO", "",
+]  # fmt: skip
+PATTERNS = [
+    "c1ccccc1", "C1=CC=CC=C1", "CO", "[#6]-[OX2H]", "[R]", "[R2]", "[!#6]", "*", "[$(C=O)]", "C.O",
+    "[Na+]", "[13C]", "N[C@@H](C)C(=O)O", "F/C=C/F", "F/C=C\\F", "[H]", "[2H]", "~", "[D3]", "OCC",
+    "[r6]", "[C,N]", "[#0]", "[v4]", "[h3]", "C(=O)[O;H1]", "a1aaaaa1", "[CX4;!R]",
+]  # fmt: skip
+
+
+@given(
+    st.lists(st.none() | st.sampled_from(SMILES), max_size=8),
+    st.sampled_from([one for one in PATTERNS if one != "~"]),
+    st.booleans(),
+)
+def test_substructures_are_those_of_each_molecule_alone(smiles, pattern, is_found):
+    columns = FilterColumns.of({"m": smiles}, len(smiles), kinds={"m": "molecule"})
+    where = {"m": {"substructure": pattern}}
+    where = where if is_found else {"not": where}
+
+    expected = [meets({"m": one}, where) for one in smiles]
+    assert columns.match(where).tolist() == expected
+    rows = np.arange(len(smiles))[::2]
+    assert columns.select(rows).match(where).tolist() == expected[::2]
+
+
+def test_a_search_is_filtered_by_substructure():
+    smiles = ["c1ccccc1CO", "CCO", "c1ccncc1", "CC(=O)Oc1ccccc1C(=O)O"]
+    search = FederatedNeighbors(metric="tanimoto", algorithm="dann")
+    search.fit(smiles, parties=["a", "a", "b", "b"], columns={"m": Molecules(smiles)})
+
+    where = {"m": {"substructure": "c1ccccc1"}}
+    assert search.kneighbors(["CCO"], n_neighbors=4, where=where)[1][0].tolist() == [0, 3]
+
+
+@pytest.mark.parametrize("pattern", ["xx", "", "~", "C" * 1001, "c1cc"])
+def test_an_unreadable_pattern_is_refused_and_not_printed(pattern, capfd):
+    columns = FilterColumns.of({"m": ["C"]}, 1, kinds={"m": "molecule"})
+
+    with pytest.raises(ValueError, match="expected SMARTS of at most 1000 characters"):
+        columns.match({"m": {"substructure": pattern}})
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("condition", ["C", {"==": "C"}, {">": 1}, {"substructure": 1}])
+def test_molecules_have_no_other_conditions(condition):
+    columns = FilterColumns.of({"m": ["C"]}, 1, kinds={"m": "molecule"})
+
+    with pytest.raises(ValueError, match=r"expected \{'substructure': SMARTS\} or None"):
+        columns.match({"m": condition})
+
+
+def test_an_unreadable_molecule_of_a_column_is_named():
+    with pytest.raises(ValueError, match="column 'm': molecule 1: expected SMILES, got 'zz'"):
+        FilterColumns.of({"m": ["C", "zz"]}, 2, kinds={"m": "molecule"})
 
 
 def table(n, seed=0):

@@ -3,7 +3,7 @@
 A filter is a mapping; all its entries must hold. The condition of a column is a number, text or
 boolean that cells must equal, None for missing cells, or a mapping of operators to operands.
 ``"and"`` and ``"or"`` have a list of filters, ``"not"`` has one. A comparison with a missing cell
-does not hold.
+does not hold. Of a molecule, only ``"substructure"`` and None are conditions.
 """
 
 import hashlib
@@ -18,6 +18,8 @@ from typing import Any, Self
 import numpy as np
 
 from fedneighbors._typing import Array, Booleans, Floats, Integers
+from fedneighbors.datasets._molecules import Molecules
+from fedneighbors.errors import DataError
 from fedneighbors.methods.fedknn.metrics._interfaces import Index, Session, SessionBatch
 from fedneighbors.methods.fedknn.metrics._sessions import (
     LATE,
@@ -48,16 +50,16 @@ class FilterColumns:
 
     Parameters
     ----------
-    kinds : mapping of str to {"number", "text", "boolean"}
+    kinds : mapping of str to {"number", "text", "boolean", "molecule"}
         Kind of each column, the same at all parties.
-    cells : mapping of str to array of shape (n_objects,)
-        Numbers as float64 with NaN for missing ones; other cells as objects with None.
+    cells : mapping of str to array of shape (n_objects,) or Molecules
+        Numbers as float64 with NaN for missing ones; text and booleans as objects with None.
     n_objects : int
         Number of objects.
     """
 
     kinds: Mapping[str, str]
-    cells: Mapping[str, Array]
+    cells: Mapping[str, Array | Molecules]
     n_objects: int
 
     @classmethod
@@ -67,20 +69,22 @@ class FilterColumns:
         Parameters
         ----------
         columns : mapping of str to sequence of shape (n_objects,), or DataFrame
-            Numbers, text or booleans; None, NaN and ``pandas.NA`` are missing cells.
+            Numbers, text, booleans or :class:`~fedneighbors.datasets.Molecules`; None, NaN and
+            ``pandas.NA`` are missing cells.
         n_objects : int
             Number of objects.
-        kinds : mapping of str to {"number", "text", "boolean"}, optional
-            Kind of each column; by default that of its cells.
+        kinds : mapping of str to {"number", "text", "boolean", "molecule"}, optional
+            Kind of each column; by default that of its cells. Cells of molecules are SMILES.
 
         Raises
         ------
         ValueError
             If a column has another length, cells of several or other kinds, or a reserved name.
         """
-        found, cells = dict[str, str](), dict[str, Array]()
+        found, cells = dict[str, str](), dict[str, Array | Molecules]()
         for name in columns:
-            values = list(columns[name])
+            column = columns[name]
+            values = column if isinstance(column, Molecules) else list(column)
             if not isinstance(name, str) or name in (*_LISTS, "not"):
                 raise ValueError(f"expected a name other than and, or, not for column {name!r}")
             if len(values) != n_objects:
@@ -147,6 +151,15 @@ class FilterColumns:
     def _compare(self, name: str, symbol: str, operand: Any, end: float) -> Booleans:
         check_time(end)
         cells, kind = self.cells[name], self.kinds[name]
+        if isinstance(cells, Molecules):
+            if symbol == "substructure" and isinstance(operand, str):
+                return cells.find(operand, lambda: check_time(end))
+            if symbol == "==" and operand is None:
+                return cells.is_missing
+            raise ValueError(
+                f"expected {{'substructure': SMARTS}} or None for the molecule column {name!r}, "
+                f"got {symbol!r} {operand!r:.80}"
+            )
         if symbol == "in":
             found = np.zeros(self.n_objects, bool)
             for value in _check_list(symbol, operand):
@@ -169,8 +182,17 @@ def _check_list(name: str, value: Any) -> list[Any]:
     return list(value)
 
 
-def _type_cells(name: str, values: list[Any], expected: str | None) -> tuple[str, Array]:
+def _type_cells(
+    name: str, values: list[Any] | Molecules, expected: str | None
+) -> tuple[str, Array | Molecules]:
     """Return the kind of a column and its cells."""
+    if isinstance(values, Molecules):
+        return "molecule", values
+    if expected == "molecule":
+        try:
+            return expected, Molecules([None if _is_missing(one) else one for one in values])
+        except DataError as error:
+            raise ValueError(f"column {name!r}: {error}") from None
     plain = [value.item() if isinstance(value, np.generic) else value for value in values]
     cells = [None if _is_missing(value) else value for value in plain]
     found = {_KINDS.get(type(value), type(value).__name__) for value in cells if value is not None}

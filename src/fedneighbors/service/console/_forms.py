@@ -71,7 +71,7 @@ def fill_form(body: Mapping[str, Any], collection: Mapping[str, Any]) -> dict[st
         elif "in" in condition:
             form[f"is.{name}"] = "\n".join(map(_write_cell, condition["in"]))
         else:
-            names = {">=": "min", "<=": "max"}
+            names = {">=": "min", "<=": "max", "substructure": "has"}
             form |= {f"{names.get(o, o)}.{name}": _write_cell(c) for o, c in condition.items()}
     return form
 
@@ -132,6 +132,10 @@ def _read_where(form: Form, filters: Mapping[str, str]) -> Json:
             condition: Any = {o: value for o, value in ends.items() if value is not None}
             if condition:
                 where[name] = condition
+            continue
+        if kind == "molecule":
+            if pattern := form.get(f"has.{name}", "").strip():
+                where[name] = {"substructure": pattern}
             continue
         values = [line.strip() for line in form.get(f"is.{name}", "").splitlines() if line.strip()]
         if kind == "boolean":
