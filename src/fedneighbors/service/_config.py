@@ -8,6 +8,7 @@ import tomllib
 from collections import ChainMap
 from collections.abc import Collection, Iterable
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
@@ -287,12 +288,48 @@ class SourceSection(ConfigSection):
             message = "expected either file, or database and sql"
         elif database is not None and self.id is None:
             message = "expected id, the column with the names of the objects, next to sql"
-        elif database is not None and not re.match("(postgresql|duckdb|sqlite):", database):
+        else:
+            return self._check_database()
+        raise PydanticCustomError(_SECRET, message)
+
+    def _check_database(self) -> Self:
+        if self.database is None:
+            return self
+        if not re.match("(postgresql|duckdb|sqlite):", self.database):
             message = "expected a database postgresql://..., duckdb:path or sqlite:path"
-        elif database is not None and has_password(database):
+        elif has_password(self.database):
             message = "the database has a password; put it into a file, and name password_file"
         else:
             return self
+        raise PydanticCustomError(_SECRET, message)
+
+
+class PatientsSection(SourceSection):
+    """Patients as rows of age, sex and diagnoses on a reference date.
+
+    ``omop`` is a database in the OMOP Common Data Model, or ``file``, a folder of its tables as
+    CSV; ``fhir`` is ``file``, a bundle or a bulk export, or a folder of them. ``codes`` are those
+    of diagnoses in OMOP; ``system`` is the coding system in FHIR, by default any.
+    """
+
+    kind: Literal["omop", "fhir"]
+    reference_date: date
+    cdm_schema: str = Field(default="", pattern=r"^([A-Za-z_][A-Za-z0-9_.]*)?$")
+    codes: Literal["concept_code", "concept_id", "source_value"] = "concept_code"
+    system: str = ""
+    id: str = "patient"
+
+    @model_validator(mode="after")
+    def _check(self) -> "PatientsSection":
+        database, given = self.database, self.model_fields_set
+        others = {"system"} if self.kind == "omop" else {"cdm_schema", "codes", "database"}
+        unknown = sorted(given & {"sql", "columns", "id", *others})
+        if unknown:
+            message = f"a source of kind {self.kind!r} has no key {unknown[0]!r}"
+        elif (self.file is None) == (database is None):
+            message = "expected either file or database"
+        else:
+            return self._check_database()
         raise PydanticCustomError(_SECRET, message)
 
 
@@ -308,8 +345,10 @@ class PushedSection(BaseModel):
 
 
 def _name_section(source: Any) -> str:
-    has_kind = "kind" in source if isinstance(source, dict) else isinstance(source, PushedSection)
-    return "pushed" if has_kind else "loaded"
+    kind = source.get("kind") if isinstance(source, dict) else getattr(source, "kind", None)
+    if kind in ("omop", "fhir"):
+        return "patients"
+    return "loaded" if kind is None else "pushed"
 
 
 class PrivateSection(ConfigSection):
@@ -409,7 +448,9 @@ class OfferSection(SharedSection):
     """
 
     source: Annotated[
-        Annotated[SourceSection, Tag("loaded")] | Annotated[PushedSection, Tag("pushed")],
+        Annotated[SourceSection, Tag("loaded")]
+        | Annotated[PatientsSection, Tag("patients")]
+        | Annotated[PushedSection, Tag("pushed")],
         Discriminator(_name_section),
     ]
     policy: PolicySection = PolicySection()
@@ -417,6 +458,8 @@ class OfferSection(SharedSection):
 
     @model_validator(mode="after")
     def _check_trust(self) -> Self:
+        if isinstance(self.source, PatientsSection) and self.metric != "tabular":
+            raise PydanticCustomError(_SECRET, "expected metric 'tabular' for rows of patients")
         if self.trust != "sealed" and self.oidc is not None:
             raise PydanticCustomError(
                 _SECRET, 'expected trust = "sealed" next to oidc: a broker could use the tokens'
