@@ -418,15 +418,15 @@ class Schema:
             text = Path(path).read_text("utf-8")
         try:
             schema = cls.from_toml(text)
-            columns = [
-                replace(column, terms=Ontology.read(Path(path).parent / column.ontology))
-                if isinstance(column, SetColumn) and column.ontology
-                else column
-                for column in schema.columns
-            ]
-            return replace(schema, columns=tuple(columns))
         except DataError as error:
             raise DataError(f"{path}: {error}") from None
+        columns = [
+            replace(column, terms=Ontology.read(Path(path).parent / column.ontology))
+            if isinstance(column, SetColumn) and column.ontology
+            else column
+            for column in schema.columns
+        ]
+        return replace(schema, columns=tuple(columns))
 
     @classmethod
     def from_toml(cls, text: str) -> "Schema":

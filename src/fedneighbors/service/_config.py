@@ -246,6 +246,16 @@ class AttesterSection(ConfigSection):
     certificates: str | None = None
 
 
+class MatchmakerSection(ConfigSection):
+    """The GA4GH Matchmaker Exchange API; the contact is that of all returned patients."""
+
+    collection: Name
+    contact_name: Text
+    contact_href: str = Field(pattern=r"^(https?://|mailto:)\S+$")
+    max_results: int = Field(default=10, ge=1)
+    purpose: Text | None = None
+
+
 class BrokerConfig(Config):
     """Configuration of a broker."""
 
@@ -255,6 +265,7 @@ class BrokerConfig(Config):
     queries: QueriesSection = QueriesSection()
     oidc: OidcSection | None = None
     attestation: AttesterSection = AttesterSection()
+    matchmaker: MatchmakerSection | None = None
     collections: dict[Name, CollectionSection] = Field(min_length=1)
 
     @model_validator(mode="after")
@@ -283,33 +294,29 @@ class SourceSection(ConfigSection):
 
     @model_validator(mode="after")
     def _check(self) -> "SourceSection":
-        database = self.database
-        if (self.file is None) == (database is None) or (self.sql is None) != (database is None):
+        names, message = (self.file, self.database, self.sql), _find_fault(self.database)
+        if [name is None for name in names] not in ([False, True, True], [True, False, False]):
             message = "expected either file, or database and sql"
-        elif database is not None and self.id is None:
+        elif self.sql is not None and self.id is None:
             message = "expected id, the column with the names of the objects, next to sql"
-        else:
-            return self._check_database()
-        raise PydanticCustomError(_SECRET, message)
+        if message:
+            raise PydanticCustomError(_SECRET, message)
+        return self
 
-    def _check_database(self) -> Self:
-        if self.database is None:
-            return self
-        if not re.match("(postgresql|duckdb|sqlite):", self.database):
-            message = "expected a database postgresql://..., duckdb:path or sqlite:path"
-        elif has_password(self.database):
-            message = "the database has a password; put it into a file, and name password_file"
-        else:
-            return self
-        raise PydanticCustomError(_SECRET, message)
+
+def _find_fault(database: str | None) -> str:
+    if database is not None and not re.match("(postgresql|duckdb|sqlite):", database):
+        return "expected a database postgresql://..., duckdb:path or sqlite:path"
+    if database is not None and has_password(database):
+        return "the database has a password; put it into a file, and name password_file"
+    return ""
 
 
 class PatientsSection(SourceSection):
     """Patients as rows of age, sex and diagnoses on a reference date.
 
-    ``omop`` is a database in the OMOP Common Data Model, or ``file``, a folder of its tables as
-    CSV; ``fhir`` is ``file``, a bundle or a bulk export, or a folder of them. ``codes`` are those
-    of diagnoses in OMOP; ``system`` is the coding system in FHIR, by default any.
+    ``omop``: a database, or ``file``, a folder of CSV; ``fhir``: ``file``, a bundle or a bulk
+    export, or a folder of them. ``system`` is the coding system in FHIR, by default any.
     """
 
     kind: Literal["omop", "fhir"]
@@ -321,16 +328,16 @@ class PatientsSection(SourceSection):
 
     @model_validator(mode="after")
     def _check(self) -> "PatientsSection":
-        database, given = self.database, self.model_fields_set
         others = {"system"} if self.kind == "omop" else {"cdm_schema", "codes", "database"}
-        unknown = sorted(given & {"sql", "columns", "id", *others})
+        unknown = sorted(self.model_fields_set & {"sql", "columns", "id", *others})
+        message = _find_fault(self.database)
         if unknown:
             message = f"a source of kind {self.kind!r} has no key {unknown[0]!r}"
-        elif (self.file is None) == (database is None):
+        elif (self.file is None) == (self.database is None):
             message = "expected either file or database"
-        else:
-            return self._check_database()
-        raise PydanticCustomError(_SECRET, message)
+        if message:
+            raise PydanticCustomError(_SECRET, message)
+        return self
 
 
 class PushedSection(BaseModel):
@@ -345,10 +352,9 @@ class PushedSection(BaseModel):
 
 
 def _name_section(source: Any) -> str:
-    kind = source.get("kind") if isinstance(source, dict) else getattr(source, "kind", None)
-    if kind in ("omop", "fhir"):
-        return "patients"
-    return "loaded" if kind is None else "pushed"
+    kind = source.get("kind", "") if isinstance(source, dict) else getattr(source, "kind", "")
+    kinds = {"": "loaded", "omop": "patients", "fhir": "patients"}
+    return kinds.get(str(kind), "pushed")
 
 
 class PrivateSection(ConfigSection):

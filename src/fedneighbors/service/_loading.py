@@ -332,6 +332,8 @@ def _to_json(cell: Any) -> Any:
     plain = cell.item() if isinstance(cell, np.generic) else cell
     if isinstance(plain, float) and not math.isfinite(plain):
         return None
+    if isinstance(plain, list | tuple):
+        return [_to_json(element) for element in plain]
     return plain if plain is None or isinstance(plain, bool | int | float | str) else str(plain)
 
 
