@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from fedneighbors.datasets._files import read_lines
@@ -26,7 +27,11 @@ class Ontology:
     digest: str
     parents: Mapping[str, tuple[str, ...]] = field(compare=False, repr=False)
     names: Mapping[str, str] = field(compare=False, repr=False)
-    _closed: dict[str, frozenset[str]] = field(default_factory=dict, compare=False, repr=False)
+
+    @cached_property
+    def _closed(self) -> dict[str, frozenset[str]]:
+        """Hold the known terms with their ancestors."""
+        return {}
 
     @classmethod
     def read(cls, path: Path) -> "Ontology":

@@ -300,7 +300,7 @@ class Schema:
             )
 
     def check_cells(self, cells: Mapping[str, Cells]) -> EncodedRows:
-        """Return the features of numbers and categories, and the rows that are kept.
+        """Return the features, and the rows that are kept; sets have none.
 
         Parameters
         ----------
@@ -472,7 +472,7 @@ class Schema:
 
 
 def _fields(entry: Any) -> list[tuple[str, Any]]:
-    """Return the fields of a schema or column, except infinite bounds and weights of 1."""
+    """Return the fields of a schema or column that are not implied."""
     names = [f.name for f in fields(entry) if f.name not in ("columns", "terms")]
     if not isinstance(entry, Schema):
         names.remove("name")

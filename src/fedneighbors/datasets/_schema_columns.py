@@ -222,7 +222,9 @@ class SetColumn:
             raise ValueError(f"expected missing as 'drop' or 'keep', got {self.missing!r}")
 
     def read(self, cell: Any) -> frozenset[str] | None:
-        """Return the set of a cell with the ancestors of its codes, None if missing.
+        """Return the set of a cell, None if missing.
+
+        With an ontology, it contains the ancestors of its codes.
 
         Raises
         ------
@@ -254,7 +256,7 @@ Column = NumericColumn | CategoricalColumn | SetColumn
 
 
 def kind_of(column: Column) -> str:
-    """Return the kind of a column, as in the file of a schema."""
+    """Return the kind of a column in a schema file."""
     kinds = {NumericColumn: "number", CategoricalColumn: "category", SetColumn: "set"}
     return kinds[type(column)]
 

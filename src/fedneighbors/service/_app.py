@@ -153,7 +153,7 @@ def _protected(
     is_query: bool = False,
     read: Callable[[Request], str] = _read_bearer,
 ) -> Any:
-    """Return a handler for users with a valid token, which ``read`` takes from a request."""
+    """Return a handler for users with a valid token, found by ``read``."""
 
     async def check(broker: Broker, request: Request) -> Response:
         # refused first, because refusals must cost little; an answer may be stored under a key

@@ -202,7 +202,7 @@ def read_source(
 def _read_cells(
     source: SourceSection, folder: Path, on_query: Callable[[SqlQuery], None]
 ) -> tuple[Cells | None, str]:
-    """Return the columns of a source, None for a file of text, and its name."""
+    """Return the columns of a source, None for text, and its name."""
 
     def make_query(sql: str) -> SqlQuery:
         query = SqlQuery(

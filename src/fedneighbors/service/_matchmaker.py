@@ -126,7 +126,7 @@ def convert_problem(response: Response) -> Response:
 
 
 def _check_version(content_type: str, accept: str) -> None:
-    """Raise unless a request is of version 1 of the API; minor versions are compatible."""
+    """Raise unless a request is of version 1, in any minor one."""
     kind = content_type.partition(";")[0].strip().lower()
     if kind != "application/json" and not _VERSION.fullmatch(kind):
         raise Problem(415, "invalid-content-type", f"expected a content of type {MATCH_TYPE}")
@@ -136,7 +136,7 @@ def _check_version(content_type: str, accept: str) -> None:
 
 
 def _query_of(patient: MatchPatient, schema: Any) -> dict[str, list[str]]:
-    """Return the row of a patient; features that are not observed are left out."""
+    """Return the row of a patient with its observed features."""
     row = {
         "phenotypes": [one.id for one in patient.features if one.observed == "yes"],
         "genes": [one.gene.id for one in patient.genomicFeatures],

@@ -48,7 +48,9 @@ class PatientRows:
         self._codes: dict[str, dict[str, str]] = {}
 
     def add_person(self, patient: str, born: Iterable[Any], sex: str | None) -> None:
-        """Add a person; without a month of birth July counts, without a day the first.
+        """Add a person.
+
+        Without a month of birth July counts, without a day the first.
 
         Raises
         ------
@@ -69,7 +71,7 @@ class PatientRows:
             self._persons[patient] = age, sex
 
     def add_code(self, patient: str, code: str, name: str | None, start: str | None) -> None:
-        """Add a diagnosis; ``start`` is a date as text in the ISO format."""
+        """Add a diagnosis; ``start`` is a date in the ISO format."""
         first = (start or "")[:10]  # perhaps a year or a month alone
         if first <= self._day.isoformat()[: len(first)]:
             self._codes.setdefault(patient, {})[code] = name or ""
@@ -175,7 +177,7 @@ def read_omop_files(folder: Path, day: date, *, codes: str) -> Cells:
 
 
 def _read_table(folder: Path, name: str, *columns: str) -> Iterator[list[str]]:
-    """Yield the cells of some columns; the concepts of a vocabulary are millions of rows."""
+    """Yield cells of some columns; vocabularies have millions of rows."""
     expected = {f"{name}.csv", f"{name}.csv.gz"}
     files = folder.iterdir() if folder.is_dir() else ()
     path = next((file for file in files if file.name.lower() in expected), None)
@@ -242,7 +244,7 @@ Resource = dict[str, Any]
 
 
 def _read_resources(file: Path) -> Iterator[tuple[str, Resource, Mapping[str, str]]]:
-    """Yield resources with their places, and the names of the patients in their bundle."""
+    """Yield places, resources, and the names of a bundle's patients."""
     with explain_errors(file), closing(open_text(file)) as stream:
         is_lines = ".ndjson" in file.name
         lines: Iterable[str] = stream if is_lines else [stream.read()]

@@ -356,7 +356,7 @@ def _check_row(row: Any, n_columns: int, name: str) -> Floats:
 
 
 def _check_set_row(row: Any, n_columns: int, places: Sequence[int], name: str) -> SetRow:
-    """Return a row with sets in some columns, which may come from a frame."""
+    """Return a checked row, which may come from a frame."""
     if not isinstance(row, SetRow) or len(row.sets) != len(places):
         raise ValueError(f"{name}: expected a coded row with {len(places)} sets")
     cells = _check_row(row.cells, n_columns, name)
@@ -366,7 +366,7 @@ def _check_set_row(row: Any, n_columns: int, places: Sequence[int], name: str) -
 
 
 def _code(column: Column, cells: Cells) -> Floats:
-    """Return the places of cells in a range, their categories' numbers, or 0 for sets."""
+    """Return places in a range, numbers of categories, or 0 for sets."""
     features, is_missing, _ = column.encode(cells)
     if column.missing == "drop" and is_missing.any():
         raise DataError(
