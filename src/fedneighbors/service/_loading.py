@@ -35,7 +35,8 @@ from fedneighbors.methods.fedknn._queries import objects_digest
 from fedneighbors.methods.fedknn.metrics._mixed import TabularMetric
 from fedneighbors.methods.fedknn.private._padding import EPOCH_BYTES
 from fedneighbors.records._storage import sweep_parts, write_part
-from fedneighbors.service._config import OfferSection, PatientsSection, SourceSection
+from fedneighbors.service._config import OfferSection
+from fedneighbors.service._source_config import PatientsSection, SourceSection
 from fedneighbors.sources._patients import read_fhir, read_omop, read_omop_files
 from fedneighbors.sources._sql import SqlQuery
 
