@@ -284,7 +284,10 @@ def test_a_broker_without_a_matchmaker_has_none(tmp_path):
 @pytest.mark.parametrize(
     ("collections", "words"),
     [
-        ({"words": {"metric": "edit", "providers": ["north"]}}, "expected a trusted collection"),
+        (
+            {"words": {"metric": "edit", "providers": ["north"]}},
+            "expected a collection that is not sealed",
+        ),
         (
             {"rare": {"metric": "tabular", "schema": "age.toml", "providers": ["north"]}},
             "needs a set 'phenotypes' or 'genes'",

@@ -67,10 +67,10 @@ def check_matchmaker(broker: Broker) -> None:
     if section is None:
         return
     collection = broker.collections.get(section.collection)
-    if collection is None or collection.rows is None or collection.trust != "trusted":
+    if collection is None or collection.rows is None or collection.trust == "sealed":
         raise DataError(
-            f"matchmaker.collection: expected a trusted collection with the metric 'tabular', got "
-            f"{section.collection!r}"
+            "matchmaker.collection: expected a collection that is not sealed, with the metric "
+            f"'tabular', got {section.collection!r}"
         )
     names = {name for name in collection.rows.column_names if name in _COLUMNS}
     if not names:
