@@ -23,6 +23,7 @@ from fedneighbors.service import ServiceError
 from fedneighbors.service._config import OfferSection, PatientsSection
 from fedneighbors.service._loading import read_source, write_snapshot
 from fedneighbors.service._offers import OfferedObjects
+from fedneighbors.service._sealed import make_sealing_key
 from tests.service.deployment import deployed
 
 ICD, SNOMED = "http://hl7.org/fhir/sid/icd-10", "http://snomed.info/sct"
@@ -410,7 +411,8 @@ def hospitals(tmp_path_factory):
     """Run a broker and three hospitals; yield it, all rows and their hospitals."""
     folder = tmp_path_factory.mktemp("patients")
     (folder / "patients.toml").write_text(SCHEMA.to_toml(), encoding="utf-8")
-    collections = {"patients": {**SECTION, "providers": list(HOSPITALS)}}
+    shared = {**SECTION, "providers": list(HOSPITALS)}
+    collections = {"patients": shared, "sealed": {**shared, "trust": "sealed"}}
     rows, owners = {}, []
     with deployed(folder, collections) as running:
         for seed, (name, write) in enumerate(HOSPITALS.items()):
@@ -418,9 +420,12 @@ def hospitals(tmp_path_factory):
             (folder / name / "patients.toml").write_text(SCHEMA.to_toml(), encoding="utf-8")
             persons, conditions = invent(80, seed=seed)
             source = write(folder / name, persons, conditions)
-            section = make_section(source, policy={"level": "distances"})
-            found = OfferedObjects.read(name, "patients", section, folder / name, secret=b"s")
-            running.start(name, {"patients": found})
+            running.enrol(name)
+            secret, found = running.identities[name].private, {}
+            for one, trust in (("patients", "trusted"), ("sealed", "sealed")):
+                section = make_section(source, policy={"level": "distances"}, trust=trust)
+                found[one] = OfferedObjects.read(name, one, section, folder / name, secret=secret)
+            running.start(name, found)
             own = expected_rows(persons, conditions, CODES["concept_code"])
             rows |= {(name, patient): row for patient, row in own.items()}
         owners = [name for name, _ in rows]
@@ -454,6 +459,16 @@ def test_patients_like_mine_equal_the_pooled_ones(hospitals, algorithm):
         for distance, one in zip(near, objects, strict=True):
             row = dict(zip(names, rows[one.provider, one.id], strict=True))
             assert alone.fit([row]).kneighbors([query], 1)[0][0].tolist() == [distance]
+
+
+def test_sealed_queries_find_the_same_patients(hospitals):
+    running = hospitals[0]
+    keys = {name: make_sealing_key(one.private).hex() for name, one in running.identities.items()}
+
+    with running.client("sealed", keys=keys) as sealed, running.client("patients") as search:
+        found, expected = (one.kneighbors(QUERIES, 7)[0] for one in (sealed, search))
+
+    assert [near.tolist() for near in found] == [near.tolist() for near in expected]
 
 
 def test_patients_are_searched_on_the_command_line(hospitals, monkeypatch):
