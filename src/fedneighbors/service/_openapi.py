@@ -224,7 +224,10 @@ def describe_api(enrolment: type[BaseModel]) -> Json:
         "content": {"application/json": {"schema": enrolment.model_json_schema()}}
     }
     collection = _operation("Describe a collection", _COLLECTION)
-    match = _operation("Match a patient: GA4GH Matchmaker Exchange API 1.1", media=MATCH_TYPE)
+    results = _object(results=_list(_object(score=_object(patient=_NUMBER), patient={})))
+    match = _operation("Match a patient: Matchmaker Exchange API 1.1", results, media=MATCH_TYPE)
+    failure = {MATCH_TYPE: {"schema": _object(message=_TEXT, code=_TEXT)}}
+    match["responses"]["default"]["content"] = failure
     match["security"] = [{"matchmaker": []}]
     match["requestBody"] = {"content": {MATCH_TYPE: {"schema": _object(patient={})}}}
     header = {"type": "apiKey", "in": "header", "name": "X-Auth-Token"}
