@@ -24,9 +24,9 @@ from tests.architecture.tree import ROOT, SOURCE, module_name, modules, sources
 # by 2,120 lines and 16 files: evidence of confidential virtual machines (rules, reports of AMD,
 # quotes of Intel, the kernel's interface), Model Context Protocol, retriever of LangChain, traces,
 # and the console for browsers with its parts of the REST API; and by 410 lines and 3 files: the
-# console's pages to operate a broker, costs of a search, and logged changes; and by 655 lines and 4
+# console's pages to operate a broker, costs of a search, and logged changes; and by 650 lines and 4
 # files: sets and weights in rows, ontologies, patients of OMOP and FHIR, Matchmaker Exchange.
-MAX_CODE_LINES = 53_395
+MAX_CODE_LINES = 53_390
 MAX_KNNPER_LINES = 5_770  # frozen embeddings, schedules, plateaus, ablated pools: 680 more
 MAX_FILES = 385
 MAX_FILE_LINES = 500
