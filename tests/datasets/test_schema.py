@@ -1,6 +1,7 @@
 """Declared schemas: rules of columns, labels, TOML text, drafts."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from fedneighbors.datasets import CategoricalColumn, NumericColumn, Schema, Table
+from fedneighbors.datasets import CategoricalColumn, NumericColumn, Schema, SetColumn, Table
 from fedneighbors.errors import DataError, MissingDataError
 
 NAN = float("nan")
@@ -239,6 +240,10 @@ def test_the_digest_depends_on_every_rule():
         Schema((NumericColumn("age", high=110.0, missing=40.0), SEX), "died", ("no", "yes")),
         Schema((NumericColumn("age", low=0.0, missing=40.0), SEX), "died", ("no", "yes")),
         Schema((AGE, CategoricalColumn("sex", ("f", "m", "x"), "f")), "died", ("no", "yes")),
+        Schema((replace(AGE, name="years"), SEX), "died", ("no", "yes")),
+        Schema((replace(AGE, weight=2.0), SEX), "died", ("no", "yes")),
+        Schema((AGE, SEX, SetColumn("codes"))),
+        Schema((AGE, SEX, SetColumn("codes", "keep"))),
     ]
 
     assert len({schema.digest for schema in schemas}) == len(schemas)
@@ -254,7 +259,7 @@ def test_the_digest_depends_on_every_rule():
         ("label = 3", "label of the schema as texts"),
         ('classes = "ab"', "classes of the schema as a list"),
         ("columns.a = 3", "expected a table columns.a, got 3"),
-        ("[columns.a]", "column 'a': expected kind 'number' or 'category', got None"),
+        ("[columns.a]", "column 'a': expected kind 'number', 'category' or 'set', got None"),
         ('[columns.a]\nkind = "text"', "got 'text'"),
         ('[columns.a]\nkind = "number"\nmin = 3', "column 'a' has an unknown key 'min'"),
         ('[columns.a]\nkind = "number"\nlow = [1]', r"column 'a': expected a number, got \[1\]"),

@@ -165,6 +165,10 @@ class RestCampaign:
                 self._add(case, f"problem {problem}")
             if problem["status"] != response.status_code:
                 self._add(case, f"status of {problem}")
+        elif response.status_code >= 400 and case.operation.path == "/match":
+            problem = json.loads(content)  # in the form of the Matchmaker Exchange
+            if not problem["message"] or problem["code"] == "internal":
+                self._add(case, f"problem {problem}")
         elif response.status_code >= 400:
             self._add(case, f"{response.status_code} without a problem: {content[:100]!r}")
         elif not is_known and case.operation.definition.raw.get("security") != []:

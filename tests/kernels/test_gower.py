@@ -8,6 +8,7 @@ from fedneighbors.kernels import _gower as gower
 from tests.naive import gower as naive
 
 CELLS = st.sampled_from([0.0, 1.0, 2.0, 0.1, 0.3, np.nan]) | st.floats(0, 1)
+WEIGHTS = st.sampled_from([0.0, 1.0, 5e-324, 0.1, 1e9]) | st.floats(0, 1e9)
 # also numbers at the edge of a step or outside the range, and more categories than codes
 ODD_CELLS = CELLS | st.integers(-300, 600).map(float) | st.integers(0, 508).map(lambda n: n / 508)
 
@@ -30,6 +31,23 @@ def test_distances_equal_those_of_a_loop(n_rows, n_columns, data):
     found = gower.gower_distances(np.ascontiguousarray(rows.T), is_category, query)
 
     assert found.tolist() == naive.gower_distances(rows, is_category, query)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(0, 6), st.integers(0, 6), st.data())
+def test_weighted_distances_equal_those_of_a_loop(n_rows, n_columns, data):
+    rows = data.draw(arrays(np.float64, (n_rows, n_columns), elements=CELLS))
+    query = data.draw(arrays(np.float64, n_columns, elements=CELLS))
+    is_category = data.draw(arrays(bool, n_columns))
+    weights = data.draw(arrays(np.float64, n_columns, elements=WEIGHTS))
+    columns = np.ascontiguousarray(rows.T)
+
+    found = gower.gower_distances(columns, is_category, query, weights=weights)
+    at = gower.gower_distances(columns, is_category, query, np.arange(n_rows), weights=weights)
+
+    assert found.tolist() == naive.gower_distances(rows, is_category, query, weights)
+    assert at.tolist() == found.tolist()
+    assert ((found >= 0) & (found <= 1)).all() or np.nanmax(np.c_[rows.T, query]) > 1
 
 
 def test_distances_of_several_blocks_equal_those_of_a_loop():

@@ -1,24 +1,34 @@
-"""Naive version of ``kernels._gower``: one pair of cells at a time."""
+"""Naive version of ``kernels._gower``: one pair of cells at a time; cells may also be sets."""
 
 from math import isnan
 
 import numpy as np
 
-
-def gower_distances(rows, is_category, query):
-    return [gower_distance(row, is_category, query) for row in rows]
+from tests.naive import sets
 
 
-def gower_distance(row, is_category, query):
-    differences = [
-        float(a != b) if is_word else abs(a - b)
-        for a, b, is_word in zip(row, query, is_category, strict=True)
-        if not (isnan(a) or isnan(b))
-    ]
-    total = 0.0
-    for difference in differences:  # sum() would add more precisely
-        total += difference
-    return total / len(differences) if differences else 1.0
+def gower_distances(rows, is_category, query, weights=None):
+    return [gower_distance(row, is_category, query, weights) for row in rows]
+
+
+def gower_distance(row, is_category, query, weights=None):
+    total = divisor = 0.0
+    weights = [1.0] * len(query) if weights is None else weights
+    for a, b, is_word, weight in zip(row, query, is_category, weights, strict=True):
+        if not (is_missing(a) or is_missing(b)):
+            total += weight * cell_distance(a, b, is_word)  # sum() would add more precisely
+            divisor += weight
+    return total / divisor if divisor else 1.0
+
+
+def is_missing(cell):
+    return cell is None or (not isinstance(cell, frozenset) and isnan(cell))
+
+
+def cell_distance(a, b, is_word):
+    if isinstance(a, frozenset):
+        return sets.distances([a], b)[0] if a or b else 0.0
+    return float(a != b) if is_word else abs(a - b)
 
 
 def bound_distance(row, is_category, query):

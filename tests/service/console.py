@@ -6,7 +6,7 @@ import threading
 from contextlib import contextmanager
 
 from fedneighbors.datasets import Schema
-from fedneighbors.datasets._schema_columns import CategoricalColumn, NumericColumn
+from fedneighbors.datasets._schema_columns import CategoricalColumn, NumericColumn, SetColumn
 from fedneighbors.secure_sum._keys import Identity
 from fedneighbors.service._config import OfferSection
 from fedneighbors.service._offers import OfferedObjects
@@ -27,8 +27,13 @@ MOLECULES = {
 }  # fmt: skip
 TITLES = ["federated search", "graph search", "deep learning", HOSTILE, FORMULA, "search"]
 SCHEMA = Schema(
-    (NumericColumn("age", 0, 100, missing="keep"), CategoricalColumn("sex", ("f", "m"), "keep"))
+    (
+        NumericColumn("age", 0, 100, missing="keep"),
+        CategoricalColumn("sex", ("f", "m"), "keep"),
+        SetColumn("codes", missing="keep"),
+    )
 )
+CODES = "I10 E11 J45"
 TABLES = {
     "points": [
         {"id": f"p{row}", "x": row % 4, "y": row // 4, "age": 40 + row, "ward": "ab"[row % 2],
@@ -38,7 +43,10 @@ TABLES = {
     "words": [{"id": f"w{row}", "words": title} for row, title in enumerate(TITLES[:3])],
     "molecules": [{"id": name, "smiles": smiles} for name, smiles in MOLECULES.items()],
     "cities": [{"id": n, "longitude": x, "latitude": y} for n, (x, y) in CITIES.items()],
-    "patients": [{"id": f"r{row}", "age": 30 + 5 * row, "sex": "fm"[row % 2]} for row in range(8)],
+    "patients": [
+        {"id": f"r{row}", "age": 30 + 5 * row, "sex": "fm"[row % 2], "codes": CODES[: 4 * row]}
+        for row in range(8)
+    ],
 }  # fmt: skip
 SETTINGS = {
     "points": {"metric": "euclidean", "filters": FILTERS},
@@ -88,7 +96,7 @@ SEARCHES = {
     "words": {"query": "graph search"},
     "molecules": {"query": MOLECULES["aspirin"], "has.smiles": "[#6]", "payload": "true"},
     "cities": {"query.longitude": "4.9", "query.latitude": "52.37", "payload": "true"},
-    "patients": {"query.age": "44", "query.sex": "f"},
+    "patients": {"query.age": "44", "query.sex": "f", "query.codes": "I10 E11"},
     "private": {"query": "[1 1]", "algorithm": "dann*"},
 }
 """Fields of a form for each collection."""
@@ -106,7 +114,7 @@ BODIES = {
         "payload": True,
     },
     "cities": {"query": [4.9, 52.37], "payload": True},
-    "patients": {"query": {"age": 44, "sex": "f"}},
+    "patients": {"query": {"age": 44, "sex": "f", "codes": "I10 E11"}},
     "private": {"query": [1, 1], "algorithm": "dann*"},
 }
 """The same searches as bodies of the REST API."""

@@ -70,7 +70,7 @@ def check(
     from fedneighbors.cli._results import print_grid
     from fedneighbors.datasets._reading import read_rows
     from fedneighbors.datasets._schema import Schema
-    from fedneighbors.datasets._schema_columns import NumericColumn
+    from fedneighbors.datasets._schema_columns import kind_of
     from fedneighbors.records import ResultTable
 
     declared = Schema.load(schema)
@@ -78,7 +78,7 @@ def check(
     cells = tuple(
         (
             column.name,
-            "number" if isinstance(column, NumericColumn) else "category",
+            kind_of(column),
             rows.clipped[column.name],
             rows.missing[column.name],
             str(column.missing),

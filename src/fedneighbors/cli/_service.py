@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
 
     from fedneighbors.service._administration import Administrator
-    from fedneighbors.service._config import BrokerConfig, ProviderConfig, SourceSection
+    from fedneighbors.service._config import BrokerConfig, ProviderConfig
+    from fedneighbors.service._source_config import SourceSection
 
 broker = typer.Typer(
     no_args_is_help=True, help="Run the broker of a search service; enrol providers and users."
@@ -416,7 +417,7 @@ def _print_demo(url: str, token: str, link: str) -> None:
 
 def _find_loaded(config: "ProviderConfig", collection: str) -> "SourceSection":
     """Return the source of a collection that is loaded."""
-    from fedneighbors.service._config import PushedSection
+    from fedneighbors.service._source_config import PushedSection
 
     if collection not in config.collections:
         raise ValueError(f"expected one of {', '.join(config.collections)}, got {collection!r}")

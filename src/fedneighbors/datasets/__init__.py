@@ -22,6 +22,7 @@ _HOMES = {
     "read_rows": "fedneighbors.datasets._reading",
     "read_table": "fedneighbors.datasets._reading",
     "Schema": "fedneighbors.datasets._schema",
+    "SetColumn": "fedneighbors.datasets._schema_columns",
     "Table": "fedneighbors.datasets._table",
     "TextFormat": "fedneighbors.datasets._text_format",
 }

@@ -3,7 +3,7 @@
 import json
 import math
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -313,7 +313,7 @@ class Objects:
         return None
 
 
-def object_from_json(value: Any, kind: Kind) -> Any:
+def object_from_json(value: Any, kind: Kind, *, sets: Collection[str] = ()) -> Any:
     """Return an object of a JSON value.
 
     Parameters
@@ -324,6 +324,8 @@ def object_from_json(value: Any, kind: Kind) -> Any:
         labels, and ``edges``, a list of first node, second node and label.
     kind : {"vectors", "places", "strings", "sets", "graphs", "fingerprints", "rows"}
         Kind of the object; a row is a mapping of columns to cells.
+    sets : collection of str
+        Columns of a row whose cells are lists.
 
     Raises
     ------
@@ -350,9 +352,10 @@ def object_from_json(value: Any, kind: Kind) -> Any:
     is_numbers = isinstance(value, list) and all(type(e) in (int, float) for e in value)
     if is_numbers and kind in ("vectors", "places"):
         return np.array(value, np.float64)
-    is_row = isinstance(value, dict) and not any(type(c) in (list, dict) for c in value.values())
-    if is_row and kind == "rows":
-        return value
+    if kind == "rows" and isinstance(value, dict):
+        nested = [name for name, cell in value.items() if type(cell) in (list, dict)]
+        if all(name in sets and type(value[name]) is list for name in nested):
+            return value
     expected = {
         "vectors": "a list of numbers",
         "places": "[longitude, latitude]",
@@ -360,7 +363,7 @@ def object_from_json(value: Any, kind: Kind) -> Any:
         "sets": "a list of strings and integers",
         "graphs": "SMILES, or a mapping with nodes and edges",
         "fingerprints": "SMILES",
-        "rows": "a mapping of columns to numbers, texts or null",
+        "rows": "a mapping of columns to numbers, texts or null, and of sets to lists",
     }
     raise DataError(f"expected {expected[kind]} as query")
 
@@ -448,7 +451,8 @@ def objects_from_rows(
     """
     names = [name for name in (owner, label) if name is not None]
     check_present([*schema.column_names, *names], list(cells), source=source)
-    encoded = replace(schema, label="", classes=()).encode(cells)
+    unlabelled = replace(schema, label="", classes=())
+    encoded = schema.check_cells(cells) if kind == "rows" else unlabelled.encode(cells)
     if complete:
         schema.check_complete(replace(encoded, n_unreadable=n_unreadable))
     kept = np.flatnonzero(encoded.kept).tolist()

@@ -16,12 +16,17 @@ import numpy.typing as npt
 
 from fedneighbors._typing import Floats
 from fedneighbors.datasets._files import explain_errors
+from fedneighbors.datasets._ontology import Ontology
 from fedneighbors.datasets._schema_columns import (
     CategoricalColumn,
     Cells,
+    Column,
     NumericColumn,
+    SetColumn,
     draft_categories,
     draft_numbers,
+    kind_of,
+    read_column,
     read_labels,
 )
 from fedneighbors.datasets._table import Table, check_names, join_names, missing_cells
@@ -70,7 +75,7 @@ class Schema:
 
     Parameters
     ----------
-    columns : tuple of NumericColumn or CategoricalColumn
+    columns : tuple of NumericColumn, CategoricalColumn or SetColumn
         Columns, in the order of their features. Other columns of a source are ignored.
     label : str
         Label column; empty for none.
@@ -110,7 +115,7 @@ class Schema:
     array([ True, False,  True])
     """
 
-    columns: tuple[NumericColumn | CategoricalColumn, ...]
+    columns: tuple[Column, ...]
     label: str = ""
     classes: tuple[Any, ...] = ()
     name: str = field(default="", compare=False)
@@ -162,14 +167,16 @@ class Schema:
 
     @property
     def digest(self) -> str:
-        """Return a hash of the columns and labels."""
-        content = json.dumps([_fields(self), *map(_fields, self.columns)])
+        """Return a hash of the columns, ontologies and labels."""
+        terms = [c.terms.digest for c in self.columns if isinstance(c, SetColumn) and c.terms]
+        rules = [(column.name, kind_of(column), _fields(column)) for column in self.columns]
+        content = json.dumps([_fields(self), rules, terms])
         return hashlib.sha256(content.encode("utf-8")).hexdigest()[:16]
 
     @property
     def nominal_names(self) -> tuple[str, ...]:
-        """Return the names of the categorical columns."""
-        return tuple(c.name for c in self.columns if isinstance(c, CategoricalColumn))
+        """Return the names of the columns of categories or sets."""
+        return tuple(c.name for c in self.columns if not isinstance(c, NumericColumn))
 
     def encode(self, rows: Any, y: Any = None) -> EncodedRows:
         """Convert labelled rows; drop those that the schema does not allow.
@@ -188,10 +195,11 @@ class Schema:
         Raises
         ------
         DataError
-            If a column is missing, or an array has another number of columns.
+            If a column is missing or has sets, or an array has another number of columns.
         """
+        self._refuse_sets()
         cells = self._cells_of(rows)
-        features = self._encode_cells(cells)
+        features = self.check_cells(cells)
         labels = cells.get(self.label) if y is None else y
         if labels is None:
             return features
@@ -220,9 +228,11 @@ class Schema:
         Raises
         ------
         DataError
-            If a column is missing, or a row would be dropped; the message gives the first such row.
+            If a column is missing or has sets, or a row would be dropped; the message gives the
+            first such row.
         """
-        encoded = self._encode_cells(self._cells_of(rows))
+        self._refuse_sets()
+        encoded = self.check_cells(self._cells_of(rows))
         self.check_complete(encoded)
         return encoded.x
 
@@ -282,7 +292,21 @@ class Schema:
             notes.append(f"{n_rows} rows have another number of cells than the header; dropped")
         return tuple(notes)
 
-    def _encode_cells(self, cells: Mapping[str, Cells]) -> EncodedRows:
+    def _refuse_sets(self) -> None:
+        if names := [c.name for c in self.columns if isinstance(c, SetColumn)]:
+            raise DataError(
+                f"column {join_names(names)} has sets, which only a search with metric='tabular' "
+                "compares; omit it"
+            )
+
+    def check_cells(self, cells: Mapping[str, Cells]) -> EncodedRows:
+        """Return the features, and the rows that are kept; sets have none.
+
+        Parameters
+        ----------
+        cells : mapping of str to sequence
+            All declared columns; labels are ignored.
+        """
         n_rows = len(cells[self.columns[0].name])
         kept, missing, clipped = np.ones(n_rows, bool), {}, {}
         features = []
@@ -386,16 +410,23 @@ class Schema:
         Raises
         ------
         MissingDataError
-            If there is no such file.
+            If there is no such file, or that of an ontology.
         DataError
             If the file is not a schema; the message names the key.
         """
         with explain_errors(Path(path)):
             text = Path(path).read_text("utf-8")
         try:
-            return cls.from_toml(text)
+            schema = cls.from_toml(text)
         except DataError as error:
             raise DataError(f"{path}: {error}") from None
+        columns = [
+            replace(column, terms=Ontology.read(Path(path).parent / column.ontology))
+            if isinstance(column, SetColumn) and column.ontology
+            else column
+            for column in schema.columns
+        ]
+        return replace(schema, columns=tuple(columns))
 
     @classmethod
     def from_toml(cls, text: str) -> "Schema":
@@ -405,8 +436,8 @@ class Schema:
         ----------
         text : str
             Keys ``name``, ``label``, ``classes``, and a table ``columns.NAME`` for each column with
-            ``kind`` ``"number"`` (``low``, ``high``, ``missing``) or ``"category"``
-            (``categories``, ``missing``).
+            ``kind`` ``"number"`` (``low``, ``high``, ``missing``), ``"category"``
+            (``categories``, ``missing``) or ``"set"`` (``missing``, ``ontology``), and ``weight``.
 
         Raises
         ------
@@ -426,7 +457,7 @@ class Schema:
             raise DataError("expected name and label of the schema as texts")
         if not (isinstance(classes, list) and isinstance(columns, dict)):
             raise DataError("expected classes of the schema as a list, and a table for each column")
-        rules = tuple(_read_column(column, rule) for column, rule in columns.items())
+        rules = tuple(read_column(column, rule) for column, rule in columns.items())
         return cls(rules, label, tuple(classes), name)
 
     def to_toml(self) -> str:
@@ -435,19 +466,19 @@ class Schema:
         for column in self.columns:
             key = column.name if _BARE_KEY.fullmatch(column.name) else _toml(column.name)
             lines += ["", f"[columns.{key}]"]
-            kind = "number" if isinstance(column, NumericColumn) else "category"
-            lines.append(f'kind = "{kind}"')
+            lines.append(f'kind = "{kind_of(column)}"')
             lines += [f"{key} = {_toml(value)}" for key, value in _fields(column)]
         return "\n".join(lines) + "\n"
 
 
 def _fields(entry: Any) -> list[tuple[str, Any]]:
-    """Return the fields of a schema or column, except infinite bounds."""
-    names = [f.name for f in fields(entry) if f.name != "columns"]
+    """Return the fields of a schema or column that are not implied."""
+    names = [f.name for f in fields(entry) if f.name not in ("columns", "terms")]
     if not isinstance(entry, Schema):
         names.remove("name")
     pairs = [(name, getattr(entry, name)) for name in names]
-    return [pair for pair in pairs if pair[1] not in (math.inf, -math.inf)]
+    omitted = {("weight", 1.0), ("ontology", "")}
+    return [p for p in pairs if p[1] not in (math.inf, -math.inf) and p not in omitted]
 
 
 def _toml(value: Any) -> str:
@@ -456,37 +487,6 @@ def _toml(value: Any) -> str:
     if isinstance(value, str):  # a JSON text is a TOML text except for this control character
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     return repr(value)
-
-
-def _read_column(name: str, rule: Any) -> NumericColumn | CategoricalColumn:
-    """Return the column that a TOML table declares."""
-    if not isinstance(rule, dict):
-        raise DataError(f"expected a table columns.{name}, got {rule!r}")
-    kind = rule.get("kind")
-    known = {"number": {"low", "high", "missing"}, "category": {"categories", "missing"}}
-    if not isinstance(kind, str) or kind not in known:
-        raise DataError(f"column {name!r}: expected kind 'number' or 'category', got {kind!r}")
-    unknown = rule.keys() - known[kind] - {"kind"}
-    if unknown:
-        raise DataError(f"column {name!r} has an unknown key {join_names(sorted(unknown))}")
-    values = {key: value for key, value in rule.items() if key != "kind"}
-    try:
-        if kind == "number":
-            return NumericColumn(
-                name, **{key: _read_number(key, value) for key, value in values.items()}
-            )
-        categories = values.pop("categories", [])
-        if not isinstance(categories, list) or any(type(c) is not str for c in categories):
-            raise ValueError("expected categories as a list of texts")
-        return CategoricalColumn(name, tuple(categories), **values)
-    except (ValueError, OverflowError) as error:
-        raise DataError(f"column {name!r}: {error}") from None
-
-
-def _read_number(key: str, value: Any) -> Any:
-    if type(value) not in (int, float) and not (key == "missing" and type(value) is str):
-        raise ValueError(f"expected a number, got {value!r}")
-    return float(value) if type(value) is int else value
 
 
 def _frame_cells(series: Any) -> Cells:

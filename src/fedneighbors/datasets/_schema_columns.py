@@ -1,21 +1,24 @@
 """Columns of a schema: conversion of cells to features, each cell by itself; drafts."""
 
+import json
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from fedneighbors._typing import Floats
-from fedneighbors.datasets._table import missing_cells
+from fedneighbors.datasets._ontology import Ontology
+from fedneighbors.datasets._table import join_names, missing_cells
 from fedneighbors.errors import DataError
 
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,17})(\.0*)?")  # 18 digits always fit int64
 _RULES = ("drop", "keep")
 _MISSING_CATEGORY = "missing"
+_MAX_WEIGHT = 1e9  # sums of weights stay finite
 Cells = Sequence[Any] | npt.NDArray[Any]
 
 
@@ -35,19 +38,24 @@ class NumericColumn:
     missing : float, "drop" or "keep"
         Value of a missing cell. ``"drop"`` drops its row. ``"keep"`` leaves it NaN, for methods
         that accept NaN.
+    weight : float
+        Weight in the metric ``tabular``; other methods ignore it.
 
     Raises
     ------
     ValueError
-        If the range is empty, or ``missing`` is another text, infinite or outside the range.
+        If the range is empty, the weight is negative or infinite, or ``missing`` is another text,
+        infinite or outside the range.
     """
 
     name: str
     low: float = -math.inf
     high: float = math.inf
     missing: float | Literal["drop", "keep"] = "drop"
+    weight: float = 1.0
 
     def __post_init__(self) -> None:
+        _check_weight(self.weight)
         if not self.low <= self.high:
             raise ValueError(f"expected low of at most high, got {self.low!r} and {self.high!r}")
         if isinstance(self.missing, str):
@@ -108,18 +116,23 @@ class CategoricalColumn:
         Categories, in the order of their features.
     missing : str
         Category of a missing cell. ``"drop"`` drops its row, ``"keep"`` sets all its features to 0.
+    weight : float
+        Weight in the metric ``tabular``; other methods ignore it.
 
     Raises
     ------
     ValueError
-        If there is no category, one occurs twice, or ``missing`` is none of them.
+        If there is no category, one occurs twice, the weight is negative or infinite, or
+        ``missing`` is none of them.
     """
 
     name: str
     categories: tuple[str, ...]
     missing: str = "drop"
+    weight: float = 1.0
 
     def __post_init__(self) -> None:
+        _check_weight(self.weight)
         if not self.categories or len(set(self.categories)) < len(self.categories):
             raise ValueError(f"expected distinct categories, got {list(self.categories)[:10]}")
         if self.missing not in (*_RULES, *self.categories):
@@ -165,6 +178,155 @@ class CategoricalColumn:
         offset = len(self.categories) - len(self._encoded)
         features = positions[:, np.newaxis] == np.arange(offset, len(self.categories))
         return features.astype(np.float64), missing, np.zeros(len(missing), bool)
+
+
+@dataclass(frozen=True)
+class SetColumn:
+    """A column of sets of codes, such as a patient's diagnoses.
+
+    Only the metric ``tabular`` compares sets, by their Jaccard distance. A cell is a list of texts
+    or whole numbers, such a list as JSON, or text with codes between spaces. A set may be empty,
+    which is not missing: ``[]``.
+
+    Parameters
+    ----------
+    name : str
+        Column name.
+    missing : "drop" or "keep"
+        ``"drop"`` drops the row of a missing cell; ``"keep"`` leaves it missing.
+    weight : float
+        Weight in the metric ``tabular``.
+    ontology : str
+        File of an ontology (OBO), relative to the schema's: each code then brings its ancestors.
+    terms : Ontology, optional
+        Content of the file; :meth:`Schema.load` reads it.
+
+    Raises
+    ------
+    ValueError
+        If the weight is negative or infinite, or ``missing`` is another text.
+    """
+
+    name: str
+    missing: str = "drop"
+    weight: float = 1.0
+    ontology: str = ""
+    terms: Ontology | None = field(default=None, repr=False)
+
+    feature_names = ()
+    bounds = ()
+
+    def __post_init__(self) -> None:
+        _check_weight(self.weight)
+        if self.missing not in _RULES:
+            raise ValueError(f"expected missing as 'drop' or 'keep', got {self.missing!r}")
+
+    def read(self, cell: Any) -> frozenset[str] | None:
+        """Return the set of a cell, None if missing.
+
+        With an ontology, it contains the ancestors of its codes.
+
+        Raises
+        ------
+        DataError
+            If the cell is no set of codes, or the ontology was not read.
+        """
+        found = _read_codes(cell, self.name)
+        if found is None or not self.ontology:
+            return found
+        if self.terms is None:
+            raise DataError(
+                f"column {self.name!r}: read the schema from its file, with {self.ontology}"
+            )
+        return self.terms.close(found)
+
+    def encode(self, cells: Cells) -> tuple[Floats, npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+        """Return no features, and masks of missing and of clipped cells.
+
+        Parameters
+        ----------
+        cells : sequence of length n_rows
+            Sets, texts or None.
+        """
+        missing = np.array([_read_codes(cell, self.name) is None for cell in cells], bool)
+        return np.empty((len(missing), 0)), missing, np.zeros(len(missing), bool)
+
+
+Column = NumericColumn | CategoricalColumn | SetColumn
+
+
+def kind_of(column: Column) -> str:
+    """Return the kind of a column in a schema file."""
+    kinds = {NumericColumn: "number", CategoricalColumn: "category", SetColumn: "set"}
+    return kinds[type(column)]
+
+
+def read_column(name: str, rule: Any) -> Column:
+    """Return the column that a TOML table declares."""
+    if not isinstance(rule, dict):
+        raise DataError(f"expected a table columns.{name}, got {rule!r}")
+    kind = rule.get("kind")
+    known = {"number": {"low", "high"}, "category": {"categories"}, "set": {"ontology"}}
+    if not isinstance(kind, str) or kind not in known:
+        raise DataError(
+            f"column {name!r}: expected kind 'number', 'category' or 'set', got {kind!r}"
+        )
+    unknown = rule.keys() - known[kind] - {"kind", "missing", "weight"}
+    if unknown:
+        raise DataError(f"column {name!r} has an unknown key {join_names(sorted(unknown))}")
+    values = {key: value for key, value in rule.items() if key != "kind"}
+    try:
+        if "weight" in values:
+            values["weight"] = _read_number("weight", values["weight"])
+        if kind == "number":
+            return NumericColumn(
+                name, **{key: _read_number(key, value) for key, value in values.items()}
+            )
+        if kind == "set":
+            if type(values.get("ontology", "")) is not str:
+                raise ValueError("expected ontology as the name of a file")
+            return SetColumn(name, **values)
+        categories = values.pop("categories", [])
+        if not isinstance(categories, list) or any(type(c) is not str for c in categories):
+            raise ValueError("expected categories as a list of texts")
+        return CategoricalColumn(name, tuple(categories), **values)
+    except (ValueError, OverflowError) as error:
+        raise DataError(f"column {name!r}: {error}") from None
+
+
+def _read_number(key: str, value: Any) -> Any:
+    if type(value) not in (int, float) and not (key == "missing" and type(value) is str):
+        raise ValueError(f"expected a number, got {value!r}")
+    return float(value) if type(value) is int else value
+
+
+def _check_weight(weight: float) -> None:
+    if not 0 <= weight <= _MAX_WEIGHT:
+        raise ValueError(f"expected a weight from 0 to {_MAX_WEIGHT:g}, got {weight!r}")
+
+
+def _read_codes(cell: Any, name: str) -> frozenset[str] | None:
+    """Return the set of a cell, None if missing."""
+    codes: Any = cell
+    if isinstance(cell, str):
+        codes = cell.split() or None
+        if cell.lstrip()[:1] == "[":
+            try:
+                codes = json.loads(cell)
+            except (ValueError, RecursionError):
+                raise DataError(f"column {name!r}: expected codes in brackets as JSON") from None
+    if codes is None or (isinstance(codes, float) and math.isnan(codes)):
+        return None
+    if isinstance(codes, np.ndarray):
+        codes = codes.tolist()
+    if isinstance(codes, list | tuple | set | frozenset):
+        texts = [cell_text(code) if isinstance(code, str | int) else None for code in codes]
+        if None not in texts:
+            return frozenset(map(str, texts))
+    raise DataError(
+        f"column {name!r}: expected a list of codes, texts or whole numbers, or text with codes "
+        "between spaces"
+    )
 
 
 def draft_numbers(

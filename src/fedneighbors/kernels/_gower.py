@@ -39,7 +39,7 @@ _BLOCK = 1024  # rows whose sums stay in the cache while the columns are read
 
 
 @njit(cache=True, nogil=True, error_model="numpy")  # no check of the divisor, which is not 0
-def _gower(columns, is_category, query, start, out):
+def _gower(columns, is_category, weights, query, start, out):
     totals, counts = np.empty(_BLOCK), np.empty(_BLOCK)
     for first in range(0, out.shape[0], _BLOCK):
         size = min(_BLOCK, out.shape[0] - first)
@@ -48,32 +48,37 @@ def _gower(columns, is_category, query, start, out):
         counts[:] = 0.0
         for j in range(columns.shape[0]):
             column, value = columns[j, begin : begin + size], query[j]
+            weight = weights[j]
             if value != value:
                 continue
             if is_category[j]:
                 for i in range(size):
                     known = column[i] == column[i]
-                    totals[i] += 1.0 if known and column[i] != value else 0.0
-                    counts[i] += 1.0 if known else 0.0
+                    totals[i] += weight if known and column[i] != value else 0.0
+                    counts[i] += weight if known else 0.0
             else:
                 for i in range(size):
                     difference = abs(column[i] - value)
                     known = difference == difference  # NaN: a cell is missing
-                    totals[i] += difference if known else 0.0
-                    counts[i] += 1.0 if known else 0.0
+                    totals[i] += weight * difference if known else 0.0
+                    counts[i] += weight if known else 0.0
         for i in range(size):
             out[first + i] = totals[i] / counts[i] if counts[i] > 0 else 1.0
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _gower_at(columns, is_category, query, positions, out):
+def _gower_at(columns, is_category, weights, query, positions, out):
     for i in range(positions.shape[0]):
         total, count = 0.0, 0.0
         for j in range(columns.shape[0]):
             cell, value = columns[j, positions[i]], query[j]
             if cell == cell and value == value:
-                total += (1.0 if cell != value else 0.0) if is_category[j] else abs(cell - value)
-                count += 1.0
+                weight = weights[j]
+                if is_category[j]:
+                    total += weight if cell != value else 0.0
+                else:
+                    total += weight * abs(cell - value)
+                count += weight
         out[i] = total / count if count > 0 else 1.0
 
 
@@ -116,12 +121,17 @@ def _bound(codes, is_category, query, n_rows, first_block, end_block, bounds, mi
 
 
 def gower_distances(
-    columns: Floats, is_category: Kinds, query: Floats, rows: slice | Integers = slice(None)
+    columns: Floats,
+    is_category: Kinds,
+    query: Floats,
+    rows: slice | Integers = slice(None),
+    *,
+    weights: Floats | None = None,
 ) -> Floats:
-    """Return the mean difference of each row and a query.
+    """Return the weighted mean difference of each row and a query.
 
     Differences of numbers are absolute; those of categories are 0 or 1. Columns in which a cell is
-    missing are left out; the distance is 1 if no column remains. Differences are added in the order
+    missing are left out; the distance is 1 if no weight remains. Differences are added in the order
     of the columns.
 
     Parameters
@@ -134,6 +144,8 @@ def gower_distances(
         A row.
     rows : slice or int64 array
         Consecutive rows to compare, or their positions; by default all.
+    weights : float64 array of shape (n_columns,), optional
+        Finite, 0 or more; 1 by default.
 
     Returns
     -------
@@ -147,13 +159,15 @@ def gower_distances(
     """
     if not len(columns) == len(is_category) == len(query):
         raise ValueError(f"expected {len(columns)} kinds and cells, got {len(query)} cells")
+    if weights is None:
+        weights = np.ones(len(query))
     if isinstance(rows, slice):
         first, end, _ = rows.indices(columns.shape[1])
         out = np.empty(max(end - first, 0))
-        _gower(columns, is_category, query, first, out)
+        _gower(columns, is_category, weights, query, first, out)
     else:
         out = np.empty(len(rows))
-        _gower_at(columns, is_category, query, rows, out)
+        _gower_at(columns, is_category, weights, query, rows, out)
     return out
 
 

@@ -24,6 +24,12 @@ from fedneighbors.service._broker import Broker
 from fedneighbors.service._limits import Overloaded, TooManyQueries
 from fedneighbors.service._links import ProviderLink
 from fedneighbors.service._listings import list_budgets, list_collections, list_providers
+from fedneighbors.service._matchmaker import (
+    answer_match,
+    check_matchmaker,
+    convert_problem,
+    read_token,
+)
 from fedneighbors.service._messages import Challenge, EvidenceRequest, Welcome
 from fedneighbors.service._metrics import CONTENT_TYPE
 from fedneighbors.service._oidc import IssuerFailed
@@ -79,6 +85,12 @@ def make_app(broker: Broker, sessions: Sessions | None = None) -> Starlette:
     public, protected = partial(_public, broker), partial(_protected, broker)
     store = QueryStore()
     broker.on_offer = store.see_offer
+    check_matchmaker(broker)
+    match = _protected(broker, answer_match, is_query=True, read=read_token)
+
+    async def answer_matchmaker(request: Request) -> Response:
+        return convert_problem(await match(request))
+
     return Starlette(
         routes=[
             Route("/", public(_open_console)),
@@ -87,6 +99,7 @@ def make_app(broker: Broker, sessions: Sessions | None = None) -> Starlette:
             Route("/readyz", public(_readiness)),
             Route("/openapi.json", public(_openapi)),
             Route("/metrics", protected(_show_metrics)),
+            Route("/match", answer_matchmaker, methods=["POST"]),
             Route("/v1/collections", protected(_list_collections)),
             Route("/v1/collections/{name}", protected(_show_collection)),
             *(
@@ -127,17 +140,30 @@ def _public(broker: Broker, endpoint: Endpoint) -> Any:
     return answer
 
 
-def _protected(broker: Broker, endpoint: UserEndpoint, *, is_query: bool = False) -> Any:
-    """Return a handler for users with a valid token."""
+def _read_bearer(request: Request) -> str:
+    """Return the token of a request; empty if there is none."""
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    return token if scheme.lower() == "bearer" else ""
+
+
+def _protected(
+    broker: Broker,
+    endpoint: UserEndpoint,
+    *,
+    is_query: bool = False,
+    read: Callable[[Request], str] = _read_bearer,
+) -> Any:
+    """Return a handler for users with a valid token, found by ``read``."""
 
     async def check(broker: Broker, request: Request) -> Response:
         # refused first, because refusals must cost little; an answer may be stored under a key
         if is_query and "idempotency-key" not in request.headers:
             broker.check_load()
-        scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        user = await broker.find_user(token) if scheme.lower() == "bearer" else None
+        token = read(request)
+        user = await broker.find_user(token) if token else None
         if user is None:
-            raise Problem(401, "unauthorized", "expected 'Authorization: Bearer' and a valid token")
+            header = "'Authorization: Bearer'" if read is _read_bearer else "X-Auth-Token"
+            raise Problem(401, "unauthorized", f"expected {header} and a valid token")
         return await endpoint(broker, request, user)
 
     return _public(broker, check)

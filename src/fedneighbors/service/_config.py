@@ -3,7 +3,6 @@
 Unknown keys are errors. Paths are relative to the folder of the file.
 """
 
-import re
 import tomllib
 from collections import ChainMap
 from collections.abc import Collection, Iterable
@@ -12,8 +11,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
-    BaseModel,
-    ConfigDict,
     Discriminator,
     Field,
     Tag,
@@ -31,7 +28,14 @@ from fedneighbors.privacy._guarantees import Guarantee
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.privacy.ledger._ledger import Ledger
 from fedneighbors.service._attestation import AmdRules, IntelRules
-from fedneighbors.sources._sql import has_password
+from fedneighbors.service._source_config import (
+    SECRET,
+    ConfigSection,
+    PatientsSection,
+    PushedSection,
+    SourceSection,
+    name_section,
+)
 
 Name = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.-]+$")]
 Text = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^\x00-\x1f\x7f]*$")]
@@ -46,13 +50,6 @@ STEP_ERROR = 1e-9
 
 Level = Literal["none", "boolean", "count", "ids", "distances"]
 C = TypeVar("C", bound="Config")
-_SECRET = "source"
-
-
-class ConfigSection(BaseModel):
-    """Table of a configuration file."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Config(ConfigSection):
@@ -103,7 +100,7 @@ def _describe(error: Any) -> str:
         return "unknown key"
     if error["type"] == "missing":
         return "this key is required"
-    if error["type"] == _SECRET:  # the input is not shown
+    if error["type"] == SECRET:  # the input is not shown
         return str(error["msg"])
     return f"{error['msg'][:1].lower()}{error['msg'][1:]}, got {error['input']!r}"
 
@@ -142,7 +139,7 @@ class SharedSection(ConfigSection):
     schema_file: str | None = Field(default=None, alias="schema")
     tie_key: str = ""
     trust: Literal["trusted", "sealed", "enclave"] = "trusted"
-    filters: Filters = {}
+    filters: Filters = Field(default_factory=dict)
 
     _metric = field_validator("metric")(_check_metric)
 
@@ -150,7 +147,7 @@ class SharedSection(ConfigSection):
     def _check_schema(self) -> Self:
         if (self.metric == "tabular") != (self.schema_file is not None):
             raise PydanticCustomError(
-                _SECRET, "expected schema, the file of the columns, with metric 'tabular' only"
+                SECRET, "expected schema, the file of the columns, with metric 'tabular' only"
             )
         return self
 
@@ -181,7 +178,7 @@ class CollectionSection(SharedSection):
     def _check_trust(self) -> Self:
         if self.trust == "sealed" and self.privacy is not None:
             raise PydanticCustomError(
-                _SECRET, "a sealed collection cannot be private: omit privacy or trust"
+                SECRET, "a sealed collection cannot be private: omit privacy or trust"
             )
         return self
 
@@ -235,7 +232,7 @@ class OidcSection(ConfigSection):
     audience: str = Field(min_length=1)
     user_claim: str = Field(default="sub", min_length=1)
     groups_claim: str = "groups"
-    groups: dict[str, tuple[str, ...]] = {}
+    groups: dict[str, tuple[str, ...]] = Field(default_factory=dict)
 
 
 class AttesterSection(ConfigSection):
@@ -243,6 +240,16 @@ class AttesterSection(ConfigSection):
 
     folder: str = "/sys/kernel/config/tsm/report"
     certificates: str | None = None
+
+
+class MatchmakerSection(ConfigSection):
+    """The GA4GH Matchmaker Exchange API; the contact is that of all returned patients."""
+
+    collection: Name
+    contact_name: Text
+    contact_href: str = Field(pattern=r"^(https?://|mailto:)\S+$")
+    max_results: int = Field(default=10, ge=1)
+    purpose: Text | None = None
 
 
 class BrokerConfig(Config):
@@ -254,62 +261,16 @@ class BrokerConfig(Config):
     queries: QueriesSection = QueriesSection()
     oidc: OidcSection | None = None
     attestation: AttesterSection = AttesterSection()
+    matchmaker: MatchmakerSection | None = None
     collections: dict[Name, CollectionSection] = Field(min_length=1)
 
     @model_validator(mode="after")
     def _check_enclave(self) -> Self:
         if _has_enclave(self.collections.values()) and not self.server.tls:
             raise PydanticCustomError(
-                _SECRET, 'expected server.tls: with trust = "enclave", TLS ends in the broker'
+                SECRET, 'expected server.tls: with trust = "enclave", TLS ends in the broker'
             )
         return self
-
-
-class SourceSection(ConfigSection):
-    """Objects of a provider: a file, or a query to a database.
-
-    ``id`` is the column with the name of each object, which must be unique. It is required for
-    ``sql``; objects of a file without it have their names there, if any, or are numbered.
-    """
-
-    file: str | None = None
-    database: str | None = None
-    sql: str | None = None
-    password_file: str | None = None
-    timeout_s: float = Field(default=600.0, gt=0)
-    columns: tuple[str, ...] = ()
-    id: str | None = None
-
-    @model_validator(mode="after")
-    def _check(self) -> "SourceSection":
-        database = self.database
-        if (self.file is None) == (database is None) or (self.sql is None) != (database is None):
-            message = "expected either file, or database and sql"
-        elif database is not None and self.id is None:
-            message = "expected id, the column with the names of the objects, next to sql"
-        elif database is not None and not re.match("(postgresql|duckdb|sqlite):", database):
-            message = "expected a database postgresql://..., duckdb:path or sqlite:path"
-        elif database is not None and has_password(database):
-            message = "the database has a password; put it into a file, and name password_file"
-        else:
-            return self
-        raise PydanticCustomError(_SECRET, message)
-
-
-class PushedSection(BaseModel):
-    """Objects that stay in a database; ``kind`` names an entry point of ``fedneighbors.sources``.
-
-    Further keys are options of that source.
-    """
-
-    model_config = ConfigDict(extra="allow", frozen=True)
-
-    kind: str
-
-
-def _name_section(source: Any) -> str:
-    has_kind = "kind" in source if isinstance(source, dict) else isinstance(source, PushedSection)
-    return "pushed" if has_kind else "loaded"
 
 
 class PrivateSection(ConfigSection):
@@ -381,15 +342,15 @@ class PolicySection(GrantSection):
     bounds: bool = True
     privacy: PrivateSection | None = None
     distance_step: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    users: dict[str, GrantSection] = {}
-    groups: dict[str, GrantSection] = {}
+    users: dict[str, GrantSection] = Field(default_factory=dict)
+    groups: dict[str, GrantSection] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _check_private_queries(self) -> Self:
         grants: list[GrantSection] = [self, *self.users.values(), *self.groups.values()]
         if self.privacy is None and any(one.private_queries is not None for one in grants):
             raise PydanticCustomError(
-                _SECRET, "expected privacy, the cost of a private query, next to private_queries"
+                SECRET, "expected privacy, the cost of a private query, next to private_queries"
             )
         return self
 
@@ -409,21 +370,25 @@ class OfferSection(SharedSection):
     """
 
     source: Annotated[
-        Annotated[SourceSection, Tag("loaded")] | Annotated[PushedSection, Tag("pushed")],
-        Discriminator(_name_section),
+        Annotated[SourceSection, Tag("loaded")]
+        | Annotated[PatientsSection, Tag("patients")]
+        | Annotated[PushedSection, Tag("pushed")],
+        Discriminator(name_section),
     ]
     policy: PolicySection = PolicySection()
     oidc: OidcSection | None = None
 
     @model_validator(mode="after")
     def _check_trust(self) -> Self:
+        if isinstance(self.source, PatientsSection) and self.metric != "tabular":
+            raise PydanticCustomError(SECRET, "expected metric 'tabular' for rows of patients")
         if self.trust != "sealed" and self.oidc is not None:
             raise PydanticCustomError(
-                _SECRET, 'expected trust = "sealed" next to oidc: a broker could use the tokens'
+                SECRET, 'expected trust = "sealed" next to oidc: a broker could use the tokens'
             )
         if self.trust == "sealed" and self.policy.privacy is not None:
             raise PydanticCustomError(
-                _SECRET, "a sealed collection cannot be private: omit policy.privacy or trust"
+                SECRET, "a sealed collection cannot be private: omit policy.privacy or trust"
             )
         return self
 
@@ -459,7 +424,7 @@ class ProviderConfig(Config):
         is_bound = self.attestation and self.provider.broker.startswith("https:")
         if _has_enclave(self.collections.values()) and not is_bound:
             raise PydanticCustomError(
-                _SECRET, 'expected attestation and a broker https://..., with trust = "enclave"'
+                SECRET, 'expected attestation and a broker https://..., with trust = "enclave"'
             )
         return self
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from fedneighbors.datasets._object_cells import METRIC_KINDS
 from fedneighbors.datasets._schema import Schema
-from fedneighbors.datasets._schema_columns import NumericColumn
+from fedneighbors.datasets._schema_columns import CategoricalColumn, NumericColumn
 from fedneighbors.service._broker import Broker, BrokerCollection
 from fedneighbors.service._operations import describe_cost
 from fedneighbors.service._state import ApiUser
@@ -49,11 +49,13 @@ def _describe_collection(
 
 
 def _describe_columns(schema: Schema) -> dict[str, Any]:
-    """Return the range or the categories of each column."""
+    """Return the range or the categories of each column, or "set"."""
     return {
         column.name: [column.low, column.high]
         if isinstance(column, NumericColumn)
         else list(column.categories)
+        if isinstance(column, CategoricalColumn)
+        else "set"
         for column in schema.columns
     }
 

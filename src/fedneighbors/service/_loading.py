@@ -36,7 +36,9 @@ from fedneighbors.methods.fedknn._queries import objects_digest
 from fedneighbors.methods.fedknn.metrics._mixed import TabularMetric
 from fedneighbors.methods.fedknn.private._padding import EPOCH_BYTES
 from fedneighbors.records._storage import sweep_parts, write_part
-from fedneighbors.service._config import OfferSection, SourceSection
+from fedneighbors.service._config import OfferSection
+from fedneighbors.service._source_config import PatientsSection, SourceSection
+from fedneighbors.sources._patients import read_fhir, read_omop, read_omop_files
 from fedneighbors.sources._sql import SqlQuery
 
 log = logging.getLogger(__name__)
@@ -166,14 +168,8 @@ def read_source(
     """
     kinds, kind = dict(section.filters), METRIC_KINDS[section.metric]
     shown = {name: kinds.get(name, "text") for name in section.policy.payload}
-    cells: Cells | None
-    query = _make_query(source, folder)
-    if query is not None:
-        on_query(query)
-        cells, place = query.read(), str(query)
-    else:
-        file = folder / str(source.file)
-        cells, place = read_all_cells(file) if has_values(file) else None, str(file)
+    file = folder / str(source.file)
+    cells, place = _read_cells(source, folder, on_query)
     if schema is not None:
         others = dict.fromkeys([*([source.id] if source.id else []), *kinds, *shown])
         names = [name for name in others if name not in schema.column_names]
@@ -199,23 +195,47 @@ def read_source(
         table = _read_columns(file, shown) if cells is None else cells
         payload = _read_payload(table, section.policy.payload, place)
     content = SourceContent(objects.items, ids, columns, payload)
-    if ids is None or source.sql is None:
+    if ids is None or (source.sql is None and not isinstance(source, PatientsSection)):
         return content
     # a database has no order, but the content of an epoch has
     return content.select(np.array(sorted(range(len(ids)), key=ids.__getitem__), np.int64))
 
 
-def _make_query(source: SourceSection, folder: Path) -> SqlQuery | None:
-    """Return the query of a source; None for a file."""
-    if source.database is None or source.sql is None:
-        return None
-    return SqlQuery(
-        source.database,
-        source.sql,
-        folder,
-        password_file=source.password_file,
-        timeout_s=source.timeout_s,
-    )
+def _read_cells(
+    source: SourceSection, folder: Path, on_query: Callable[[SqlQuery], None]
+) -> tuple[Cells | None, str]:
+    """Return the columns of a source, None for text, and its name."""
+
+    def make_query(sql: str) -> SqlQuery:
+        query = SqlQuery(
+            str(source.database),
+            sql,
+            folder,
+            password_file=source.password_file,
+            timeout_s=source.timeout_s,
+        )
+        on_query(query)
+        return query
+
+    if isinstance(source, PatientsSection):
+        return _read_patients(source, folder / str(source.file), make_query)
+    if source.sql is not None:
+        query = make_query(source.sql)
+        return query.read(), str(query)
+    file = folder / str(source.file)
+    return read_all_cells(file) if has_values(file) else None, str(file)
+
+
+def _read_patients(
+    source: PatientsSection, file: Path, make_query: Callable[[str], SqlQuery]
+) -> tuple[Cells, str]:
+    day, codes = source.reference_date, source.codes
+    if source.database is not None:
+        cells = read_omop(make_query, day, schema=source.cdm_schema, codes=codes)
+        return cells, f"OMOP in {source.database}"
+    if source.kind == "omop":
+        return read_omop_files(file, day, codes=codes), str(file)
+    return read_fhir(file, day, system=source.system), str(file)
 
 
 def write_snapshot(source: SourceSection, folder: Path, path: Path) -> int:
@@ -244,11 +264,11 @@ def write_snapshot(source: SourceSection, folder: Path, path: Path) -> int:
     arrow = optional_module("pyarrow", "data")
     if path.suffix != ".arrow":
         raise DataError(f"expected a file name that ends in .arrow, got {path.name}")
-    query = _make_query(source, folder)
-    if query is None:
+    if source.file is not None and not isinstance(source, PatientsSection):
         raise DataError(f"the source is the file {source.file}: copy it")
-    cells = query.read()
-    if source.id not in cells:
+    cells, query = _read_cells(source, folder, lambda _: None)
+    assert cells is not None  # it is no file
+    if source.id is None or source.id not in cells:
         raise DataError(f"{query} has no column {source.id!r}; it has {', '.join(cells)}")
     names = list(map(str, cells[source.id]))
     rows = sorted(range(len(names)), key=names.__getitem__)  # the order of `read_source`
@@ -314,6 +334,8 @@ def _to_json(cell: Any) -> Any:
     plain = cell.item() if isinstance(cell, np.generic) else cell
     if isinstance(plain, float) and not math.isfinite(plain):
         return None
+    if isinstance(plain, list | tuple):
+        return [_to_json(element) for element in plain]
     return plain if plain is None or isinstance(plain, bool | int | float | str) else str(plain)
 
 

@@ -24,7 +24,7 @@ from fedneighbors.methods.fedknn.protocol import BoundRequest, FinishRequest, Ne
 from fedneighbors.privacy.ledger._ledger import Ledger
 from fedneighbors.secure_sum._keys import digest
 from fedneighbors.service._access_log import AccessLog
-from fedneighbors.service._config import OfferSection, PolicySection, PushedSection
+from fedneighbors.service._config import OfferSection, PolicySection
 from fedneighbors.service._loading import Forgotten, compute_epoch, read_source
 from fedneighbors.service._messages import (
     UNKNOWN_QUERY,
@@ -34,6 +34,7 @@ from fedneighbors.service._messages import (
 from fedneighbors.service._oidc import OidcUsers
 from fedneighbors.service._policy import PolicyParty
 from fedneighbors.service._sealed_party import SealedParty
+from fedneighbors.service._source_config import PushedSection
 from fedneighbors.sources._candidates import CandidateSource, SourceSettings
 from fedneighbors.sources._pushed import PushedSource, find_source
 from fedneighbors.sources._sql import SqlQuery

@@ -5,6 +5,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from fedneighbors._version import __version__
+from fedneighbors.service._matchmaker import MATCH_TYPE
 from fedneighbors.service._operations import OPERATIONS
 from fedneighbors.service._problems import PROBLEM_TYPE
 
@@ -223,13 +224,23 @@ def describe_api(enrolment: type[BaseModel]) -> Json:
         "content": {"application/json": {"schema": enrolment.model_json_schema()}}
     }
     collection = _operation("Describe a collection", _COLLECTION)
+    results = _object(results=_list(_object(score=_object(patient=_NUMBER), patient={})))
+    match = _operation("Match a patient: Matchmaker Exchange API 1.1", results, media=MATCH_TYPE)
+    failure = {MATCH_TYPE: {"schema": _object(message=_TEXT, code=_TEXT)}}
+    match["responses"]["default"]["content"] = failure
+    match["security"] = [{"matchmaker": []}]
+    match["requestBody"] = {"content": {MATCH_TYPE: {"schema": _object(patient={})}}}
+    header = {"type": "apiKey", "in": "header", "name": "X-Auth-Token"}
     health = _operation("Check that the broker runs", _object(status=_TEXT, version=_TEXT))
     readiness = _operation("Check that all providers are connected", _object(status=_TEXT))
     return {
         "openapi": "3.1.0",
         "info": {"title": "fedneighbors broker", "version": __version__},
         "components": {
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+            "securitySchemes": {
+                "token": {"type": "http", "scheme": "bearer"},
+                "matchmaker": header,
+            },
             "schemas": {
                 "Problem": _PROBLEM,
                 **{body.__name__: body.model_json_schema() for body in bodies},
@@ -253,6 +264,7 @@ def describe_api(enrolment: type[BaseModel]) -> Json:
             },
             "/v1/providers": {"get": _paged("List the enrolled providers", "providers", _PROVIDER)},
             "/v1/enrolments": {"post": enrol},
+            "/match": {"post": match},
             "/metrics": {"get": _operation("Read metrics for Prometheus", media="text/plain")},
             "/healthz": {"get": {**health, "security": []}},
             "/readyz": {"get": {**readiness, "security": []}},

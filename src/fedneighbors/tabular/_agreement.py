@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any, ClassVar
 
 from fedneighbors.datasets._schema import Schema
-from fedneighbors.datasets._schema_columns import CategoricalColumn, NumericColumn
+from fedneighbors.datasets._schema_columns import CategoricalColumn, NumericColumn, SetColumn
 from fedneighbors.errors import DataError, SchemaMismatch
 from fedneighbors.federation._loop import Coordinator, gather
 from fedneighbors.federation._messages import Message, message
@@ -102,7 +102,10 @@ def _check_names(party: str, first: Schema, other: Schema) -> None:
 
 
 def _column(schema: Schema, name: str) -> Column:
-    return schema.columns[schema.column_names.index(name)]
+    column = schema.columns[schema.column_names.index(name)]
+    if isinstance(column, SetColumn):
+        raise DataError(f"expected numbers or words in column {name!r}, not sets")
+    return column
 
 
 def _merge_column(by_party: Mapping[str, Column]) -> Column:
@@ -192,7 +195,7 @@ def find_misfit(agreed: Schema, draft: Schema) -> str | None:
         unmatched.add(draft.label)
     if unmatched:
         return min(unmatched)
-    pairs = ((column, _column(draft, column.name)) for column in agreed.columns)
+    pairs = ((_column(agreed, name), _column(draft, name)) for name in agreed.column_names)
     return next((own.name for column, own in pairs if not _extends(column, own)), None)
 
 

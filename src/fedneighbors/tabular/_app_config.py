@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 from fedneighbors.datasets._dataset import Dataset
 from fedneighbors.datasets._reading import dataset_from_table, read_columns, read_rows
 from fedneighbors.datasets._schema import EncodedRows, Schema
-from fedneighbors.datasets._schema_columns import CategoricalColumn
+from fedneighbors.datasets._schema_columns import CategoricalColumn, Column
 from fedneighbors.datasets._table import Table, missing_cells
 from fedneighbors.errors import DataError, LedgerError, MissingDataError, MissingExtraError
 from fedneighbors.federation._flower import RUN_KEY, Config, client_app, server_app
@@ -26,7 +26,7 @@ from fedneighbors.federation._roles import Party, Refused
 from fedneighbors.federation._stores import FolderStore
 from fedneighbors.privacy._policy import Privacy, privacy_from
 from fedneighbors.records._storage import check_folder, replace_file
-from fedneighbors.tabular._agreement import AgreeingParty, Column, agree_on_schema
+from fedneighbors.tabular._agreement import AgreeingParty, agree_on_schema
 from fedneighbors.tabular._ownership import SCHEMA_SUFFIX, copy_schema, pending_path
 from fedneighbors.tabular._schema import Label
 

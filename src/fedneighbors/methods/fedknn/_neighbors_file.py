@@ -22,7 +22,7 @@ NOT_STORED = {"privacy", "workers", "link", "deadline_s"}
 class NeighborsFile(ModelFile):
     """A classifier or regressor with the objects of all parties.
 
-    Vectors of a numeric metric and coded rows of a table are in ``rows``, other objects in
+    Vectors of a numeric metric and coded rows without sets are in ``rows``, other objects in
     ``objects``, as frames of queries. ``schema`` is the TOML text of a table's schema, or empty.
     Parameters without ``metric`` are those of a model whose metric is the schema.
     ``targets`` are positions among ``classes``, or numbers if there are no classes. ``ids`` is None
@@ -82,7 +82,8 @@ class NeighborsFile(ModelFile):
         owners = np.empty(search.n_objects_, np.int64)
         for code, rows in enumerate(search._rows_of.values()):
             owners[rows] = code
-        is_table, ids = fitted._is_numeric or schema is not None, search.ids_
+        is_coded = schema is not None and isinstance(search._objects, np.ndarray)
+        is_table, ids = fitted._is_numeric or is_coded, search.ids_
         is_classifier = hasattr(fitted, "classes_")
         return cls(
             method=type(fitted).__name__,
@@ -125,11 +126,11 @@ class NeighborsFile(ModelFile):
             names = self.feature_names
             model._check_settings()
             objects: Any = [decode_query(frame) for frame in self.objects]
-            if self.rows is not None and schema is not None:
+            if schema is not None:
                 # most models do not need this module and its dependencies
                 from fedneighbors.methods.fedknn.metrics._mixed import CodedRows
 
-                objects = CodedRows(schema, self.rows)
+                objects = CodedRows(schema, objects if self.rows is None else self.rows)
             elif self.rows is not None:
                 objects, model.n_features_in_ = self.rows, self.rows.shape[1]
             if names is not None:

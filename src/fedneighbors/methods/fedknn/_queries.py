@@ -8,6 +8,7 @@ import hashlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
@@ -16,14 +17,14 @@ import numpy.typing as npt
 from fedneighbors._typing import Floats
 from fedneighbors.datasets._graphs import Graph
 from fedneighbors.datasets._object_cells import METRIC_KINDS, object_from_json
-from fedneighbors.errors import PartyMissing, ProtocolError
+from fedneighbors.errors import PartyMissing, ProtocolError, WireError
 from fedneighbors.federation._inprocess import ConnectedParties
 from fedneighbors.federation._loop import Coordinator, Outcome
 from fedneighbors.federation._messages import decode, encode, message
 from fedneighbors.methods.fedknn._filters import Where, filter_text
 from fedneighbors.methods.fedknn.algorithm import Merged
 from fedneighbors.methods.fedknn.metrics._interfaces import Metric
-from fedneighbors.methods.fedknn.metrics._mixed import TabularMetric
+from fedneighbors.methods.fedknn.metrics._mixed import SetRow, TabularMetric
 from fedneighbors.methods.fedknn.protocol import Answer, close_queries
 
 EncodedQuery = tuple[Any, bytes]
@@ -59,6 +60,18 @@ class SetQuery:
 
 
 @message
+class RowQuery:
+    """A coded row with sets: the number of elements of each set, and all elements.
+
+    Those of each set are ascending.
+    """
+
+    cells: npt.NDArray[np.float64]
+    sizes: tuple[int, ...]
+    elements: tuple[str, ...]
+
+
+@message
 class GraphQuery:
     """A labelled graph."""
 
@@ -75,7 +88,7 @@ class FilteredQuery:
     where: str
 
 
-_KINDS = (VectorQuery, BytesQuery, TextQuery, SetQuery, GraphQuery, FilteredQuery)
+_KINDS = (VectorQuery, BytesQuery, TextQuery, SetQuery, RowQuery, GraphQuery, FilteredQuery)
 
 
 def check_sequence(objects: Any) -> None:
@@ -96,7 +109,7 @@ def query_list(queries: Any) -> list[Any]:
     ['a word']
     """
     check_sequence(queries)
-    is_single = isinstance(queries, str | set | frozenset | Graph)
+    is_single = isinstance(queries, str | set | frozenset | Graph | SetRow)
     return [queries] if is_single else list(queries)
 
 
@@ -105,7 +118,7 @@ def encode_query(item: Any) -> bytes:
 
     Parameters
     ----------
-    item : str, set, Graph, vector of numbers or packed bits
+    item : str, set, Graph, SetRow, vector of numbers or packed bits
         Object of a built-in metric.
 
     Raises
@@ -128,6 +141,9 @@ def encode_query(item: Any) -> bytes:
             raise TypeError("expected a set of strings and integers")
         ordered = sorted(item, key=lambda element: (isinstance(element, str), element))
         return encode(SetQuery(tuple(ordered)))
+    if isinstance(item, SetRow):
+        elements = [element for own in item.sets for element in sorted(own)]
+        return encode(RowQuery(item.cells, tuple(map(len, item.sets)), tuple(elements)))
     if isinstance(item, np.ndarray) and item.dtype == np.uint8 and item.ndim == 1:
         return encode(BytesQuery(item))
     try:
@@ -149,7 +165,7 @@ def objects_digest(objects: Sequence[Any], ids: Sequence[str], settings: str) ->
     digest = hashlib.sha256(repr((settings, list(ids))).encode())
     for item in items:
         is_numbers = isinstance(item, np.ndarray) and item.dtype.kind in "fiub"
-        if not is_numbers and not isinstance(item, str | set | frozenset | Graph):
+        if not is_numbers and not isinstance(item, str | set | frozenset | Graph | SetRow):
             return None
         try:
             frame = encode_query(item)
@@ -191,8 +207,9 @@ def read_json_query(value: Any, name: str, metric: Metric) -> Any:
     MissingExtraError
         If it is SMILES and RDKit is not installed.
     """
-    query = object_from_json(value, METRIC_KINDS[name])
-    return metric.read([query])[0] if isinstance(metric, TabularMetric) else query
+    if not isinstance(metric, TabularMetric):
+        return object_from_json(value, METRIC_KINDS[name])
+    return metric.read([object_from_json(value, "rows", sets=metric.set_names)])[0]
 
 
 def decode_query(frame: bytes) -> Any:
@@ -215,6 +232,12 @@ def decode_query(frame: bytes) -> Any:
             return frozenset(query.elements)
         case FilteredQuery():
             return query
+        case RowQuery():
+            ends = np.cumsum((0, *query.sizes)).tolist()
+            if min(query.sizes, default=0) < 0 or ends[-1] != len(query.elements):
+                raise WireError("the sizes of the sets differ from the number of their elements")
+            pairs = pairwise(ends)
+            return SetRow(query.cells, tuple(frozenset(query.elements[a:b]) for a, b in pairs))
     return Graph(query.node_labels, query.edges.tolist(), query.edge_labels)
 
 

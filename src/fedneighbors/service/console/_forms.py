@@ -178,7 +178,9 @@ def _refuse(name: str, expected: str, found: str) -> Problem:
 
 
 def _write_cell(cell: Any) -> str:
-    return "" if cell is None else str(cell).lower() if isinstance(cell, bool) else str(cell)
+    if isinstance(cell, bool | list):
+        return json.dumps(cell)
+    return "" if cell is None else str(cell)
 
 
 def write_lines(

@@ -10,7 +10,7 @@ import pytest
 
 from fedneighbors.datasets._graphs import Graph
 from fedneighbors.datasets._schema import Schema
-from fedneighbors.datasets._schema_columns import NumericColumn
+from fedneighbors.datasets._schema_columns import NumericColumn, SetColumn
 from fedneighbors.kernels import _sets as set_kernels
 from fedneighbors.kernels.vectors import _quantized
 from fedneighbors.methods.fedknn.metrics import (
@@ -75,6 +75,7 @@ TITLES = ["".join(RNG.choice(list("abcdefgh"), RNG.integers(5, 40))) for _ in ra
 PATH = [(i, i + 1) for i in range(7)]
 GRAPHS = [Graph("".join(RNG.choice(list("CNO"), 8)), PATH) for _ in range(100)]
 TABLE = Schema(tuple(NumericColumn(f"x{i}", 0, 1) for i in range(8)))
+ROWS_WITH_WORDS = list(zip(RNG.random((N, 8)), WORDS, strict=True))
 CASES = {
     "places": (
         "haversine",
@@ -102,6 +103,18 @@ CASES = {
         [(_vectors, "square_sums", by_result(3))],
     ),
     "mixed": (TABLE, RNG.random((N, 8)), [(_mixed, "gower_distances", by_result(8))]),
+    "mixed with sets": (
+        Schema((*TABLE.columns, SetColumn("words", missing="keep"))),
+        [
+            _mixed.SetRow(np.append(cells, 0.0), (frozenset(map(str, words)),))
+            for cells, words in ROWS_WITH_WORDS
+        ],
+        [
+            (set_kernels, "count_holders", by_budget),
+            (_sets._SetSession, "_measure", by_result(16)),
+            (_mixed, "gower_distances", by_result(9)),
+        ],
+    ),
     "fingerprints": (
         "tanimoto",
         RNG.integers(0, 256, (N, 32), np.uint8),

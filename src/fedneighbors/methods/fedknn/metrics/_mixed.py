@@ -1,15 +1,17 @@
-"""Rows of numbers and categories under the Gower distance.
+"""Rows of numbers, categories and sets under the Gower distance.
 
 Rows are *coded* by a schema: a number becomes its place within the column's range, from 0 to 1, a
 category its number; NaN marks a missing cell. Bounds from bytes select the rows whose distances are
-computed, see :mod:`fedneighbors.kernels._gower`.
+computed, see :mod:`fedneighbors.kernels._gower`. Rows with sets or weights have no bounds: all
+distances are computed. The Jaccard distances of a query's sets, from an inverted index, are then
+numbers of a column in which the query has 0.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -18,7 +20,9 @@ from fedneighbors.datasets._schema import Schema
 from fedneighbors.datasets._schema_columns import (
     CategoricalColumn,
     Cells,
+    Column,
     NumericColumn,
+    SetColumn,
     cell_text,
 )
 from fedneighbors.datasets._table import check_names, join_names
@@ -36,10 +40,12 @@ from fedneighbors.kernels._gower import (
 from fedneighbors.methods.fedknn.metrics._points import (
     BoundedSession,
     DistanceBounds,
+    Measure,
     MinkowskiScale,
     ScanSession,
 )
 from fedneighbors.methods.fedknn.metrics._sessions import check_ranks
+from fedneighbors.methods.fedknn.metrics._sets import WIDTH, JaccardMetric, _SetSession
 
 _MIN_CODED_ROWS = 1024  # all distances of fewer rows are computed
 # Columns that the query and an average row have. To read fewer takes no longer than to read their
@@ -51,6 +57,25 @@ _SAMPLE_STEP, _MIN_SAMPLE = 64, 32  # blocks: 1.6 % of the rows, at least 2,048
 _MAX_LEFT = 1 / 64
 
 
+class SetRow(NamedTuple):
+    """Coded row with sets.
+
+    Parameters
+    ----------
+    cells : float64 array of shape (n_columns,)
+        Places of numbers, numbers of categories, and 0 for sets; NaN if missing.
+    sets : tuple of frozenset of str
+        The sets in the order of their columns; empty if missing.
+    """
+
+    cells: Floats
+    sets: tuple[frozenset[str], ...]
+
+
+CodedCells = Floats | list[SetRow]
+"""Coded rows: a table, or a list if there are sets."""
+
+
 @dataclass(frozen=True, eq=False)
 class CodedRows:
     """Coded rows with their schema, such as those of a saved model.
@@ -59,21 +84,22 @@ class CodedRows:
     ----------
     schema : Schema
         The columns.
-    cells : float64 array of shape (n_rows, n_columns)
+    cells : float64 array of shape (n_rows, n_columns), or list of SetRow
         Places of numbers, and numbers of categories.
     """
 
     schema: Schema
-    cells: Floats
+    cells: CodedCells
 
 
 class TabularMetric:
-    """Gower distance of rows: the mean difference over the columns that both rows have.
+    """Gower distance of rows: the weighted mean difference over the columns that both rows have.
 
     The difference of two numbers is their distance relative to the range of the column; that of two
-    categories is 0 or 1. A column in which one of the two cells is missing is left out, as in [1]_:
-    a value that nobody measured makes patients neither alike nor different. The distance is 1 if
-    no column remains. It is symmetric, and 0 between equal rows with at least one cell.
+    categories is 0 or 1; that of two sets is their Jaccard distance, 0 if both are empty. A column
+    in which one of the two cells is missing is left out, as in [1]_: a value that nobody measured
+    makes patients neither alike nor different. The distance is 1 if no column with a weight
+    remains. It is symmetric, and 0 between equal rows with at least one such cell.
 
     Parameters
     ----------
@@ -96,8 +122,21 @@ class TabularMetric:
                     f"expected a schema with low and high of column {column.name!r}: they are the "
                     "scale of its numbers"
                 )
+        if schema is not None and not any(column.weight for column in schema.columns):
+            raise ValueError("expected a schema with a column whose weight is not 0")
 
-    def prepare(self, rows: Any, *, private: bool = False) -> tuple[Self, Floats]:
+    @property
+    def set_names(self) -> list[str]:
+        """Return the names of the columns with sets."""
+        return [self._require_schema().columns[j].name for j in self._set_columns]
+
+    @property
+    def _set_columns(self) -> list[int]:
+        """Return the positions of the columns with sets."""
+        columns = enumerate(self._require_schema().columns)
+        return [j for j, column in columns if isinstance(column, SetColumn)]
+
+    def prepare(self, rows: Any, *, private: bool = False) -> tuple[Self, CodedCells]:
         """Return the metric with a schema, and the coded rows.
 
         Raises
@@ -119,8 +158,8 @@ class TabularMetric:
         metric = type(self)(schema)
         return metric, metric._encode(columns)
 
-    def read(self, rows: Any) -> Floats:
-        """Return coded rows.
+    def read(self, rows: Any) -> CodedCells:
+        """Return coded rows; a list of SetRow if a column has sets.
 
         Parameters
         ----------
@@ -130,8 +169,8 @@ class TabularMetric:
         Raises
         ------
         DataError
-            If columns do not agree with the schema, or a row lacks a cell of a column that drops
-            such rows.
+            If columns do not agree with the schema, a row lacks a cell of a column that drops such
+            rows, or a cell is no set.
         """
         schema = self._require_schema()
         return self._encode(_columns_of(rows, schema.column_names))
@@ -150,18 +189,31 @@ class TabularMetric:
             If a row has another number of cells than the schema has columns, or an infinite one;
             the error names its position.
         """
-        n_columns = len(self._require_schema().columns)
+        schema, places = self._require_schema(), self._set_columns
+        n_columns, sets = len(schema.columns), []
+        if places:
+            rows = [
+                _check_set_row(row, n_columns, places, f"object {i}")
+                for i, row in enumerate(objects)
+            ]
+            objects = [row.cells for row in rows]
+            sets = [[row.sets[k] for row in rows] for k in range(len(places))]
         if isinstance(objects, np.ndarray) and objects.shape[1:] == (n_columns,):
             columns = np.array(objects.T, np.float64, order="C")
             for row in np.flatnonzero(np.isinf(columns).any(axis=0))[:1]:
                 _check_row(columns[:, row], n_columns, f"object {row}")
         else:
-            rows = [_check_row(row, n_columns, f"object {i}") for i, row in enumerate(objects)]
-            columns = np.stack(rows, axis=1) if rows else np.empty((n_columns, 0))
-        is_category = np.array(
-            [isinstance(column, CategoricalColumn) for column in self._require_schema().columns]
-        )
-        return _RowIndex(columns, is_category, check_ranks(ranks, len(objects)))
+            checked = [_check_row(row, n_columns, f"object {i}") for i, row in enumerate(objects)]
+            columns = np.stack(checked, axis=1) if checked else np.empty((n_columns, 0))
+        is_category = np.array([isinstance(one, CategoricalColumn) for one in schema.columns])
+        weights = np.array([column.weight for column in schema.columns], np.float64)
+        index = _RowIndex(columns, is_category, weights, check_ranks(ranks, len(objects)))
+        order = np.arange(len(objects))  # a set has the number of its row
+        index.sets = {
+            place: JaccardMetric().index(column, ranks=order)
+            for place, column in zip(places, sets, strict=True)
+        }
+        return index
 
     def _require_schema(self) -> Schema:
         if self.schema is None:
@@ -171,19 +223,33 @@ class TabularMetric:
             )
         return self.schema
 
-    def _encode(self, columns: Mapping[str, Cells]) -> Floats:
-        schema = self._require_schema()
-        return np.column_stack([_code(column, columns[column.name]) for column in schema.columns])
+    def _encode(self, columns: Mapping[str, Cells]) -> CodedCells:
+        coded, sets = [], []
+        for column in self._require_schema().columns:
+            cells = columns[column.name]
+            if isinstance(column, SetColumn):
+                sets.append([column.read(cell) for cell in cells])
+                cells = sets[-1]
+            coded.append(_code(column, cells))
+        table = np.column_stack(coded)
+        if not sets:
+            return table
+        rows = zip(table, zip(*sets, strict=True), strict=True)
+        return [SetRow(cells, tuple(one or frozenset() for one in found)) for cells, found in rows]
 
 
 class _RowIndex:
-    """Coded rows, and many of them as bytes."""
+    """Coded rows, and many of them as bytes; ``sets`` has an index of each column with sets."""
 
-    def __init__(self, columns: Floats, is_category: Kinds, ranks: Integers) -> None:
+    def __init__(
+        self, columns: Floats, is_category: Kinds, weights: Floats, ranks: Integers
+    ) -> None:
         self.n_objects = len(ranks)
         self._columns, self._is_category, self._ranks = columns, is_category, ranks
+        self._weights, self.sets = weights, dict[int, Any]()
         self._codes: Codes | None = None
-        if self.n_objects >= _MIN_CODED_ROWS and len(columns) <= MAX_CODED_COLUMNS:
+        is_coded = len(columns) <= MAX_CODED_COLUMNS and bool((weights == 1).all())
+        if self.n_objects >= _MIN_CODED_ROWS and is_coded:
             self._codes = encode_cells(columns, is_category)
             self._coverage = np.mean(~np.isnan(columns), axis=1)
             n_full = max(self.n_objects // CODE_BLOCK, 1)  # blocks without padding
@@ -191,9 +257,18 @@ class _RowIndex:
             self._sample = np.ascontiguousarray(self._codes[:n_full:step])
 
     def open(self, query: Any) -> ScanSession:
-        row = _check_row(query, len(self._columns), "the query")
-        measure = partial(gower_distances, self._columns, self._is_category, row)
         width = len(self._columns)
+        if self.sets:
+            row, own_sets = _check_set_row(query, width, list(self.sets), "the query")
+            pairs = zip(self.sets.items(), own_sets, strict=True)
+            sets = {j: one.open(own) for (j, one), own in pairs if not np.isnan(row[j])}
+            measure = partial(self._measure_sets, row, sets)
+            width += WIDTH * len(sets)
+            return _SetRowSession(self._ranks, measure, sets.values(), width=width)
+        row = _check_row(query, width, "the query")
+        measure = partial(
+            gower_distances, self._columns, self._is_category, row, weights=self._weights
+        )
         if self._codes is None or self._coverage[~np.isnan(row)].sum() < _MIN_COMMON_CELLS:
             return ScanSession(self._ranks, measure, width=width)
         bound = partial(self._bound, row)
@@ -206,11 +281,41 @@ class _RowIndex:
             leaves_many=sample.leaves_many,
         )
 
+    def _measure_sets(
+        self, row: Floats, sets: Mapping[int, _SetSession], rows: slice | Integers
+    ) -> Floats:
+        columns = self._columns[:, rows].copy()
+        for j, session in sets.items():
+            columns[j] += session._measure(np.arange(self.n_objects)[rows])  # 0, or missing
+        return gower_distances(columns, self._is_category, row, weights=self._weights)
+
     def _bound(self, row: Floats, codes: Codes) -> DistanceBounds:
         n_rows = min(self.n_objects, len(codes) * CODE_BLOCK)
         bounds = bound_distances(codes, self._is_category, row, n_rows)
         scale = MinkowskiScale(power=1, halved_square=False, n_columns=len(row))
         return DistanceBounds(bounds, scale, exponent=0)
+
+
+class _SetRowSession(ScanSession):
+    """A query session that counts the common elements of all sets first.
+
+    Parameters
+    ----------
+    ranks, measure, width
+        As for `ScanSession`.
+    sets : iterable of _SetSession
+        Sessions of the query's sets.
+    """
+
+    def __init__(
+        self, ranks: Integers, measure: Measure, sets: Iterable[_SetSession], *, width: int
+    ) -> None:
+        super().__init__(ranks, measure, width=width)
+        self._sets = tuple(sets)
+
+    def _scan(self) -> None:
+        if all(session.count_more() for session in self._sets):
+            super()._scan()
 
 
 class _Sample:
@@ -250,8 +355,18 @@ def _check_row(row: Any, n_columns: int, name: str) -> Floats:
     return cells
 
 
-def _code(column: NumericColumn | CategoricalColumn, cells: Cells) -> Floats:
-    """Return the places of cells in a range, or their categories' numbers."""
+def _check_set_row(row: Any, n_columns: int, places: Sequence[int], name: str) -> SetRow:
+    """Return a checked row, which may come from a frame."""
+    if not isinstance(row, SetRow) or len(row.sets) != len(places):
+        raise ValueError(f"{name}: expected a coded row with {len(places)} sets")
+    cells = _check_row(row.cells, n_columns, name)
+    if np.nan_to_num(cells[places]).any():
+        raise ValueError(f"{name}: expected 0 as the cell of a set, or a missing one")
+    return SetRow(cells, row.sets)
+
+
+def _code(column: Column, cells: Cells) -> Floats:
+    """Return places in a range, numbers of categories, or 0 for sets."""
     features, is_missing, _ = column.encode(cells)
     if column.missing == "drop" and is_missing.any():
         raise DataError(
@@ -261,6 +376,8 @@ def _code(column: NumericColumn | CategoricalColumn, cells: Cells) -> Floats:
     if isinstance(column, NumericColumn):
         width = column.high - column.low
         return (features[:, 0] - column.low) / (width if width > 0 else 1.0)
+    if isinstance(column, SetColumn):
+        return np.where(is_missing, np.nan, 0.0)
     first = len(column.categories) - features.shape[1]  # two categories share a feature
     codes = features @ np.arange(first, len(column.categories))
     return np.where(is_missing, np.nan, codes) if column.missing == "keep" else codes
@@ -293,9 +410,13 @@ def _columns_of(rows: Any, names: Sequence[str] | None) -> dict[str, Cells]:
             "expected a data frame or a list of mappings for metric='tabular'; for rows without "
             "column names give a Schema as metric"
         )
-    if not all(np.ndim(row) == 1 and len(row) == len(names) for row in listed):
+    if not all(_is_row(row) and len(row) == len(names) for row in listed):
         raise DataError(f"expected rows with the {len(names)} cells {join_names(names)}")
     return {name: [row[j] for row in listed] for j, name in enumerate(names)}
+
+
+def _is_row(row: Any) -> bool:
+    return getattr(row, "ndim", 1) == 1 and hasattr(row, "__len__") and not isinstance(row, str)
 
 
 def _cells(series: Any) -> Cells:
@@ -306,7 +427,7 @@ def _cells(series: Any) -> Cells:
     return [None if is_missing else cell for cell, is_missing in pairs]
 
 
-def _draft(name: str, cells: Cells) -> NumericColumn | CategoricalColumn:
+def _draft(name: str, cells: Cells) -> Column:
     """Derive a column from all its cells."""
     present: Any = (
         cells[~np.isnan(cells)]
@@ -323,7 +444,9 @@ def _draft(name: str, cells: Cells) -> NumericColumn | CategoricalColumn:
     if kinds <= {str} or kinds <= {bool, np.bool_}:
         categories = sorted({str(cell_text(cell)) for cell in present})
         return CategoricalColumn(name, tuple(categories), missing="keep")
+    if kinds <= {list, tuple, set, frozenset}:
+        return SetColumn(name, missing="keep")
     raise DataError(
-        f"expected numbers, text or booleans in column {name!r}, one of them, got "
+        f"expected numbers, text, booleans or sets in column {name!r}, one of them, got "
         f"{', '.join(sorted(kind.__name__ for kind in kinds))}"
     )

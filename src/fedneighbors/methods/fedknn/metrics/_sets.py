@@ -24,7 +24,7 @@ _KEY_BITS = 63  # a key is a nonnegative int64
 _MIN_SORTED = 256  # number of keys sorted first
 _EMPTY = (object(),)  # elements of an empty set
 
-_WIDTH = 16  # a distance takes as long as reading so many cells of a table
+WIDTH = 16  # a distance takes as long as reading so many cells of a table
 
 
 class JaccardMetric:
@@ -127,7 +127,7 @@ class _SetSession(BrowsingSession):
     """
 
     def __init__(self, index: _SetIndex, known: Integers, *, n_query: int) -> None:
-        super().__init__(index.ranks, width=_WIDTH)
+        super().__init__(index.ranks, width=WIDTH)
         self._index = index
         self._n_query = n_query
         self._known = known
@@ -166,13 +166,13 @@ class _SetSession(BrowsingSession):
         return bounds
 
     def _widen(self, k: int, cutoff: float) -> None:
-        if self._count() and self._make_keys():
+        if self.count_more() and self._make_keys():
             if self.n_verified < len(self._keys):
                 self._verify_touched(k - len(self._pool) if k else self._n_objects, cutoff)
             else:
                 self._verify_others(k - len(self._pool) if k else self._n_objects)
 
-    def _count(self) -> bool:
+    def count_more(self) -> bool:
         """Count more common elements; return whether all are counted."""
         index = self._index
         if self._place[0] < len(self._known):

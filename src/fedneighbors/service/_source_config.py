@@ -1,0 +1,100 @@
+"""Sources of a provider's collections in its configuration file."""
+
+import re
+from datetime import date
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from fedneighbors.sources._sql import has_password
+
+SECRET = "source"
+"""Type of the errors that do not show the input."""
+
+
+class ConfigSection(BaseModel):
+    """Table of a configuration file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class SourceSection(ConfigSection):
+    """Objects of a provider: a file, or a query to a database.
+
+    ``id`` is the column with the name of each object, which must be unique. It is required for
+    ``sql``; objects of a file without it have their names there, if any, or are numbered.
+    """
+
+    file: str | None = None
+    database: str | None = None
+    sql: str | None = None
+    password_file: str | None = None
+    timeout_s: float = Field(default=600.0, gt=0)
+    columns: tuple[str, ...] = ()
+    id: str | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> "SourceSection":
+        names, message = (self.file, self.database, self.sql), _find_fault(self.database)
+        if [name is None for name in names] not in ([False, True, True], [True, False, False]):
+            message = "expected either file, or database and sql"
+        elif self.sql is not None and self.id is None:
+            message = "expected id, the column with the names of the objects, next to sql"
+        if message:
+            raise PydanticCustomError(SECRET, message)
+        return self
+
+
+def _find_fault(database: str | None) -> str:
+    if database is not None and not re.match("(postgresql|duckdb|sqlite):", database):
+        return "expected a database postgresql://..., duckdb:path or sqlite:path"
+    if database is not None and has_password(database):
+        return "the database has a password; put it into a file, and name password_file"
+    return ""
+
+
+class PatientsSection(SourceSection):
+    """Patients as rows of age, sex and diagnoses on a reference date.
+
+    ``omop``: a database, or ``file``, a folder of CSV; ``fhir``: ``file``, a bundle or a bulk
+    export, or a folder of them. ``system`` is the coding system in FHIR, by default any.
+    """
+
+    kind: Literal["omop", "fhir"]
+    reference_date: date
+    cdm_schema: str = Field(default="", pattern=r"^([A-Za-z_][A-Za-z0-9_.]*)?$")
+    codes: Literal["concept_code", "concept_id", "source_value"] = "concept_code"
+    system: str = ""
+    id: str = "patient"
+
+    @model_validator(mode="after")
+    def _check(self) -> "PatientsSection":
+        others = {"system"} if self.kind == "omop" else {"cdm_schema", "codes", "database"}
+        unknown = sorted(self.model_fields_set & {"sql", "columns", "id", *others})
+        message = _find_fault(self.database)
+        if unknown:
+            message = f"a source of kind {self.kind!r} has no key {unknown[0]!r}"
+        elif (self.file is None) == (self.database is None):
+            message = "expected either file or database"
+        if message:
+            raise PydanticCustomError(SECRET, message)
+        return self
+
+
+class PushedSection(BaseModel):
+    """Objects that stay in a database; ``kind`` names an entry point of ``fedneighbors.sources``.
+
+    Further keys are options of that source.
+    """
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    kind: str
+
+
+def name_section(source: Any) -> str:
+    """Return the tag of a source: loaded, patients or pushed."""
+    kind = source.get("kind", "") if isinstance(source, dict) else getattr(source, "kind", "")
+    kinds = {"": "loaded", "omop": "patients", "fhir": "patients"}
+    return kinds.get(str(kind), "pushed")
