@@ -7,6 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedneighbors.cli._access_log import broker_log, provider_log
+from fedneighbors.cli._operations import (
+    backup_broker,
+    backup_provider,
+    restore_broker,
+    restore_provider,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -23,6 +29,13 @@ provider = typer.Typer(
 
 broker.add_typer(broker_log, name="log")
 provider.add_typer(provider_log, name="log")
+for group, name, backup, restore in (
+    (broker, "broker", backup_broker, restore_broker),
+    (provider, "provider", backup_provider, restore_provider),
+):
+    example = f"Example: [bold]fedneighbors {name} {{}} {name}.backup[/bold]"
+    group.command("backup", epilog=example.format("backup"))(backup)
+    group.command("restore", epilog=example.format("restore"))(restore)
 
 BrokerFile = Annotated[Path, typer.Option("--config", help="The broker's configuration (TOML).")]
 ProviderFile = Annotated[Path, typer.Option("--config", help="The provider's configuration.")]

@@ -372,6 +372,15 @@ def _hash(secret: bytes) -> bytes:
     return hashlib.sha256(secret).digest()
 
 
+def ledger_files(config: BrokerConfig) -> dict[str, Path]:
+    """Return the file of the ledger of each private collection."""
+    return {
+        name: config.path(section.privacy.ledger or f"state/ledger-{name}.sqlite")
+        for name, section in config.collections.items()
+        if section.privacy is not None
+    }
+
+
 def open_ledger(config: BrokerConfig, name: str) -> Ledger | None:
     """Open the ledger of a private collection, or create it.
 
@@ -380,11 +389,7 @@ def open_ledger(config: BrokerConfig, name: str) -> Ledger | None:
     DataError
         If another collection has the same ledger: their budgets would be one.
     """
-    files = {
-        other: config.path(section.privacy.ledger or f"state/ledger-{other}.sqlite")
-        for other, section in config.collections.items()
-        if section.privacy is not None
-    }
+    files = ledger_files(config)
     if name not in files:
         return None
     path = files[name]
