@@ -19,6 +19,7 @@ from fedneighbors.errors import DataError, FederationError, PartyRefused
 from fedneighbors.privacy.ledger._ledger import Ledger
 from fedneighbors.secure_sum._keys import Roster, digest
 from fedneighbors.service._config import BrokerConfig
+from fedneighbors.service._database import open_database
 from fedneighbors.service._messages import MAX_GROUPS_LENGTH, MAX_USER_LENGTH, has_short_names
 from fedneighbors.service._tls import make_certificate, read_fingerprint
 
@@ -32,6 +33,9 @@ CREATE TABLE IF NOT EXISTS tokens
     (digest BLOB PRIMARY KEY, user TEXT, expires REAL, scopes TEXT, member TEXT);
 CREATE TABLE IF NOT EXISTS links (digest BLOB PRIMARY KEY, expires REAL);
 """
+_VERSION = 1
+# columns of tokens that were added before versions were stated, and their former meaning
+_TOKEN_COLUMNS = {"scopes": "search", "member": "[]"}
 _PREFIX = "fn"  # so that a code does not begin like an option of a command
 _NO_CODE = "the enrolment code is wrong, was used, or has expired"
 
@@ -150,13 +154,14 @@ class BrokerState:
     ------
     StateFailed
         By all methods, if the file is locked or damaged, or its disk is full; nothing was changed.
+        At the beginning, also if a later version of the program wrote it.
     """
 
     def __init__(self, path: Path) -> None:
         self._lock, self._path = threading.Lock(), path
-        self._connection = sqlite3.connect(path, check_same_thread=False)
-        path.chmod(0o600)
-        self._connection.executescript("PRAGMA journal_mode=WAL;" + _TABLES)
+        self._connection = open_database(
+            path, _TABLES, version=_VERSION, error=StateFailed, upgrade=_add_columns
+        )
         self._keys, self._version = Roster({}), (-1, -1)
 
     def close(self) -> None:
@@ -321,6 +326,14 @@ class BrokerState:
     def delete_tokens(self, user: str) -> int:
         """Delete all tokens of a user; return their number."""
         return len(self._run("DELETE FROM tokens WHERE user = ? RETURNING user", user))
+
+
+def _add_columns(connection: sqlite3.Connection) -> None:
+    """Add the columns that a file without a version lacks."""
+    found = {name for _, name, *_ in connection.execute("PRAGMA table_info(tokens)")}
+    for name, value in _TOKEN_COLUMNS.items():
+        if found and name not in found:
+            connection.execute(f"ALTER TABLE tokens ADD COLUMN {name} TEXT DEFAULT '{value}'")
 
 
 def open_state(config: BrokerConfig) -> tuple[BrokerState, bytes]:
