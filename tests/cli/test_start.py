@@ -27,6 +27,7 @@ COMMANDS = [
     ["doctor"],
     ["search"],
     ["mcp"],
+    ["bench"],
     ["broker", "serve"],
     ["broker", "backup"],
     ["broker", "restore"],
