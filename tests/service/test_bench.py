@@ -54,17 +54,18 @@ def count_logged(deployment, collection):
 
 
 def test_figures_of_drawn_queries_add_up(running):
-    done = call(running, "points", "--json")
+    done = call(running, "points")
 
     assert done.exit_code == 0, done.output
     figures = json.loads(done.stdout)
-    assert figures["queries"] == pytest.approx(figures["queries_per_second"] * figures["seconds"])
+    total = figures["queries_per_second"] * figures["seconds"]
+    assert figures["queries"] == pytest.approx(total)
     assert figures["failures"] == {}
     latency = list(figures["latency_ms"].values())
     assert latency == sorted(latency)
     parts = figures["one_at_a_time_ms"]
-    assert set(parts) == {"latency", "network", "broker", "slowest provider"}
-    assert min(parts.values()) >= 0
+    assert set(parts) == {"network", "broker", "slowest provider"}
+    assert parts["slowest provider"] > 0
     assert count_logged(running, "points") > figures["queries"]
 
 
@@ -74,8 +75,7 @@ def test_queries_of_a_file_are_sent(running, tmp_path):
     done = call(running, "titles", "--queries", str(path), "--in-flight", "2")
 
     assert done.exit_code == 0, done.output
-    assert "a second" in done.stdout
-    assert "slowest provider" in done.stdout
+    assert json.loads(done.stdout)["queries"] > 0
     digests = {e["digest"] for e in running.broker.log.entries() if e["collection"] == "titles"}
     assert len(digests) == 2
 
@@ -86,7 +86,7 @@ def test_a_private_collection_is_charged_only_as_agreed(running):
     assert "--charge" in done.stderr
     assert count_logged(running, "private") == 0
 
-    done = call(running, "private", "--charge", "3", "--seconds", "30", "--json")
+    done = call(running, "private", "--charge", "3", "--seconds", "30")
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["queries"] == 3
     ledger = running.broker.collections["private"].ledger
@@ -126,3 +126,12 @@ def test_places_and_rows_are_drawn_within_their_ranges():
     assert all(20 <= row["age"] <= 80 for row in rows)
     with pytest.raises(DataError, match="vectors"):
         draw_queries({"name": "points", "objects": "vectors", "n_columns": None})
+
+
+def test_a_file_without_queries_is_an_error(running, tmp_path):
+    path = tmp_path / "empty.txt"
+    path.write_text("\n", encoding="utf-8")
+    done = call(running, "titles", "--queries", str(path))
+
+    assert done.exit_code == 1
+    assert "expected a query in each line" in " ".join(done.stderr.split())

@@ -1,62 +1,62 @@
 """``fedneighbors broker backup`` and ``restore``, the same of providers, and ``bench``."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-if TYPE_CHECKING:
-    from fedneighbors.service._backup import Role
-
-_BROKER, _PROVIDER = Path("broker.toml"), Path("provider.toml")
-NewArchive = Annotated[Path, typer.Argument(help="The archive, which must not exist.")]
-Archive = Annotated[Path, typer.Argument(help="The archive.")]
-ConfigFile = Annotated[Path, typer.Option("--config", help="The configuration.")]
-NewConfig = Annotated[
-    Path, typer.Option("--config", help="Place of the configuration, which must not exist.")
-]
-DigestOption = Annotated[
-    str, typer.Option(help="Digest that the backup printed, to detect another archive.")
-]
+_CONFIG_HELP = "The configuration; broker.toml or provider.toml by default."
+ConfigFile = Annotated[Path | None, typer.Option("--config", help=_CONFIG_HELP)]
 
 
-def backup_broker(archive: NewArchive, config: ConfigFile = _BROKER) -> None:
-    """Save configuration, keys, enrolments, tokens, ledgers and log in one file.
+def backup(
+    context: typer.Context,
+    archive: Annotated[Path, typer.Argument(help="The archive, which must not exist.")],
+    config: ConfigFile = None,
+) -> None:
+    """Save configuration, keys, ledgers, log and other state in one file.
 
-    The broker may run. Keep the file secret: it has the broker's key. Prints its digest.
+    The service may run. Keep the file secret: it has private keys. Objects are not in it. Prints
+    the digest of the file, for the restoration.
     """
-    _backup("broker", archive, config)
+    from fedneighbors.service._backup import write_backup
+
+    role, path = _find_role(context, config)
+    typer.echo(write_backup(role, path, archive))
 
 
-def restore_broker(
-    archive: Archive, digest: DigestOption = "", config: NewConfig = _BROKER
+def restore(
+    context: typer.Context,
+    archive: Annotated[Path, typer.Argument(help="The archive.")],
+    digest: Annotated[
+        str, typer.Option(help="Digest that the backup printed, to detect another archive.")
+    ] = "",
+    config: ConfigFile = None,
 ) -> None:
     """Write the files of a backup to the paths of its configuration.
 
     No file is replaced: if one exists, nothing is written. Private queries are refused until
     `fedneighbors ledger reconcile`.
     """
-    _restore("broker", archive, config, digest)
+    from fedneighbors.cli._console import echo
+    from fedneighbors.service._backup import restore_backup
+
+    role, path = _find_role(context, config)
+    ledgers = restore_backup(role, archive, path, digest=digest)
+    echo(f"the {role} of {path} is restored", "green")
+    echo("repeat what was done after the backup: revoked keys, deleted tokens, forgotten names")
+    for ledger in ledgers:
+        echo(
+            "private queries are refused: lower max_queries by those after the backup, then "
+            f"fedneighbors ledger reconcile {ledger}"
+        )
 
 
-def backup_provider(archive: NewArchive, config: ConfigFile = _PROVIDER) -> None:
-    """Save configuration, key, ledger, log and forgotten names in one file.
-
-    The provider may run. Keep the file secret: it has the provider's key. Objects are not in it.
-    Prints its digest.
-    """
-    _backup("provider", archive, config)
-
-
-def restore_provider(
-    archive: Archive, digest: DigestOption = "", config: NewConfig = _PROVIDER
-) -> None:
-    """Write the files of a backup to the paths of its configuration.
-
-    No file is replaced: if one exists, nothing is written. Private queries are refused until
-    `fedneighbors ledger reconcile`.
-    """
-    _restore("provider", archive, config, digest)
+def _find_role(context: typer.Context, config: Path | None) -> tuple[Any, Path]:
+    """Return the name of the group of a command, and its configuration."""
+    assert context.parent is not None
+    role = context.parent.info_name
+    return role, config or Path(f"{role}.toml")
 
 
 def bench(
@@ -70,29 +70,14 @@ def bench(
         ),
     ] = None,
     k: Annotated[int, typer.Option("-k", min=1, help="Number of neighbors.")] = 10,
-    seconds: Annotated[
-        float, typer.Option(min=0.1, help="Seconds in which queries are sent.")
-    ] = 10,
-    in_flight: Annotated[
-        int, typer.Option("--in-flight", min=1, max=100, help="Number of queries at a time.")
-    ] = 8,
-    algorithm: Annotated[str, typer.Option(help="In place of the collection's.")] = "",
+    seconds: Annotated[float, typer.Option(min=0.1, help="Seconds in which to send.")] = 10,
+    in_flight: Annotated[int, typer.Option(min=1, max=100, help="Queries at a time.")] = 8,
     charge: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Queries that may be charged to the budgets of a private collection."
-        ),
+        int | None, typer.Option(min=1, help="Queries to charge, of a private collection.")
     ] = None,
-    purpose: Annotated[
-        str, typer.Option(help="Purpose of the queries, which providers may require; it is logged.")
-    ] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
+    purpose: Annotated[str, typer.Option(help="Purpose of the queries; it is logged.")] = "",
     certificate: Annotated[
         Path | None, typer.Option(help="Certificate of the broker, if it is self-signed (PEM).")
-    ] = None,
-    keys: Annotated[
-        Path | None,
-        typer.Option(help="Lines of `fedneighbors provider key`, to seal the queries (TOML)."),
     ] = None,
 ) -> None:
     """Measure throughput and latency of searches of a running broker.
@@ -105,85 +90,20 @@ def bench(
     import json
 
     from fedneighbors.cli._console import progress_bar
-    from fedneighbors.cli._search import _read_keys, _read_token
-    from fedneighbors.service._bench import BenchResult, draw_queries, run_bench
+    from fedneighbors.cli._search import _read_token
+    from fedneighbors.service._bench import run_bench
     from fedneighbors.service._client import AsyncRemoteNeighbors
-    from fedneighbors.service._remote_search import read_text_query
 
-    async def measure() -> BenchResult:
-        async with AsyncRemoteNeighbors(
-            url,
-            collection=collection,
-            token=_read_token(),
-            algorithm=algorithm or None,
-            purpose=purpose or None,
-            certificate=certificate,
-            keys=None if keys is None else _read_keys(keys),
-        ) as remote:
-            description = await remote.describe()
-            remote.check_trust(description)
-            if description["private"] and charge is None:
-                raise ValueError(
-                    f"collection {collection!r} is private, and each different query is charged to "
-                    "its budgets: pass --charge with the number of queries; nothing was sent"
-                )
-            if queries is None:
-                found = draw_queries(description)
-            else:
-                lines = filter(None, map(str.strip, queries.read_text("utf-8").splitlines()))
-                found = [read_text_query(line, description["objects"]) for line in lines]
-            most = charge if description["private"] else None
-            with progress_bar() as report:
-                return await run_bench(
-                    remote,
-                    found,
-                    k=k,
-                    seconds=seconds,
-                    in_flight=in_flight,
-                    most=most,
-                    report=report,
-                )
+    lines = None if queries is None else queries.read_text("utf-8").splitlines()
+    options: dict[str, Any] = {"token": _read_token(), "purpose": purpose or None}
 
-    figures = asyncio.run(measure()).to_json()
-    if as_json:
-        typer.echo(json.dumps(figures))
-    else:
-        _print_figures(figures)
-
-
-def _print_figures(figures: dict[str, Any]) -> None:
-    from fedneighbors.cli._console import echo
-
-    rate, failures = figures["queries_per_second"], figures["failures"]
-    echo(
-        f"{figures['queries']} queries in {figures['seconds']:.1f} s: {rate:.1f} a second", "green"
-    )
-    for title, name in (
-        ("latency", "latency_ms"),
-        ("at the broker", "broker_ms"),
-        ("one at a time", "one_at_a_time_ms"),
-    ):
-        parts = ", ".join(f"{part} {value:.1f}" for part, value in figures[name].items())
-        echo(f"{title} (ms): {parts}")
-    for code, number in failures.items():
-        echo(f"{number} failed: {code}", "red")
-
-
-def _backup(role: "Role", archive: Path, config: Path) -> None:
-    from fedneighbors.service._backup import write_backup
-
-    typer.echo(write_backup(role, config, archive))
-
-
-def _restore(role: "Role", archive: Path, config: Path, digest: str) -> None:
-    from fedneighbors.cli._console import echo
-    from fedneighbors.service._backup import restore_backup
-
-    ledgers = restore_backup(role, archive, config, digest=digest)
-    echo(f"the {role} of {config} is restored", "green")
-    echo("repeat what was done after the backup: revoked keys, deleted tokens, forgotten names")
-    for ledger in ledgers:
-        echo(
-            f"private queries are refused: lower max_queries by those after the backup, then "
-            f"fedneighbors ledger reconcile {ledger}"
+    async def measure() -> dict[str, Any]:
+        remote = AsyncRemoteNeighbors(
+            url, collection=collection, certificate=certificate, **options
         )
+        with progress_bar() as report:
+            async with remote:
+                limits = {"seconds": seconds, "in_flight": in_flight, "charge": charge}
+                return await run_bench(remote, lines, k=k, **limits, report=report)
+
+    typer.echo(json.dumps(asyncio.run(measure()), indent=2))

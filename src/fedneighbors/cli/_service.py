@@ -7,12 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedneighbors.cli._access_log import broker_log, provider_log
-from fedneighbors.cli._operations import (
-    backup_broker,
-    backup_provider,
-    restore_broker,
-    restore_provider,
-)
+from fedneighbors.cli._operations import backup, restore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -29,10 +24,7 @@ provider = typer.Typer(
 
 broker.add_typer(broker_log, name="log")
 provider.add_typer(provider_log, name="log")
-for group, name, backup, restore in (
-    (broker, "broker", backup_broker, restore_broker),
-    (provider, "provider", backup_provider, restore_provider),
-):
+for group, name in ((broker, "broker"), (provider, "provider")):
     example = f"Example: [bold]fedneighbors {name} {{}} {name}.backup[/bold]"
     group.command("backup", epilog=example.format("backup"))(backup)
     group.command("restore", epilog=example.format("restore"))(restore)

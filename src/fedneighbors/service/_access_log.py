@@ -24,7 +24,7 @@ CREATE TABLE IF NOT EXISTS usage (day INTEGER, collection TEXT, user TEXT, n_que
 CREATE TABLE IF NOT EXISTS view (day INTEGER, collection TEXT, user TEXT, object BLOB, query BLOB,
     PRIMARY KEY (day, collection, user, object, query)) WITHOUT ROWID;
 """
-_VERSION = 1  # of the tables; entries have the fields of the program that wrote them
+_VERSION = 1  # entries have the fields of the program that wrote them
 _LATER_FIELDS = {"purpose": ""}  # fields that entries of earlier programs lack
 LOG_FAILED = "the provider cannot write its log of queries"
 """Code of the refusal of a request that cannot be logged."""

@@ -16,6 +16,7 @@ from typing import Literal
 from zipfile import ZIP_DEFLATED, ZipFile
 
 from fedneighbors.errors import DataError
+from fedneighbors.privacy.ledger._file import sync
 from fedneighbors.privacy.ledger._ledger import Ledger
 from fedneighbors.records._storage import sweep_parts, write_part
 from fedneighbors.service._access_log import AccessLog
@@ -33,14 +34,14 @@ _BUSY_S = 30.0
 
 
 class BackupError(DataError):
-    """A backup cannot be made or restored."""
+    """A backup cannot be made."""
 
 
-class ArchiveRefused(BackupError):  # noqa: N818 - the name states the error
+class ArchiveRefused(DataError):  # noqa: N818 - the name states the error
     """A file is no archive, or was changed, or is of a later version."""
 
 
-class FileInTheWay(BackupError):  # noqa: N818 - the name states the error
+class FileInTheWay(DataError):  # noqa: N818 - the name states the error
     """A file exists that would be replaced; nothing was written."""
 
     def __init__(self, path: Path) -> None:
@@ -48,7 +49,9 @@ class FileInTheWay(BackupError):  # noqa: N818 - the name states the error
 
 
 def write_backup(role: Role, config_file: Path, out: Path) -> str:
-    """Write the state of a broker or provider, which may run, into an archive.
+    """Write the state of a broker or provider into an archive.
+
+    It may run meanwhile.
 
     Parameters
     ----------
@@ -90,8 +93,7 @@ def write_backup(role: Role, config_file: Path, out: Path) -> str:
             digest = _digest(file, len(header))
             file.seek(0)
             file.write(_LINE.format(role, _VERSION, digest).encode())
-            file.flush()
-            os.fsync(file.fileno())
+        sync(part)
         _link(part, out)
     return digest
 
@@ -99,9 +101,10 @@ def write_backup(role: Role, config_file: Path, out: Path) -> str:
 def restore_backup(
     role: Role, archive_file: Path, config_file: Path, *, digest: str = ""
 ) -> list[Path]:
-    """Write the files of an archive to the paths of its configuration, or none of them.
+    """Write the files of an archive to the paths of its configuration.
 
-    Ledgers are held: what was released after the backup is unknown.
+    After an error, none of them is left. Ledgers are held, because releases after the backup are
+    unknown.
 
     Parameters
     ----------
@@ -138,11 +141,12 @@ def restore_backup(
             parts[name] = stack.enter_context(_new_part(targets[name]))
             with archive.open(name) as source, parts[name].open("wb") as target:
                 shutil.copyfileobj(source, target)
-                os.fsync(target.fileno())
+            sync(parts[name])
             if name == _CONFIG:
                 targets |= _list_files(role, parts[name]) | targets
         _check_databases(parts)
-        stack.callback(_unlink, written := list[Path]())
+        written: list[Path] = []
+        stack.callback(lambda: [path.unlink() for path in written])
         for name in reversed(parts):  # without a configuration, no command uses the other files
             _link(parts[name], targets[name])
             written.append(targets[name])
@@ -223,7 +227,7 @@ def _open_archive(role: Role, path: Path, digest: str) -> Iterator[ZipFile]:
 
 @contextmanager
 def _new_part(target: Path) -> Iterator[Path]:
-    """Yield a new file next to a missing one, in folders that are made for it."""
+    """Yield a new file next to a missing one; make its folders."""
     if any(os.path.lexists(f"{target}{end}") for end in ("", "-wal", "-journal")):
         raise FileInTheWay(target)
     missing = [folder for folder in target.absolute().parents if not folder.exists()]
@@ -244,16 +248,7 @@ def _link(part: Path, target: Path) -> None:
         os.link(part, target)  # unlike a rename, it never replaces a file
     except FileExistsError:
         raise FileInTheWay(target) from None
-    handle = os.open(target.parent, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _unlink(paths: list[Path]) -> None:
-    for path in paths:
-        path.unlink()
+    sync(target.parent)
 
 
 def _digest(file: BufferedIOBase, start: int) -> str:

@@ -1,71 +1,29 @@
 """Throughput and latency of searches of a running broker, and the parts of the latency."""
 
 import asyncio
+import itertools
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
 import httpx
 import numpy as np
 
-from fedneighbors.errors import DataError
+from fedneighbors.errors import DataError, FedneighborsError
 from fedneighbors.service._client import AsyncRemoteNeighbors
-from fedneighbors.service._remote_search import ApiRequest, BrokerUnreachable, ServiceError
+from fedneighbors.service._remote_search import (
+    ApiRequest,
+    BrokerUnreachable,
+    ServiceError,
+    read_text_query,
+)
 
 N_DRAWN = 1000
 _N_TRACED = 20
-_SHARES = (50, 90, 99)  # per cent
-Progress = Callable[[int, int, str], None]
-
-
-@dataclass(frozen=True)
-class BenchResult:
-    """Measured queries.
-
-    Parameters
-    ----------
-    seconds : float
-        Seconds from the first query to the last answer.
-    latencies, broker_s : sequence of float
-        Seconds of each answered query at the client, and those that its answer states.
-    failures : mapping of str to int
-        Number of failed queries by code.
-    traced : sequence of tuple of float
-        Seconds at the client, at the broker, and in exchanges with providers, of queries that ran
-        one at a time.
-    """
-
-    seconds: float
-    latencies: Sequence[float]
-    broker_s: Sequence[float]
-    failures: Mapping[str, int]
-    traced: Sequence[tuple[float, float, float]]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the figures; latencies in milliseconds."""
-        latencies = 1e3 * np.array(self.latencies)
-        total, broker, exchanges = (1e3 * median(part) for part in zip(*self.traced, strict=True))
-        return {
-            "queries": len(latencies),
-            "seconds": self.seconds,
-            "queries_per_second": len(latencies) / self.seconds,
-            "failures": dict(self.failures),
-            "latency_ms": {
-                **{f"{share} %": float(np.percentile(latencies, share)) for share in _SHARES},
-                "maximum": float(latencies.max()),
-            },
-            "broker_ms": {"50 %": 1e3 * median(self.broker_s)},
-            "one_at_a_time_ms": {
-                "latency": total,
-                "network": max(total - broker, 0.0),
-                "broker": max(broker - exchanges, 0.0),
-                "slowest provider": exchanges,
-            },
-        }
+_SHARES = (50, 90, 99, 100)  # per cent
 
 
 def draw_queries(description: Mapping[str, Any]) -> list[Any]:
@@ -101,44 +59,66 @@ def _draw(rng: np.random.Generator, values: Sequence[Any]) -> list[Any]:
 
 async def run_bench(
     client: AsyncRemoteNeighbors,
-    queries: Sequence[Any],
+    lines: Iterable[str] | None,
     *,
     k: int,
     seconds: float,
     in_flight: int,
-    most: int | None,
-    report: Progress,
-) -> BenchResult:
-    """Send searches for some seconds, several at a time, and then some one at a time.
+    charge: int | None,
+    report: Callable[[int, int, str], None],
+) -> dict[str, Any]:
+    """Send searches for some seconds; return throughput and latencies.
+
+    Afterwards, some of them are sent again one at a time.
 
     Parameters
     ----------
     client : AsyncRemoteNeighbors
         Client of the collection.
-    queries : sequence of object
-        Queries, which are repeated if necessary.
+    lines : iterable of str, optional
+        Texts of queries, which are repeated if necessary; by default, they are drawn.
     k : int
         Number of neighbours.
     seconds : float
         Seconds in which queries are sent.
     in_flight : int
         Number of queries at a time.
-    most : int or None
-        Maximum number of queries that may be charged to a privacy budget; None for any.
+    charge : int or None
+        Maximum number of queries of a private collection.
     report : callable
         Takes seconds passed, all seconds, and a text.
+
+    Returns
+    -------
+    dict
+        Numbers of queries and failures, and milliseconds.
 
     Raises
     ------
     ServiceError
         If a query fails for good, such as without a right to search.
     DataError
-        If no query is answered.
+        If a query is missing or invalid, or none is answered.
+    ValueError
+        If the collection is private or sealed, and the bench may not charge or cannot seal.
     """
+    description = await client.describe()
+    client.check_trust(description)
+    if description["private"] and charge is None:
+        raise ValueError(
+            f"collection {client.collection!r} is private, and each different query is charged to "
+            "its budgets: pass --charge with the number of queries; nothing was sent"
+        )
+    most = charge if description["private"] else None
+    if lines is None:
+        queries = draw_queries(description)
+    else:
+        queries = [read_text_query(one, description["objects"]) for one in lines if one.strip()]
     frames = [next(client._ask("search", [query], k=k)) for query in queries[:most]]
-    numbers = iter(range(len(frames) if most is not None else 2**62))
-    latencies, broker_s, failures = list[float](), list[float](), Counter[str]()
-    started = time.perf_counter()
+    if not frames:
+        raise DataError("expected a query in each line of the file, got none")
+    numbers = itertools.count() if most is None else iter(range(len(frames)))
+    latencies, failures, started = list[float](), Counter[str](), time.perf_counter()
 
     async def work() -> None:
         for number in numbers:
@@ -146,33 +126,44 @@ async def run_bench(
             if begun - started > seconds:
                 return
             try:
-                (answer,) = await client._send(frames[number % len(frames)])
+                await client._send(frames[number % len(frames)])
             except (ServiceError, BrokerUnreachable) as error:
                 if not error.retryable:
                     raise
                 failures[getattr(error, "code", "unreachable")] += 1
                 continue
             latencies.append(time.perf_counter() - begun)
-            broker_s.append(answer["seconds"])
             report(int(begun - started), int(seconds), f"{len(latencies)} queries")
 
     try:
         async with asyncio.TaskGroup() as tasks:
             for _ in range(in_flight):
                 tasks.create_task(work())
-    except* (ServiceError, DataError) as group:
+    except* FedneighborsError as group:
         raise group.exceptions[0] from None
     passed = time.perf_counter() - started
     if not latencies:
-        raise DataError(f"no query was answered: {dict(failures) or 'allow more queries'}")
+        raise DataError(f"no query was answered: {dict(failures)}")
     traced = [await _trace(client, frame) for frame in frames[:_N_TRACED]]
-    return BenchResult(passed, latencies, broker_s, failures, traced)
+    parts = zip(("network", "broker", "slowest provider"), zip(*traced, strict=True), strict=True)
+    shares = zip(_SHARES, np.percentile(latencies, _SHARES), strict=True)
+    return {
+        "queries": len(latencies),
+        "failures": dict(failures),
+        "seconds": passed,
+        "queries_per_second": len(latencies) / passed,
+        "latency_ms": {f"{share} %": round(1e3 * value, 3) for share, value in shares},
+        "one_at_a_time_ms": {name: round(1e3 * median(values), 3) for name, values in parts},
+    }
 
 
 async def _trace(client: AsyncRemoteNeighbors, frame: ApiRequest) -> tuple[float, float, float]:
-    """Run a query twice, the second time with events; return its seconds."""
+    """Return the seconds of a query in the network, the broker and providers.
+
+    It runs twice, the second time with events.
+    """
     begun = time.perf_counter()
-    await client._send(frame)
+    (answer,) = await client._send(frame)
     latency = time.perf_counter() - begun
     headers = {**(frame.headers or {}), "Prefer": "respond-async"}
     (started,) = await client._send(frame._replace(headers=headers, seals=()))
@@ -181,7 +172,7 @@ async def _trace(client: AsyncRemoteNeighbors, frame: ApiRequest) -> tuple[float
     events = [block.split("\n") for block in response.text.strip().split("\n\n")]
     found = [(lines[0][7:], json.loads(lines[-1][6:])) for lines in events if len(lines) > 1]
     exchanges = sum(content["seconds"] for name, content in found if name == "round")
-    (done,) = [content for name, content in found if name == "done"]
+    done = found[-1][1]
     if "seconds" not in done:
-        raise ServiceError.of(done, int(done.get("status", 0)))
-    return latency, done["seconds"], exchanges
+        raise ServiceError.of(done, 0)
+    return latency - answer["seconds"], max(done["seconds"] - exchanges, 0.0), exchanges

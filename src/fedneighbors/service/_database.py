@@ -16,7 +16,9 @@ def open_database(
     upgrade: Callable[[sqlite3.Connection], None] = lambda _: None,
     timeout_s: float = 5.0,
 ) -> sqlite3.Connection:
-    """Open a file, which threads may share; create or upgrade it if necessary.
+    """Open a file; create or upgrade it if necessary.
+
+    Threads may share the connection.
 
     Parameters
     ----------

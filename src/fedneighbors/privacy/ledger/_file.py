@@ -218,10 +218,10 @@ class LedgerFile:
             with closing(self._connect(str(part), mode="rwc")) as connection:
                 connection.execute("PRAGMA journal_mode = WAL")
                 _create_tables(connection, party, time)
-            _sync(part)
+            sync(part)
             with suppress(FileExistsError):
                 os.link(part, target)  # unlike a rename, it never replaces a file
-            _sync(target.parent)
+            sync(target.parent)
         finally:
             for ending in ("", "-wal", "-shm", "-journal"):
                 Path(f"{part}{ending}").unlink(missing_ok=True)
@@ -279,7 +279,7 @@ class LedgerFile:
         return str(owner)
 
     def _upgrade(self) -> bool:
-        """Add what version 3 has to the tables of version 2; return whether it was possible."""
+        """Upgrade the tables of version 2; return whether it was possible."""
         with self.transaction():
             new = set(_written_statements())
             found = set(self.rows(_STATEMENTS))
@@ -379,7 +379,7 @@ def _create_tables(connection: sqlite3.Connection, party: str, time: str) -> Non
     connection.execute("COMMIT")
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
     """Flush a file, or the entries of a folder, to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:

@@ -170,7 +170,7 @@ class Ledger:
         self._set_to_zero(self.budgets(), _HELD)
 
     def end_hold(self) -> None:
-        """Accept budgets again; those that were held stay zero until they are set."""
+        """Accept new budgets; those that were held stay zero before."""
         held = [state for state in self.budgets() if state.note == _HELD]
         self._set_to_zero(held, "reconciled")
 
