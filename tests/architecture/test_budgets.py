@@ -23,10 +23,11 @@ from tests.architecture.tree import ROOT, SOURCE, module_name, modules, sources
 # REST API with its clients, "doctor", limits of strangers, payloads, bounds of mixed columns; and
 # by 2,120 lines and 16 files: evidence of confidential virtual machines (rules, reports of AMD,
 # quotes of Intel, the kernel's interface), Model Context Protocol, retriever of LangChain, traces,
-# and the console for browsers with its parts of the REST API.
-MAX_CODE_LINES = 52_320
+# and the console for browsers with its parts of the REST API; and by 440 lines and 4 files: backup
+# and restoration, upgrade of earlier files, "bench".
+MAX_CODE_LINES = 52_761
 MAX_KNNPER_LINES = 5_770  # frozen embeddings, schedules, plateaus, ablated pools: 680 more
-MAX_FILES = 378
+MAX_FILES = 382
 MAX_FILE_LINES = 500
 MAX_SMALL_SINGLE_USE = 20
 MAX_OWN_LEVELS = 3

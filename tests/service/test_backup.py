@@ -265,6 +265,15 @@ def test_a_restoration_replaces_no_file_and_leaves_nothing_half_done(tmp_path):
             restore_backup("provider", archive, target)
         assert list_files(target.parent) == ({file.relative_to(target.parent): b"new"})
         shutil.rmtree(target.parent)
+    text = path.read_text(encoding="utf-8").replace(
+        "[collections", 'certificate = "same"\n[collections', 1
+    )
+    path.write_text(text.replace("[collections", 'key = "same"\n[collections', 1), encoding="utf-8")
+    (path.parent / "same").write_text("both")
+    write_backup("provider", path, tmp_path / "same.backup")
+    with pytest.raises(FileInTheWay):  # the second of two files at one place
+        restore_backup("provider", tmp_path / "same.backup", target)
+    assert not target.parent.exists()
 
 
 def test_a_backup_of_nothing_or_of_a_damaged_file_is_an_error(tmp_path):

@@ -97,13 +97,14 @@ def bench(
     lines = None if queries is None else queries.read_text("utf-8").splitlines()
     options: dict[str, Any] = {"token": _read_token(), "purpose": purpose or None}
 
+    limits: Any = {"k": k, "seconds": seconds, "in_flight": in_flight, "charge": charge}
+
     async def measure() -> dict[str, Any]:
         remote = AsyncRemoteNeighbors(
             url, collection=collection, certificate=certificate, **options
         )
         with progress_bar() as report:
             async with remote:
-                limits = {"seconds": seconds, "in_flight": in_flight, "charge": charge}
-                return await run_bench(remote, lines, k=k, **limits, report=report)
+                return await run_bench(remote, lines, **limits, report=report)
 
     typer.echo(json.dumps(asyncio.run(measure()), indent=2))

@@ -30,7 +30,6 @@ _HEADER = re.compile(rb"fedneighbors (broker|provider) backup ([1-9][0-9]{0,3}) 
 _MAX_HEADER = 200  # bytes, above any first line
 _CONFIG, _LEDGER = "config", "ledger"
 _DATABASES = ("state", "log", _LEDGER)  # beginnings of names in an archive
-_BUSY_S = 30.0
 
 
 class BackupError(DataError):
@@ -145,12 +144,11 @@ def restore_backup(
             if name == _CONFIG:
                 targets |= _list_files(role, parts[name]) | targets
         _check_databases(parts)
-        written: list[Path] = []
-        stack.callback(lambda: [path.unlink() for path in written])
+        undo = stack.enter_context(ExitStack())
         for name in reversed(parts):  # without a configuration, no command uses the other files
             _link(parts[name], targets[name])
-            written.append(targets[name])
-        written.clear()
+            undo.callback(targets[name].unlink)
+        undo.pop_all()
     return [targets[name] for name in parts if name.startswith(_LEDGER)]
 
 
@@ -180,7 +178,7 @@ def _copy(name: str, path: Path, out: Path) -> Iterator[Path]:
             uri = f"{path.absolute().as_uri()}?mode=rw"
             try:
                 with (
-                    closing(sqlite3.connect(uri, uri=True, timeout=_BUSY_S)) as source,
+                    closing(sqlite3.connect(uri, uri=True)) as source,
                     closing(sqlite3.connect(copy)) as target,
                 ):
                     source.backup(target)

@@ -158,7 +158,7 @@ async def run_bench(
 
 
 async def _trace(client: AsyncRemoteNeighbors, frame: ApiRequest) -> tuple[float, float, float]:
-    """Return the seconds of a query in the network, the broker and providers.
+    """Return seconds of a query in network, broker and providers.
 
     It runs twice, the second time with events.
     """

@@ -279,7 +279,7 @@ class LedgerFile:
         return str(owner)
 
     def _upgrade(self) -> bool:
-        """Upgrade the tables of version 2; return whether it was possible."""
+        """Convert the tables of version 2; return whether it was possible."""
         with self.transaction():
             new = set(_written_statements())
             found = set(self.rows(_STATEMENTS))

@@ -181,8 +181,8 @@ class Ledger:
 
     def _set_to_zero(self, states: Iterable[BudgetState], note: str) -> None:
         for state in states:
-            allowed = state.allowed
-            zero = ZCDP(0) if isinstance(allowed, ZCDP) else replace(allowed, epsilon=Fraction(0))
+            allowed, none = state.allowed, Fraction(0)
+            zero = ZCDP(none) if isinstance(allowed, ZCDP) else replace(allowed, epsilon=none)
             self.set_budget(state.dataset, zero, user=state.user, note=note)
 
     def release(
