@@ -23,12 +23,12 @@ from tests.architecture.tree import ROOT, SOURCE, module_name, modules, sources
 # REST API with its clients, "doctor", limits of strangers, payloads, bounds of mixed columns; and
 # by 2,640 lines and 19 files: evidence of confidential virtual machines (rules, reports of AMD,
 # quotes of Intel, the kernel's interface), Model Context Protocol, retriever of LangChain, traces,
-# filters by substructure, and the console for browsers with its parts of the REST API; and by 660
-# lines and 4 files: sets and weights in rows, ontologies, patients of OMOP and FHIR, and the
-# Matchmaker Exchange.
-MAX_CODE_LINES = 53_510
+# filters by substructure, and the console for browsers with its parts of the REST API; and by 1,120
+# lines and 8 files: sets and weights in rows, ontologies, patients of OMOP and FHIR, the Matchmaker
+# Exchange, backup and restoration, upgrade of earlier files, "bench".
+MAX_CODE_LINES = 53_960
 MAX_KNNPER_LINES = 5_770  # frozen embeddings, schedules, plateaus, ablated pools: 680 more
-MAX_FILES = 385
+MAX_FILES = 389
 MAX_FILE_LINES = 500
 MAX_SMALL_SINGLE_USE = 20
 MAX_OWN_LEVELS = 3

@@ -170,19 +170,26 @@ def verify(
 )
 def reconcile(
     path: LedgerArgument,
-    head: Annotated[Path, typer.Option(help="Head file of the ledger (ledger-head of a node).")],
+    head: Annotated[
+        Path | None,
+        typer.Option(help="Head file of the ledger (ledger-head of a node), to write again."),
+    ] = None,
 ) -> None:
     """Accept a ledger that was restored from a backup.
 
-    Writes the head file again. Releases after the backup were charged, but are
-    not in the ledger: lower the budgets by their cost before you reconcile.
+    Releases after the backup were charged, but are not in the ledger: lower the
+    budgets by their cost before you reconcile, or, of a broker or provider,
+    max_queries in the configuration. Budgets that `broker restore` or `provider
+    restore` has set to zero are set from there at the next start.
     """
     from fedneighbors.cli._console import echo
     from fedneighbors.privacy.ledger._ledger import Ledger
     from fedneighbors.records import replace_file
 
     with Ledger(path) as party_ledger:
-        replace_file(head, party_ledger.head().encode("ascii"))
+        party_ledger.end_hold()
+        if head is not None:
+            replace_file(head, party_ledger.head().encode("ascii"))
         echo(f"the head is now {party_ledger.head()}", "green")
 
 

@@ -19,6 +19,7 @@ from fedneighbors.cli._explain import explain
 from fedneighbors.cli._files import StrictCommand
 from fedneighbors.cli._keys import keys
 from fedneighbors.cli._ledger import ledger
+from fedneighbors.cli._operations import bench
 from fedneighbors.cli._predict import predict
 from fedneighbors.cli._preflight import preflight
 from fedneighbors.cli._privacy_audit import privacy_audit
@@ -147,6 +148,9 @@ app.command(
     epilog=_example("mcp --url https://broker.example --collection titles"),
 )(mcp)
 app.command(cls=StrictCommand, epilog=_example("doctor https://broker.example"))(doctor)
+app.command(
+    cls=StrictCommand, epilog=_example("bench https://broker.example titles --queries titles.txt")
+)(bench)
 app.add_typer(broker, name="broker")
 app.add_typer(provider, name="provider")
 app.command(

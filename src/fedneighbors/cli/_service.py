@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedneighbors.cli._access_log import broker_log, provider_log
+from fedneighbors.cli._operations import backup, restore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
@@ -24,6 +25,10 @@ provider = typer.Typer(
 
 broker.add_typer(broker_log, name="log")
 provider.add_typer(provider_log, name="log")
+for group, name in ((broker, "broker"), (provider, "provider")):
+    example = f"Example: [bold]fedneighbors {name} {{}} {name}.backup[/bold]"
+    group.command("backup", epilog=example.format("backup"))(backup)
+    group.command("restore", epilog=example.format("restore"))(restore)
 
 BrokerFile = Annotated[Path, typer.Option("--config", help="The broker's configuration (TOML).")]
 ProviderFile = Annotated[Path, typer.Option("--config", help="The provider's configuration.")]

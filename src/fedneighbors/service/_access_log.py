@@ -15,6 +15,7 @@ from typing import Any
 
 from fedneighbors.errors import DataError, FederationError
 from fedneighbors.privacy.ledger._chain import extend_chain
+from fedneighbors.service._database import open_database
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS entry (number INTEGER PRIMARY KEY, content TEXT, chain TEXT);
@@ -24,6 +25,8 @@ CREATE TABLE IF NOT EXISTS usage (day INTEGER, collection TEXT, user TEXT, n_que
 CREATE TABLE IF NOT EXISTS view (day INTEGER, collection TEXT, user TEXT, object BLOB, query BLOB,
     PRIMARY KEY (day, collection, user, object, query)) WITHOUT ROWID;
 """
+_VERSION = 1  # entries have the fields of the program that wrote them
+_LATER_FIELDS = {"purpose": "", "subject": ""}  # fields that entries of earlier programs lack
 LOG_FAILED = "the provider cannot write its log of queries"
 """Code of the refusal of a request that cannot be logged."""
 
@@ -88,17 +91,21 @@ class AccessLog:
     ----------
     path : path
         The file; created if it does not exist.
+
+    Raises
+    ------
+    LogFailed
+        If the file is damaged, or a later version of the program wrote it.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock, self._day = threading.Lock(), 0
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._connection = sqlite3.connect(path, check_same_thread=False, timeout=30)
-        path.chmod(0o600)
-        self._connection.executescript(
-            f"PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; {_TABLES}"
+        self._connection = open_database(
+            path, _TABLES, version=_VERSION, error=LogFailed, timeout_s=30
         )
+        self._connection.execute("PRAGMA synchronous=NORMAL")
 
     def close(self) -> None:
         """Close the file."""
@@ -192,7 +199,7 @@ class AccessLog:
     def entries(self) -> Iterator[dict[str, Any]]:
         """Yield the entries in order, with their ``number`` and ``time``."""
         for number, content, _ in self._scan():
-            yield {"number": number, **json.loads(content)}
+            yield {"number": number, **_LATER_FIELDS, **json.loads(content)}
 
     def entries_of(
         self, user: str | None, n: int, *, query: str = "", before: int | None = None
@@ -223,7 +230,9 @@ class AccessLog:
             *(values[name] for name in given),
             n,
         )
-        return [{"number": number, **json.loads(content)} for number, content in rows]
+        return [
+            {"number": number, **_LATER_FIELDS, **json.loads(content)} for number, content in rows
+        ]
 
     def _scan(self) -> Iterator[tuple[int, str, str]]:
         """Yield all rows in order.

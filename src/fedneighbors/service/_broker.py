@@ -87,7 +87,7 @@ class BrokerCollection:
         self.ledger = ledger
         if privacy is not None:
             warm_up()  # the first query would stop the event loop for a second
-        if ledger is not None:
+        if ledger is not None and not ledger.is_held:
             allowed = {state.dataset: state.allowed for state in ledger.budgets()}
             budget = self.settings.make_budget()
             self.settings.set_budgets(

@@ -45,7 +45,7 @@ class QueryBudget:
     def __init__(self, ledger: Ledger, collection: str, section: PrivateSection) -> None:
         self._ledger, self._collection, self._section = ledger, collection, section
         budget = section.budget(section.max_queries)
-        if ledger.budget(collection) != budget:
+        if ledger.budget(collection) != budget and not ledger.is_held:
             ledger.set_budget(collection, budget)
 
     def charge(

@@ -20,6 +20,7 @@ from fedneighbors.errors import DataError, FederationError, PartyRefused
 from fedneighbors.privacy.ledger._ledger import Ledger
 from fedneighbors.secure_sum._keys import Roster, digest
 from fedneighbors.service._config import BrokerConfig
+from fedneighbors.service._database import open_database
 from fedneighbors.service._messages import MAX_GROUPS_LENGTH, MAX_USER_LENGTH, has_short_names
 from fedneighbors.service._tls import make_certificate, read_fingerprint
 
@@ -35,6 +36,9 @@ CREATE TABLE IF NOT EXISTS links (digest BLOB PRIMARY KEY, expires REAL);
 """
 _ID_BYTES = 8  # enough of a digest, so that ids are not equal by chance
 _LAST_TIME = 253_402_300_799.0  # the end of year 9999, the last that can be written
+_VERSION = 1
+# columns of tokens that were added before versions were stated, and their former meaning
+_TOKEN_COLUMNS = {"scopes": "search", "member": "[]"}
 _PREFIX = "fn"  # so that a code does not begin like an option of a command
 _NO_CODE = "the enrolment code is wrong, was used, or has expired"
 
@@ -178,13 +182,14 @@ class BrokerState:
     ------
     StateFailed
         By all methods, if the file is locked or damaged, or its disk is full; nothing was changed.
+        At the beginning, also if a later version of the program wrote it.
     """
 
     def __init__(self, path: Path) -> None:
         self._lock, self._path = threading.Lock(), path
-        self._connection = sqlite3.connect(path, check_same_thread=False)
-        path.chmod(0o600)
-        self._connection.executescript("PRAGMA journal_mode=WAL;" + _TABLES)
+        self._connection = open_database(
+            path, _TABLES, version=_VERSION, error=StateFailed, upgrade=_add_columns
+        )
         self._keys, self._version = Roster({}), (-1, -1)
 
     def close(self) -> None:
@@ -379,6 +384,14 @@ class BrokerState:
         return len(self._run("DELETE FROM tokens WHERE user = ? RETURNING user", user))
 
 
+def _add_columns(connection: sqlite3.Connection) -> None:
+    """Add the columns that a file without a version lacks."""
+    found = {name for _, name, *_ in connection.execute("PRAGMA table_info(tokens)")}
+    for name, value in _TOKEN_COLUMNS.items():
+        if found and name not in found:
+            connection.execute(f"ALTER TABLE tokens ADD COLUMN {name} TEXT DEFAULT '{value}'")
+
+
 def open_state(config: BrokerConfig) -> tuple[BrokerState, bytes]:
     """Open the broker's state, and make its certificate if it has none.
 
@@ -428,6 +441,15 @@ def _hash(secret: bytes) -> bytes:
     return hashlib.sha256(secret).digest()
 
 
+def ledger_files(config: BrokerConfig) -> dict[str, Path]:
+    """Return the file of the ledger of each private collection."""
+    return {
+        name: config.path(section.privacy.ledger or f"state/ledger-{name}.sqlite")
+        for name, section in config.collections.items()
+        if section.privacy is not None
+    }
+
+
 def open_ledger(config: BrokerConfig, name: str) -> Ledger | None:
     """Open the ledger of a private collection, or create it.
 
@@ -436,11 +458,7 @@ def open_ledger(config: BrokerConfig, name: str) -> Ledger | None:
     DataError
         If another collection has the same ledger: their budgets would be one.
     """
-    files = {
-        other: config.path(section.privacy.ledger or f"state/ledger-{other}.sqlite")
-        for other, section in config.collections.items()
-        if section.privacy is not None
-    }
+    files = ledger_files(config)
     if name not in files:
         return None
     path = files[name]

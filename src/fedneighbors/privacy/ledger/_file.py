@@ -13,8 +13,10 @@ from fedneighbors.errors import LedgerError
 from fedneighbors.records._storage import sweep_parts
 
 _APPLICATION = 0x666E6C67  # "fnlg", which marks the SQLite file as a ledger
-_VERSION = 3  # version of the schema; files of other versions are refused
+_VERSION = 3  # version of the schema; files of version 2 are upgraded, others are refused
 _KEY_BYTES = 32  # as long as the digests of data under this key
+
+_OLD_ABOUT = "CREATE TABLE about (party TEXT NOT NULL, made TEXT NOT NULL) STRICT"  # version 2
 
 # compared as text when a ledger is opened: any edit, even of white space, needs a new _VERSION
 _SCHEMA = f"""
@@ -216,10 +218,10 @@ class LedgerFile:
             with closing(self._connect(str(part), mode="rwc")) as connection:
                 connection.execute("PRAGMA journal_mode = WAL")
                 _create_tables(connection, party, time)
-            _sync(part)
+            sync(part)
             with suppress(FileExistsError):
                 os.link(part, target)  # unlike a rename, it never replaces a file
-            _sync(target.parent)
+            sync(target.parent)
         finally:
             for ending in ("", "-wal", "-shm", "-journal"):
                 Path(f"{part}{ending}").unlink(missing_ok=True)
@@ -246,6 +248,8 @@ class LedgerFile:
             raise LedgerError(f"{self.path} is not a fedneighbors ledger; it was not changed")
         if self.path != ":memory:":
             _check_mode(self.path)
+        if version == 2 and self._upgrade():
+            version = _VERSION
         if version != _VERSION:
             raise LedgerError(
                 f"ledger {self.path} has version {version}, this program reads version "
@@ -273,6 +277,24 @@ class LedgerFile:
                 f"ledger of {party!r}"
             )
         return str(owner)
+
+    def _upgrade(self) -> bool:
+        """Convert the tables of version 2; return whether it was possible."""
+        with self.transaction():
+            new = set(_written_statements())
+            found = set(self.rows(_STATEMENTS))
+            if found != new:  # another process may have upgraded it
+                if found - new != {(_OLD_ABOUT,)}:
+                    return False
+                owners = self.rows("SELECT * FROM about")
+                self.write("DROP TABLE about", ())
+                for (statement,) in new - found:
+                    self.write(statement, ())
+                for owner in owners:
+                    key = secrets.token_bytes(_KEY_BYTES)
+                    self.write("INSERT INTO about VALUES (?, ?, ?)", (*owner, key))
+                self.write(f"PRAGMA user_version = {_VERSION}", ())
+        return True
 
     @contextmanager
     def _convert_errors(self) -> Iterator[None]:
@@ -357,7 +379,7 @@ def _create_tables(connection: sqlite3.Connection, party: str, time: str) -> Non
     connection.execute("COMMIT")
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
     """Flush a file, or the entries of a folder, to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:

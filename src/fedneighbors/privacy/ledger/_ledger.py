@@ -4,13 +4,15 @@ import logging
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from fedneighbors.errors import LedgerError
 from fedneighbors.privacy._accounting import spent_by_counts
-from fedneighbors.privacy._guarantees import Guarantee
+from fedneighbors.privacy._guarantees import ZCDP, Guarantee
 from fedneighbors.privacy.ledger._chain import check_chain, check_head, last_entry, read_head
 from fedneighbors.privacy.ledger._file import LedgerFile
 from fedneighbors.privacy.ledger._tables import (
@@ -30,6 +32,8 @@ log = logging.getLogger(__name__)
 MAX_ANSWER_BYTES = 64 * 2**20
 """Largest answer that a ledger stores: 64 MiB, or eight million counts of 8 bytes. SQLite holds an
 answer in memory and in its log while writing it, and the ledger never deletes one."""
+
+_HELD = "restored from a backup; releases after it are unknown, so that all counts as spent"
 
 
 class Ledger:
@@ -157,6 +161,29 @@ class Ledger:
         with self._transaction():
             spent_by_counts(self._tables.costs(dataset, user), budget)
             self._tables.add_budget(dataset, user, budget, note)
+
+    def hold(self) -> None:
+        """Set all budgets to zero, because releases after a backup are unknown.
+
+        Stored answers are still returned. :meth:`end_hold` ends it.
+        """
+        self._set_to_zero(self.budgets(), _HELD)
+
+    def end_hold(self) -> None:
+        """Accept new budgets; those that were held stay zero before."""
+        held = [state for state in self.budgets() if state.note == _HELD]
+        self._set_to_zero(held, "reconciled")
+
+    @property
+    def is_held(self) -> bool:
+        """Return whether :meth:`hold` was called, and :meth:`end_hold` was not."""
+        return any(state.note == _HELD for state in self.budgets())
+
+    def _set_to_zero(self, states: Iterable[BudgetState], note: str) -> None:
+        for state in states:
+            allowed, none = state.allowed, Fraction(0)
+            zero = ZCDP(none) if isinstance(allowed, ZCDP) else replace(allowed, epsilon=none)
+            self.set_budget(state.dataset, zero, user=state.user, note=note)
 
     def release(
         self,

@@ -1,0 +1,110 @@
+"""``fedneighbors broker backup`` and ``restore``, the same of providers, and ``bench``."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+_CONFIG_HELP = "The configuration; broker.toml or provider.toml by default."
+ConfigFile = Annotated[Path | None, typer.Option("--config", help=_CONFIG_HELP)]
+
+
+def backup(
+    context: typer.Context,
+    archive: Annotated[Path, typer.Argument(help="The archive, which must not exist.")],
+    config: ConfigFile = None,
+) -> None:
+    """Save configuration, keys, ledgers, log and other state in one file.
+
+    The service may run. Keep the file secret: it has private keys. Objects are not in it. Prints
+    the digest of the file, for the restoration.
+    """
+    from fedneighbors.service._backup import write_backup
+
+    role, path = _find_role(context, config)
+    typer.echo(write_backup(role, path, archive))
+
+
+def restore(
+    context: typer.Context,
+    archive: Annotated[Path, typer.Argument(help="The archive.")],
+    digest: Annotated[
+        str, typer.Option(help="Digest that the backup printed, to detect another archive.")
+    ] = "",
+    config: ConfigFile = None,
+) -> None:
+    """Write the files of a backup to the paths of its configuration.
+
+    No file is replaced: if one exists, nothing is written. Private queries are refused until
+    `fedneighbors ledger reconcile`.
+    """
+    from fedneighbors.cli._console import echo
+    from fedneighbors.service._backup import restore_backup
+
+    role, path = _find_role(context, config)
+    ledgers = restore_backup(role, archive, path, digest=digest)
+    echo(f"the {role} of {path} is restored", "green")
+    echo("repeat what was done after the backup: revoked keys, deleted tokens, forgotten names")
+    for ledger in ledgers:
+        echo(
+            "private queries are refused: lower max_queries by those after the backup, then "
+            f"fedneighbors ledger reconcile {ledger}"
+        )
+
+
+def _find_role(context: typer.Context, config: Path | None) -> tuple[Any, Path]:
+    """Return the name of the group of a command, and its configuration."""
+    assert context.parent is not None
+    role = context.parent.info_name
+    return role, config or Path(f"{role}.toml")
+
+
+def bench(
+    url: Annotated[str, typer.Argument(help="Address of the broker.")],
+    collection: Annotated[str, typer.Argument(help="Name of the collection.")],
+    queries: Annotated[
+        Path | None,
+        typer.Option(
+            help="File with a query in each line, as for `fedneighbors search`. By default, "
+            "vectors, places and rows are drawn at random."
+        ),
+    ] = None,
+    k: Annotated[int, typer.Option("-k", min=1, help="Number of neighbors.")] = 10,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Seconds in which to send.")] = 10,
+    in_flight: Annotated[int, typer.Option(min=1, max=100, help="Queries at a time.")] = 8,
+    charge: Annotated[
+        int | None, typer.Option(min=1, help="Queries to charge, of a private collection.")
+    ] = None,
+    purpose: Annotated[str, typer.Option(help="Purpose of the queries; it is logged.")] = "",
+    certificate: Annotated[
+        Path | None, typer.Option(help="Certificate of the broker, if it is self-signed (PEM).")
+    ] = None,
+) -> None:
+    """Measure throughput and latency of searches of a running broker.
+
+    Queries count for quotas, and are logged. The parts of the latency are measured at the end, with
+    some queries one at a time, twice each: network, broker, and slowest provider of each exchange
+    with its link. The token is read from the environment variable FEDNEIGHBORS_TOKEN.
+    """
+    import asyncio
+    import json
+
+    from fedneighbors.cli._console import progress_bar
+    from fedneighbors.cli._search import _read_token
+    from fedneighbors.service._bench import run_bench
+    from fedneighbors.service._client import AsyncRemoteNeighbors
+
+    lines = None if queries is None else queries.read_text("utf-8").splitlines()
+    options: dict[str, Any] = {"token": _read_token(), "purpose": purpose or None}
+
+    limits: Any = {"k": k, "seconds": seconds, "in_flight": in_flight, "charge": charge}
+
+    async def measure() -> dict[str, Any]:
+        remote = AsyncRemoteNeighbors(
+            url, collection=collection, certificate=certificate, **options
+        )
+        with progress_bar() as report:
+            async with remote:
+                return await run_bench(remote, lines, **limits, report=report)
+
+    typer.echo(json.dumps(asyncio.run(measure()), indent=2))
