@@ -276,6 +276,21 @@ def test_a_restoration_replaces_no_file_and_leaves_nothing_half_done(tmp_path):
     assert not target.parent.exists()
 
 
+def test_a_schema_of_two_collections_is_restored(tmp_path):
+    path, ledger = make_state(tmp_path / "north")
+    ledger.close()
+    (path.parent / "people.toml").write_text('[columns.age]\nkind = "number"\n')
+    rows = '\n[collections.{}]\nmetric = "tabular"\nschema = "people.toml"\nsource.file = "p.csv"\n'
+    with path.open("a", encoding="utf-8") as file:
+        file.write(rows.format("here") + rows.format("there"))
+    write_backup("provider", path, tmp_path / "north.backup")
+    target = tmp_path / "new/provider.toml"
+    restore_backup("provider", tmp_path / "north.backup", target)
+
+    schema = (path.parent / "people.toml").read_text(encoding="utf-8")
+    assert (target.parent / "people.toml").read_text(encoding="utf-8") == schema
+
+
 def test_a_backup_of_nothing_or_of_a_damaged_file_is_an_error(tmp_path):
     path = make_provider(tmp_path / "north")
     archive = tmp_path / "north.backup"

@@ -383,6 +383,20 @@ def test_command_prints_the_nearest_objects(deployment, pooled, monkeypatch):
     assert "exact" in printed
 
 
+def test_command_answers_without_missing_providers_if_asked_to(tmp_path, monkeypatch):
+    section = {"metric": "edit", "providers": ["north", "gone"]}
+    with deployed(tmp_path, {"words": section}) as deployment:
+        deployment.start("north", {"words": offered("north", "words", "edit", ["a", "b"])})
+        deployment.wait("north")
+        refused = run_search(deployment, monkeypatch, "words", "a", "-k", "1")
+        done = run_search(deployment, monkeypatch, "words", "a", "--allow-partial", "--json")
+
+    assert refused.exit_code == 1
+    assert "'gone'" in refused.output
+    answer = json.loads(done.stdout)
+    assert [answer["exact"], answer["answered"], len(answer["neighbors"])] == [False, ["north"], 2]
+
+
 def test_command_counts_objects_within_a_radius(deployment, pooled, monkeypatch):
     result = run_search(deployment, monkeypatch, "points", "2.5,3", "--radius", "2", "--count")
     (rows,) = pooled.radius_neighbors([[2.5, 3]], 2, return_distance=False)
@@ -398,6 +412,7 @@ def test_command_counts_objects_within_a_radius(deployment, pooled, monkeypatch)
         (["points", "2.5,x"], "expected 2 comma-separated numbers"),
         (["points", "1,2", "--where", "{"], "--where: expected JSON"),
         (["points", "1,2", "--count"], "--count needs --radius"),
+        (["points", "1,2", "--payload", "--radius", "1"], "--payload is for the k nearest"),
         (["nothing", "1,2"], "there is no collection"),
     ],
 )

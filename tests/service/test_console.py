@@ -401,8 +401,11 @@ def test_a_result_says_what_each_provider_learnt(user, algorithm, learnt):
         assert f"It saw the query, and sent {n} object" in found["learnt"][provider]
         assert learnt in found["learnt"][provider]
         assert "were found" not in found["learnt"][provider]
-    path = search(user, "points", query="1, 1", algorithm=algorithm, payload="true")
-    assert "which of its objects were found" in user.get(path).text
+    path = search(user, "points", query="1, 1", k="1", algorithm=algorithm, payload="true")
+    found = user.get(f"{path}.json").json()
+    owner = found["answer"]["neighbors"][0]["provider"]
+    told = {name for name, text in found["learnt"].items() if "objects were found" in text}
+    assert told == {owner}
 
 
 def test_a_search_is_in_the_log_of_its_user(deployment, user):

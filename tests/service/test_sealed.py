@@ -213,6 +213,25 @@ def test_the_command_sends_no_readable_query(deployment, tmp_path, monkeypatch):
     assert len(list(deployment.broker.log.entries())) == n_entries
 
 
+def test_a_bench_of_a_sealed_collection_needs_keys(deployment, tmp_path):
+    (tmp_path / "queries.txt").write_text("alpha\nbeta\n", encoding="utf-8")
+    (tmp_path / "keys.toml").write_text(
+        "".join(f'{name} = "{key}"\n' for name, key in keys_of(deployment).items()),
+        encoding="utf-8",
+    )
+    words = ["bench", deployment.url, "sealed-words", "--seconds", "0.1"]
+    words += ["--certificate", str(deployment.certificate)]
+    words += ["--queries", str(tmp_path / "queries.txt")]
+    environment = {"FEDNEIGHBORS_TOKEN": deployment.token}
+    refused = CliRunner().invoke(app, words, env=environment)
+    done = CliRunner().invoke(app, [*words, "--keys", str(tmp_path / "keys.toml")], env=environment)
+
+    assert refused.exit_code == 1
+    assert "nothing was sent" in refused.output
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["failures"] == {}
+
+
 def post(deployment, body, kind="search", collection="sealed-words"):
     return httpx.post(
         f"{deployment.url}/v1/collections/{collection}/{kind}",

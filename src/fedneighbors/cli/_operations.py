@@ -79,6 +79,10 @@ def bench(
     certificate: Annotated[
         Path | None, typer.Option(help="Certificate of the broker, if it is self-signed (PEM).")
     ] = None,
+    keys: Annotated[
+        Path | None,
+        typer.Option(help="Lines of `fedneighbors provider key`, to seal the queries (TOML)."),
+    ] = None,
 ) -> None:
     """Measure throughput and latency of searches of a running broker.
 
@@ -90,13 +94,13 @@ def bench(
     import json
 
     from fedneighbors.cli._console import progress_bar
-    from fedneighbors.cli._search import _read_token
+    from fedneighbors.cli._search import _read_keys, _read_token
     from fedneighbors.service._bench import run_bench
     from fedneighbors.service._client import AsyncRemoteNeighbors
 
     lines = None if queries is None else queries.read_text("utf-8").splitlines()
     options: dict[str, Any] = {"token": _read_token(), "purpose": purpose or None}
-
+    options["keys"] = None if keys is None else _read_keys(keys)
     limits: Any = {"k": k, "seconds": seconds, "in_flight": in_flight, "charge": charge}
 
     async def measure() -> dict[str, Any]:

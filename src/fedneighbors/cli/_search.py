@@ -36,6 +36,9 @@ def search(
     payload: Annotated[
         bool, typer.Option("--payload", help="Show the columns that the providers allow.")
     ] = False,
+    allow_partial: Annotated[
+        bool, typer.Option("--allow-partial", help="Answer without providers that are missing.")
+    ] = False,
     purpose: Annotated[
         str, typer.Option(help="Purpose of the query, which providers may require; it is logged.")
     ] = "",
@@ -60,6 +63,8 @@ def search(
     token = _read_token()
     if count and radius is None:
         raise typer.BadParameter("--count needs --radius")
+    if payload and radius is not None:
+        raise typer.BadParameter("--payload is for the k nearest, and no search with --radius")
     filters = read_json(where, "--where") if where else None
     with RemoteNeighbors(
         url,
@@ -67,6 +72,7 @@ def search(
         token=token,
         algorithm=algorithm or None,
         payload=payload,
+        allow_partial=allow_partial or None,
         purpose=purpose or None,
         certificate=certificate,
         keys=None if keys is None else _read_keys(keys),

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -46,7 +47,8 @@ def graph_from_smiles(smiles: str) -> Graph:
 
 def _parse_smiles(smiles: str) -> Any:
     """Return a molecule as written."""
-    molecule = optional_module("rdkit.Chem", "chem").MolFromSmiles(smiles, sanitize=False)
+    with _quiet():
+        molecule = optional_module("rdkit.Chem", "chem").MolFromSmiles(smiles, sanitize=False)
     if molecule is None:
         raise DataError(f"expected SMILES, got {smiles[:60]!r}")
     return molecule
@@ -119,10 +121,17 @@ def _sanitize(molecule: Any, text: str) -> Any:
     """Return a molecule as written with aromatic rings, without hydrogen atoms."""
     chem = optional_module("rdkit.Chem", "chem")
     try:
-        chem.SanitizeMol(molecule)
+        with _quiet():
+            chem.SanitizeMol(molecule)
+            return chem.RemoveHs(molecule)
     except ValueError as error:
         raise DataError(f"RDKit rejects the {text}: {error}") from None
-    return chem.RemoveHs(molecule)
+
+
+def _quiet() -> AbstractContextManager[Any]:
+    """Keep RDKit from writing messages, which contain the molecule."""
+    quiet: AbstractContextManager[Any] = optional_module("rdkit.rdBase", "chem").BlockLogs()
+    return quiet
 
 
 class Molecules:
@@ -218,13 +227,12 @@ def _parse_pattern(pattern: str, *, is_needed: bool) -> Any:
         if is_needed:
             raise
         return None
-    with optional_module("rdkit.rdBase", "chem").BlockLogs():  # they contain the pattern
-        query = chem.MolFromSmarts(pattern) if len(pattern) <= MAX_PATTERN else None
+    if len(pattern) > MAX_PATTERN:
+        raise ValueError(f"expected SMARTS of at most {MAX_PATTERN} characters as substructure")
+    with _quiet():
+        query = chem.MolFromSmarts(pattern)
     if query is None or not query.GetNumAtoms():
-        raise ValueError(
-            f"expected SMARTS of at most {MAX_PATTERN} characters as substructure, got "
-            f"{pattern[:60]!r}"
-        )
+        raise ValueError(f"expected SMARTS as substructure, RDKit cannot read {pattern[:60]!r}")
     return query
 
 

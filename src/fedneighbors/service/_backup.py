@@ -160,13 +160,21 @@ def _list_files(role: Role, config_file: Path) -> dict[str, Path]:
         section = own.provider
         for name in ("key", "certificate", "log", _LEDGER):
             files[name] = own.path(getattr(section, name))
-        return files | {"forgotten": own.forgotten_file, "paused": own.pause_file}
+        files |= {"forgotten": own.forgotten_file, "paused": own.pause_file}
+        return files | _list_schemas(own)
     config = BrokerConfig.read(config_file)
     certificate, key = server_files(config)
     files |= {"state": config.path(config.state), "log": config.path(config.log)}
     if certificate is not None and key is not None:  # otherwise, both are a proxy's
         files |= {"certificate": certificate, "key": key}
-    return files | {f"{_LEDGER}-{name}": path for name, path in ledger_files(config).items()}
+    files |= {f"{_LEDGER}-{name}": path for name, path in ledger_files(config).items()}
+    return files | _list_schemas(config)
+
+
+def _list_schemas(config: BrokerConfig | ProviderConfig) -> dict[str, Path]:
+    """Return the files with schemas; collections may share one."""
+    names = {one.schema_file for one in config.collections.values() if one.schema_file}
+    return {f"schema-{n}": config.path(name) for n, name in enumerate(sorted(names))}
 
 
 @contextmanager

@@ -340,7 +340,7 @@ def _to_json(cell: Any) -> Any:
 
 
 def _read_columns(file: Path, kinds: Mapping[str, str]) -> Cells:
-    """Read the columns of a table; of a file of molecules, ``smiles`` alone."""
+    """Read columns of a table, or ``smiles`` of a file of molecules."""
     if set(file.suffixes) & MOLECULE_FILES:
         return {"smiles": read_smiles(file)} if "smiles" in kinds else {}
     nominal = [name for name, kind in kinds.items() if kind != "number"]

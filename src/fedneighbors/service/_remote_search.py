@@ -353,6 +353,8 @@ class RemoteSearch:
         reason = str(error) or type(error).__name__
         if isinstance(error, httpx.TimeoutException):
             reason = f"no answer within {self._patience_s:g} s"
+        elif "CERTIFICATE_VERIFY_FAILED" in reason:
+            reason += "; pass the file of a self-signed certificate as certificate, --certificate"
         return BrokerUnreachable(self.url, reason)
 
 

@@ -1,5 +1,6 @@
 """Filters: a filtered search is the search of the objects that meet the filter."""
 
+import re
 import time
 from unittest import mock
 
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 
 from fedneighbors import FederatedNeighbors, Privacy
 from fedneighbors.datasets import Molecules
-from fedneighbors.errors import PartyRefused
+from fedneighbors.datasets._molecules import fingerprint_from_smiles
+from fedneighbors.errors import DataError, PartyRefused
 from fedneighbors.federation._messages import encode
 from fedneighbors.federation._roles import Refused
 from fedneighbors.methods.fedknn import _filters, _sources
@@ -112,8 +114,15 @@ def test_a_search_is_filtered_by_substructure():
 def test_an_unreadable_pattern_is_refused_and_not_printed(pattern, capfd):
     columns = FilterColumns.of({"m": ["C"]}, 1, kinds={"m": "molecule"})
 
-    with pytest.raises(ValueError, match="expected SMARTS of at most 1000 characters"):
+    with pytest.raises(ValueError, match=r"expected SMARTS (as|of at most 1000)"):
         columns.match({"m": {"substructure": pattern}})
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("smiles", ["no-smiles", "C1CC", "C[C", "c1cccc1", "C(C)(C)(C)(C)C"])
+def test_an_unreadable_molecule_is_not_printed(smiles, capfd):
+    with pytest.raises(DataError, match=re.escape(smiles)):
+        fingerprint_from_smiles(smiles)
     assert capfd.readouterr() == ("", "")
 
 

@@ -174,7 +174,8 @@ def draw_structure(smiles: str) -> str | None:
     except MissingExtraError:
         return None
     try:
-        molecule = chem.MolFromSmiles(smiles)
+        with optional_module("rdkit.rdBase", "chem").BlockLogs():  # they would contain the query
+            molecule = chem.MolFromSmiles(smiles)
         if molecule is None:
             return None
         picture = drawing.MolDraw2DSVG(220, 150)

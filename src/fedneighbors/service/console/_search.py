@@ -216,13 +216,14 @@ def _describe_learnt(found: Mapping[str, Any], providers: list[str]) -> dict[str
     known = _LEARNT | _LEARNT_LATER if n_found > 1 else _LEARNT
     text = known.get(answer["algorithm"], "nothing")
     later = " It also learnt which of its objects were found, as it sent their columns."
+    owners = {one["provider"] for one in answer["neighbors"]}
     sentences = {}
     for name in providers:
         if name in answer["answered"]:
             n = answer["n_returned"].get(name, 0)
             sent = f"It saw the query, and sent {n} object{'' if n == 1 else 's'}."
             sentences[name] = f"{sent} About the objects of the others, it learnt {text}."
-            sentences[name] += later if request.get("payload") else ""
+            sentences[name] += later if request.get("payload") and name in owners else ""
         else:
             sentences[name] = f"It did not answer: {answer['missing'].get(name, 'unknown')}."
     return sentences
