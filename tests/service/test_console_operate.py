@@ -38,21 +38,7 @@ PAGES = [*ADMIN_PAGES, "providers", "budgets", "audit"]
 BROKER = 'format = 1\n[collections.points]\nmetric = "euclidean"\nproviders = ["north"]\n'
 
 chromium = test_console_browser.chromium
-deployment = test_console.deployment
-
-
-@pytest.fixture
-def visitor(deployment):
-    """Return a client that has not signed in."""
-    with open_client(deployment) as client:
-        yield client
-
-
-@pytest.fixture
-def user(deployment, visitor):
-    """Return a client of a user who may search."""
-    sign_in(visitor, token=deployment.token)
-    return visitor
+deployment, visitor, user = test_console.deployment, test_console.visitor, test_console.user
 
 
 @pytest.fixture(scope="module")

@@ -20,19 +20,10 @@ from fedneighbors.service._config import PolicySection
 from fedneighbors.service._offers import OfferedObjects
 from fedneighbors.service._state import BrokerState, StateFailed
 from tests.service.deployment import deployed, offered
+from tests.service.test_query_budget import NORTH, SECTION
 
 DUMPS = Path(__file__).with_name("versions")
 TOKEN, KEY = "fn_old", bytes([1]) * 32  # in the dumps
-PRIVATE = {"epsilon": 1.0, "delta": 1e-6}
-SECTION = {
-    "points": {
-        "metric": "euclidean",
-        "providers": ["north", "south"],
-        "algorithm": "dann*",
-        "tie_key": "0",
-        "privacy": {**PRIVATE, "grid_s": 0.0},
-    }
-}
 OPENED = {"state-1": BrokerState, "state-2": BrokerState, "log-2": AccessLog, "ledger-1": Ledger}
 
 
@@ -65,7 +56,7 @@ def test_a_service_continues_with_files_of_earlier_versions(tmp_path, state):
         deployment.identities["north"] = Identity(KEY)  # is enrolled in the file
         points = np.arange(8.0)[:, np.newaxis]
         one = offered("north", "points", "euclidean", points, tie_key="0", epoch="0" * 32)
-        policy = {"level": "distances", "privacy": {**PRIVATE, "max_queries": 3}}
+        policy = {"level": "distances", "privacy": NORTH["privacy"]}
         policy = PolicySection.model_validate(policy)
         own = OfferedObjects(one.party, one.offer, policy=policy, log=log, ledger=ledger)
         deployment.start("north", {"points": own})

@@ -5,6 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
+from fedneighbors.cli._search import Certificate, Keys, Purpose, read_keys, read_token
+
 _CONFIG_HELP = "The configuration; broker.toml or provider.toml by default."
 ConfigFile = Annotated[Path | None, typer.Option("--config", help=_CONFIG_HELP)]
 
@@ -75,14 +77,9 @@ def bench(
     charge: Annotated[
         int | None, typer.Option(min=1, help="Queries to charge, of a private collection.")
     ] = None,
-    purpose: Annotated[str, typer.Option(help="Purpose of the queries; it is logged.")] = "",
-    certificate: Annotated[
-        Path | None, typer.Option(help="Certificate of the broker, if it is self-signed (PEM).")
-    ] = None,
-    keys: Annotated[
-        Path | None,
-        typer.Option(help="Lines of `fedneighbors provider key`, to seal the queries (TOML)."),
-    ] = None,
+    purpose: Purpose = "",
+    certificate: Certificate = None,
+    keys: Keys = None,
 ) -> None:
     """Measure throughput and latency of searches of a running broker.
 
@@ -94,13 +91,12 @@ def bench(
     import json
 
     from fedneighbors.cli._console import progress_bar
-    from fedneighbors.cli._search import _read_keys, _read_token
     from fedneighbors.service._bench import run_bench
     from fedneighbors.service._client import AsyncRemoteNeighbors
 
     lines = None if queries is None else queries.read_text("utf-8").splitlines()
-    options: dict[str, Any] = {"token": _read_token(), "purpose": purpose or None}
-    options["keys"] = None if keys is None else _read_keys(keys)
+    options: dict[str, Any] = {"token": read_token(), "purpose": purpose or None}
+    options["keys"] = None if keys is None else read_keys(keys)
     limits: Any = {"k": k, "seconds": seconds, "in_flight": in_flight, "charge": charge}
 
     async def measure() -> dict[str, Any]:

@@ -10,6 +10,16 @@ if TYPE_CHECKING:
 
 _ENVIRONMENT = "FEDNEIGHBORS_TOKEN"
 _MAX_ROWS = 50
+Certificate = Annotated[
+    Path | None, typer.Option(help="Certificate of the broker, if it is self-signed (PEM).")
+]
+Keys = Annotated[
+    Path | None,
+    typer.Option(help="Lines of `fedneighbors provider key`, to seal queries (TOML)."),
+]
+Purpose = Annotated[
+    str, typer.Option(help="Purpose of queries, which providers may require; it is logged.")
+]
 
 
 def search(
@@ -39,17 +49,10 @@ def search(
     allow_partial: Annotated[
         bool, typer.Option("--allow-partial", help="Answer without providers that are missing.")
     ] = False,
-    purpose: Annotated[
-        str, typer.Option(help="Purpose of the query, which providers may require; it is logged.")
-    ] = "",
+    purpose: Purpose = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print the broker's answer.")] = False,
-    certificate: Annotated[
-        Path | None, typer.Option(help="Certificate of the broker, if it is self-signed (PEM).")
-    ] = None,
-    keys: Annotated[
-        Path | None,
-        typer.Option(help="Lines of `fedneighbors provider key`, to seal the query (TOML)."),
-    ] = None,
+    certificate: Certificate = None,
+    keys: Keys = None,
 ) -> None:
     """Find the nearest objects of a query in a search service.
 
@@ -60,7 +63,7 @@ def search(
     from fedneighbors.service._client import RemoteNeighbors
     from fedneighbors.service._remote_search import read_json, read_text_query
 
-    token = _read_token()
+    token = read_token()
     if count and radius is None:
         raise typer.BadParameter("--count needs --radius")
     if payload and radius is not None:
@@ -75,17 +78,15 @@ def search(
         allow_partial=allow_partial or None,
         purpose=purpose or None,
         certificate=certificate,
-        keys=None if keys is None else _read_keys(keys),
+        keys=None if keys is None else read_keys(keys),
     ) as remote:
         description = remote.describe()
         remote.check_trust(description)
         queries = [read_text_query(query, description["objects"])]
-        if count:
-            remote.count(queries, float(radius or 0.0), where=filters)
-        elif radius is not None:
-            remote.radius_neighbors(queries, radius, where=filters)
-        else:
+        if radius is None:
             remote.kneighbors(queries, k, where=filters)
+        else:
+            (remote.count if count else remote.radius_neighbors)(queries, radius, where=filters)
         if as_json:
             typer.echo(json.dumps(remote.results_[0]))
         else:
@@ -105,19 +106,12 @@ def mcp(
             "queries then stay on this machine.",
         ),
     ] = "",
-    purpose: Annotated[
-        str, typer.Option(help="Purpose of the queries, which providers may require; it is logged.")
-    ] = "",
+    purpose: Purpose = "",
     token_file: Annotated[
         Path | None, typer.Option(help="File with the token, in place of FEDNEIGHBORS_TOKEN.")
     ] = None,
-    certificate: Annotated[
-        Path | None, typer.Option(help="Certificate of the broker, if it is self-signed (PEM).")
-    ] = None,
-    keys: Annotated[
-        Path | None,
-        typer.Option(help="Lines of `fedneighbors provider key`, to seal the queries (TOML)."),
-    ] = None,
+    certificate: Certificate = None,
+    keys: Keys = None,
 ) -> None:
     """Let a language model search collections, over the Model Context Protocol.
 
@@ -130,10 +124,10 @@ def mcp(
     from fedneighbors.service._mcp import SearchTools, load_embedding, serve_tools
 
     options: dict[str, Any] = {
-        "token": _read_token(token_file),
+        "token": read_token(token_file),
         "purpose": purpose or None,
         "certificate": certificate,
-        "keys": None if keys is None else _read_keys(keys),
+        "keys": None if keys is None else read_keys(keys),
     }
     function = load_embedding(embed) if embed else None
 
@@ -145,7 +139,7 @@ def mcp(
     asyncio.run(serve())
 
 
-def _read_token(path: Path | None = None) -> str:
+def read_token(path: Path | None = None) -> str:
     import os
 
     if path is not None and not path.is_file():
@@ -157,7 +151,7 @@ def _read_token(path: Path | None = None) -> str:
     return found.strip()
 
 
-def _read_keys(path: Path) -> dict[str, str]:
+def read_keys(path: Path) -> dict[str, str]:
     import tomllib
 
     if not path.exists():

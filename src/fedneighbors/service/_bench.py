@@ -103,21 +103,8 @@ async def run_bench(
         If the collection is private or sealed, and the bench may not charge or cannot seal.
     """
     description = await client.describe()
-    client.check_trust(description)
-    if description["private"] and charge is None:
-        raise ValueError(
-            f"collection {client.collection!r} is private, and each different query is charged to "
-            "its budgets: pass --charge with the number of queries; nothing was sent"
-        )
-    most = charge if description["private"] else None
-    if lines is None:
-        queries = draw_queries(description)
-    else:
-        queries = [read_text_query(one, description["objects"]) for one in lines if one.strip()]
-    frames = [next(client._ask("search", [query], k=k)) for query in queries[:most]]
-    if not frames:
-        raise DataError("expected a query in each line of the file, got none")
-    numbers = itertools.count() if most is None else iter(range(len(frames)))
+    frames = _make_requests(client, description, lines, k=k, charge=charge)
+    numbers = iter(range(len(frames))) if description["private"] else itertools.count()
     latencies, failures, started = list[float](), Counter[str](), time.perf_counter()
 
     async def work() -> None:
@@ -155,6 +142,32 @@ async def run_bench(
         "latency_ms": {f"{share} %": round(1e3 * value, 3) for share, value in shares},
         "one_at_a_time_ms": {name: round(1e3 * median(values), 3) for name, values in parts},
     }
+
+
+def _make_requests(
+    client: AsyncRemoteNeighbors,
+    description: Mapping[str, Any],
+    lines: Iterable[str] | None,
+    *,
+    k: int,
+    charge: int | None,
+) -> list[ApiRequest]:
+    """Return a request for each query, as many as may be charged."""
+    client.check_trust(description)
+    if description["private"] and charge is None:
+        raise ValueError(
+            f"collection {client.collection!r} is private, and each different query is charged to "
+            "its budgets: pass --charge with the number of queries; nothing was sent"
+        )
+    if lines is None:
+        queries = draw_queries(description)
+    else:
+        queries = [read_text_query(one, description["objects"]) for one in lines if one.strip()]
+    most = charge if description["private"] else None
+    frames = [next(client._ask("search", [query], k=k)) for query in queries[:most]]
+    if not frames:
+        raise DataError("expected a query in each line of the file, got none")
+    return frames
 
 
 async def _trace(client: AsyncRemoteNeighbors, frame: ApiRequest) -> tuple[float, float, float]:
