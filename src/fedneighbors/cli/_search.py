@@ -140,6 +140,7 @@ def mcp(
 
 
 def read_token(path: Path | None = None) -> str:
+    """Return the token of a file, or of the environment."""
     import os
 
     if path is not None and not path.is_file():
@@ -152,6 +153,7 @@ def read_token(path: Path | None = None) -> str:
 
 
 def read_keys(path: Path) -> dict[str, str]:
+    """Return the public key of each provider in a TOML file."""
     import tomllib
 
     if not path.exists():
