@@ -40,6 +40,8 @@ from fedneighbors.service import RemoteNeighbors
 from fedneighbors.service._config import BrokerConfig
 from fedneighbors.service._links import PendingReplies, _numbers
 from fedneighbors.service._messages import (
+    MAX_LINK_FRAME_BYTES,
+    MAX_LINK_VALUES,
     Challenge,
     Hello,
     LinkReplies,
@@ -237,9 +239,11 @@ async def search_at_rate(users, rate, seconds):
 
 async def send_hostile_frames(url, certificate, private, n_rounds):
     """Send frames that take much memory, as a provider and as strangers."""
-    n, empty = 250_000, (b"",)
-    many = encode(LinkReplies(tuple(range(n)), (0,) * n, empty * n, empty * n))
-    long = encode(LinkReplies((0,), (0,), (bytes(15 << 20),), (b"",)))
+    few, many = (
+        encode(LinkReplies(tuple(range(n)), (0,) * n, (b"",) * n, (b"",) * n))
+        for n in (MAX_LINK_VALUES // 4 - 10, 200_000)
+    )
+    long = encode(LinkReplies((0,), (0,), (bytes(MAX_LINK_FRAME_BYTES - 1000),), (b"",)))
     context, link = pinned_context(certificate), url.replace("https", "wss") + "/v1/link"
 
     async def attack(frame, is_enrolled):
@@ -263,8 +267,8 @@ async def send_hostile_frames(url, certificate, private, n_rounds):
                 await socket.recv()
 
     for _ in range(n_rounds):
-        await attack(many, True)
-        await attack(long, True)
+        for frame in (few, many, long):
+            await attack(frame, True)
         await asyncio.gather(*(attack(bytes(1 << 20), False) for _ in range(100)))
 
 

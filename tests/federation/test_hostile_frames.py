@@ -201,6 +201,27 @@ def test_frame_with_too_many_values_is_refused_both_ways(monkeypatch):
         encode(Nested(((1,) * 40,) * 3))
 
 
+def test_a_receiver_may_accept_fewer_values():
+    frame = encode(Nested(((1,) * 40,) * 3))
+
+    assert decode(frame, (Nested,), max_values=124) == Nested(((1,) * 40,) * 3)
+    with pytest.raises(WireError, match="more than 123 values"):
+        decode(frame, (Nested,), max_values=123)
+
+
+def test_a_collection_in_place_of_an_array_is_refused_before_it_takes_memory():
+    frame = make_frame("Integers", b"t" + struct.pack("<I", 1_000_000) + b"f" + bytes(8_999_999))
+
+    tracemalloc.start()
+    try:
+        with pytest.raises(WireError, match="not of the declared type"):
+            decode(frame, (Integers,))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1 << 20
+
+
 def test_frame_over_the_limit_is_refused_both_ways(monkeypatch):
     frame = encode(Integers(np.arange(100)))
     monkeypatch.setattr(wire, "MAX_FRAME_BYTES", 500)

@@ -15,7 +15,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
-from fedneighbors.errors import DataError, FederationError, PartyMissing, PartyRefused
+from fedneighbors.errors import DataError, FederationError, PartyMissing, PartyRefused, WireError
 from fedneighbors.federation._messages import decode, encode
 from fedneighbors.federation._roles import MALFORMED, Refusal, Refused
 from fedneighbors.methods.fedknn._provider import Provider
@@ -29,6 +29,7 @@ from fedneighbors.service._enrolment import enrol
 from fedneighbors.service._limits import MAX_HELLO_BYTES
 from fedneighbors.service._links import ProviderLink, QueryExchange, QueryLost
 from fedneighbors.service._messages import (
+    MAX_LINK_VALUES,
     UNKNOWN_COLLECTION,
     Hello,
     LinkReplies,
@@ -385,6 +386,20 @@ def test_a_provider_refuses_long_names_and_keeps_the_link(deployment, origin):
     with pytest.raises(PartyRefused, match="too long"):
         deployment.run(deployment.broker.search("points", query, 1, **origin))
     assert deployment.broker.registry.links["north"] is link
+
+
+def test_a_provider_refuses_a_long_reply_and_keeps_the_link(deployment, monkeypatch):
+    monkeypatch.setattr("fedneighbors.service._provider.MAX_REPLY_BYTES", 100)
+    link, query = deployment.broker.registry.links["north"], encode_query([0.0, 1.0])
+    with pytest.raises(PartyRefused, match="too large"):
+        deployment.run(deployment.broker.search("points", query, 20, algorithm="baseline"))
+    assert deployment.broker.registry.links["north"] is link
+
+
+def test_a_link_takes_no_more_values_than_replies_have(deployment):
+    link, n = deployment.broker.registry.links["north"], MAX_LINK_VALUES // 4
+    with pytest.raises(WireError, match=f"more than {MAX_LINK_VALUES} values"):
+        link.receive(encode(LinkReplies((0,) * n, (0,) * n, (b"",) * n, (b"",) * n)))
 
 
 def test_tokens_have_names_that_fit_into_requests(deployment):

@@ -20,13 +20,17 @@ _SCALARS: dict[Any, tuple[type[Any], ...]] = {
 
 
 class MessageField(typing.NamedTuple):
-    """Field of a message: its declared type, its check, and the classes of nested frames."""
+    """Field of a message: its declared type, its check, and the classes of nested frames.
+
+    A field is flat if its type contains no tuple and no mapping.
+    """
 
     name: str
     where: str
     hint: Any
     has_type: Callable[[Any], bool]
     nested: tuple[type[Any], ...]
+    is_flat: bool
 
 
 _fields: dict[type[Any], tuple[MessageField, ...]] = {}  # resolving hints is slow
@@ -47,6 +51,7 @@ def fields_of(cls: type[Any]) -> tuple[MessageField, ...]:
                 hints[name],
                 make_type_check(hints[name]),
                 tuple(kind for kind in _bytes_types(hints[name]) if kind is not bytes),
+                _is_flat(hints[name]),
             )
             for name in names
         )
@@ -127,6 +132,14 @@ def _bytes_types(hint: Any) -> tuple[type[Any], ...]:
     if hint is bytes or (isinstance(hint, type) and dataclasses.is_dataclass(hint)):
         return (hint,)
     return tuple(kind for inner in typing.get_args(hint) for kind in _bytes_types(inner))
+
+
+def _is_flat(hint: Any) -> bool:
+    """Return whether a type contains no tuple and no mapping."""
+    origin = typing.get_origin(hint)
+    if origin in (typing.Union, types.UnionType):
+        return all(map(_is_flat, typing.get_args(hint)))
+    return origin is not tuple and not _is_mapping(origin)
 
 
 def _is_mapping(origin: Any) -> bool:

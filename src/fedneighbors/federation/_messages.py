@@ -172,17 +172,23 @@ class Writer:
 class Reader:
     """Decoder of an untrusted frame; raises only :class:`WireError`."""
 
-    def __init__(self, frame: bytes) -> None:
+    def __init__(self, frame: bytes, max_values: int | None = None) -> None:
         if len(frame) > MAX_FRAME_BYTES:
             raise WireError(f"frame of {len(frame)} bytes is over the limit of {MAX_FRAME_BYTES}")
         self._frame, self._size = frame, len(frame)
         self._position = 0
-        self._n_values = 0
+        self._n_values, self._max_values = 0, MAX_VALUES if max_values is None else max_values
 
     @property
     def n_left(self) -> int:
         """Return the number of unread bytes."""
         return self._size - self._position
+
+    @property
+    def is_at_collection(self) -> bool:
+        """Return whether the next value is a tuple or a mapping."""
+        start = self._position
+        return self._frame[start : start + 1] in (b"t", b"d")
 
     def read_bytes(self, n_bytes: int) -> bytes:
         """Return the next bytes."""
@@ -201,8 +207,8 @@ class Reader:
         self._n_values += 1
         if depth > MAX_DEPTH:
             raise WireError(f"nested deeper than {MAX_DEPTH}")
-        if self._n_values > MAX_VALUES:
-            raise WireError(f"more than {MAX_VALUES} values in a frame")
+        if self._n_values > self._max_values:
+            raise WireError(f"more than {self._max_values} values in a frame")
         start = self._position if self._position < self._size else self._advance(1)
         tag, self._position = self._frame[start], start + 1
         if tag == _INTEGER_TAG:
@@ -293,14 +299,14 @@ def _check_shape(shape: tuple[int, ...], itemsize: int, error: type[Exception]) 
         raise error(f"an array of shape {shape} is over the limit of {MAX_FRAME_BYTES} bytes")
 
 
-def _decode_nested(value: Any, kinds: tuple[type[Any], ...]) -> Any:
+def _decode_nested(value: Any, kinds: tuple[type[Any], ...], max_values: int | None) -> Any:
     """Decode the nested frames in a value."""
     if isinstance(value, bytes):
-        return decode(value, kinds)
+        return decode(value, kinds, max_values=max_values)
     if isinstance(value, tuple):
-        return tuple(_decode_nested(entry, kinds) for entry in value)
+        return tuple(_decode_nested(entry, kinds, max_values) for entry in value)
     if isinstance(value, Mapping):
-        return {key: _decode_nested(entry, kinds) for key, entry in value.items()}
+        return {key: _decode_nested(entry, kinds, max_values) for key, entry in value.items()}
     return value
 
 
@@ -361,7 +367,9 @@ def encode(item: Message) -> bytes:
     return writer.join_parts()
 
 
-def decode(frame: bytes, expected: tuple[type[Any], ...]) -> Message:
+def decode(
+    frame: bytes, expected: tuple[type[Any], ...], *, max_values: int | None = None
+) -> Message:
     """Decode a frame into a message of an expected class.
 
     Parameters
@@ -370,6 +378,8 @@ def decode(frame: bytes, expected: tuple[type[Any], ...]) -> Message:
         Untrusted bytes from the wire.
     expected : tuple of message classes
         Classes that the receiver accepts at this point of the protocol.
+    max_values : int, optional
+        Maximum number of values in the frame, and in each nested one. None means ``MAX_VALUES``.
 
     Returns
     -------
@@ -382,12 +392,12 @@ def decode(frame: bytes, expected: tuple[type[Any], ...]) -> Message:
         If the frame is malformed, not canonical or of another class, or if the type of a field
         differs from the declared one.
     """
-    reader = Reader(frame)
+    reader = Reader(frame, max_values)
     for header, cls in _list_headers(expected):
         if frame.startswith(header):
             reader.read_bytes(len(header))
             try:
-                return _build(cls, _read_fields(reader, cls))
+                return _build(cls, _read_fields(reader, cls, max_values))
             except MemoryError:
                 raise WireError(
                     f"{cls.__name__}: no memory for a frame of {len(frame)} bytes"
@@ -420,12 +430,14 @@ def _refuse_header(reader: Reader, expected: tuple[type[Any], ...]) -> NoReturn:
     raise WireError(f"{name}: wrong number of fields")
 
 
-def _read_fields(reader: Reader, cls: type[Any]) -> dict[str, Any]:
+def _read_fields(reader: Reader, cls: type[Any], max_values: int | None) -> dict[str, Any]:
     name, values = cls.__name__, {}
     for field in fields_of(cls):
+        if field.is_flat and reader.is_at_collection:  # it may take much memory
+            raise WireError(f"{field.where} is not of the declared type")
         value = reader.read_value()
         if field.nested:
-            value = _decode_nested(value, field.nested)
+            value = _decode_nested(value, field.nested, max_values)
         if type(value) is not field.hint and not field.has_type(value):
             raise WireError(f"{field.where} is not of the declared type")
         values[field.name] = value

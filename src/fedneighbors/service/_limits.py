@@ -29,7 +29,7 @@ MAX_WRONG_CODES, WRONG_CODES_S = 10, 60.0
 _MAX_ADDRESSES = 10_000  # with wrong codes; the oldest is forgotten
 _HAS_NO_LIMIT = hasattr(AutoHTTPProtocol, "on_header")  # httptools; h11 limits headers itself
 _NOTHING = object()  # is no request
-_TLS_BUFFER_BYTES = 1 << 15  # two records; asyncio's 256 KiB a connection are 250 MiB for 1,000
+_TLS_BUFFER_BYTES = 1 << 14  # a record; asyncio's 256 KiB a connection are 250 MiB for 1,000
 
 
 class Overloaded(FederationError):  # noqa: N818 - the name states the error

@@ -14,6 +14,7 @@ from fedneighbors.federation._messages import decode, encode
 from fedneighbors.federation._roles import Refused, make_refusal
 from fedneighbors.service._limits import MAX_HELLO_BYTES
 from fedneighbors.service._messages import (
+    MAX_LINK_VALUES,
     NOT_ENROLLED,
     OTHER_VERSION,
     ChangedOffers,
@@ -143,7 +144,7 @@ class ProviderLink:
         Refused
             If the collections do not suit the broker's.
         """
-        message = decode(frame, (LinkReplies, ChangedOffers))
+        message = decode(frame, (LinkReplies, ChangedOffers), max_values=MAX_LINK_VALUES)
         if isinstance(message, ChangedOffers):
             offered = {one.name: one for one in message.collections}
             self._check(self.name, offered)

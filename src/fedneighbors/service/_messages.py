@@ -26,8 +26,14 @@ from fedneighbors.secure_sum._keys import Identity, digest
 VERSION = 1
 """Version of this protocol."""
 
-MAX_LINK_FRAME_BYTES = 16 << 20
+MAX_LINK_FRAME_BYTES = 8 << 20
 """Maximum size of a message on a link."""
+
+MAX_REPLY_BYTES = 6 << 20
+"""Maximum size of a reply, which may be sent together with up to 1 MiB of others."""
+
+MAX_LINK_VALUES = 1 << 16
+"""Maximum number of values in a provider's message, see :func:`decode`; replies are bytes."""
 
 MAX_EVIDENCE_BYTES = 1 << 16
 """Maximum size of evidence, which nobody has verified yet."""
@@ -54,6 +60,9 @@ MAX_USER_LENGTH, MAX_GROUPS_LENGTH = 200, 16_384
 """Maximum number of characters of the name of a user, and of the names of all its groups."""
 
 _MAX_LENGTHS = {"collection": 64, "query": 64, "noise": 64, "purpose": 100, "trace": 64}
+
+TOO_LARGE = "the reply is too large for a message; ask for fewer objects, or without payloads"
+"""Code of a refusal of a request with a long reply."""
 
 UNKNOWN_COLLECTION = "unknown collection"
 """Code of a refusal of a collection that the provider does not offer."""

@@ -30,6 +30,8 @@ from fedneighbors.service._dialling import (
 )
 from fedneighbors.service._enrolment import read_key
 from fedneighbors.service._messages import (
+    MAX_REPLY_BYTES,
+    TOO_LARGE,
     TOO_LONG,
     UNKNOWN_COLLECTION,
     Challenge,
@@ -402,6 +404,8 @@ class ProviderService:
                 body, epoch = encode(make_refusal(Refused(TOO_LONG))), b""
             else:
                 body, epoch = found.answer(request, deadline), found.party.epoch_of(request.query)
+            if len(body) > MAX_REPLY_BYTES:
+                body = encode(make_refusal(Refused(TOO_LARGE)))
             ended = time.perf_counter()
             n_bytes += len(body)
             if found is not None:
