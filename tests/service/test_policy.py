@@ -196,6 +196,17 @@ def test_no_query_returns_more_than_max_k(sequence, max_k):
     assert max(returned.values(), default=0) <= max_k
 
 
+@settings(max_examples=cases(150), deadline=None)
+@given(sequences, st.integers(0, 14), st.integers(2, 14))
+def test_searches_for_fewer_than_min_k_are_refused(sequence, k, min_k):
+    party = make_party(min_k=min_k, users={"bob": {"min_k": 1}})
+    party.k = k
+    for user, request, _ in answers(party, sequence):
+        of_private = isinstance(request, PaddedBoundRequest | PaddedNearestRequest)
+        asked = request.k if of_private else k
+        assert user == "bob" or asked >= min_k or isinstance(request, RangeCountRequest)
+
+
 def test_objects_of_several_requests_are_counted_together():
     party = make_party(max_k=5)
     party.query = "a"
@@ -311,7 +322,7 @@ def test_a_spent_quota_is_refused_before_the_search(tmp_path):
 
 SECTIONS = {
     name: {"metric": "euclidean", "providers": ["north", "south"], "tie_key": "0"}
-    for name in ("points", "ranks", "counts")
+    for name in ("points", "ranks", "counts", "several")
 }
 POLICIES = {
     "points": {
@@ -325,6 +336,7 @@ POLICIES = {
     },
     "ranks": {name: {} for name in ("north", "south")},
     "counts": {name: {"level": "count", "min_count": 3} for name in ("north", "south")},
+    "several": {"north": {"level": "distances", "min_k": 3}, "south": {"level": "distances"}},
 }
 
 
@@ -413,6 +425,22 @@ def test_level_count_answers_counts_only(deployment):
         with pytest.raises(ServiceError, match="not-allowed") as caught:
             search.kneighbors([[0.0]], 1)
     assert caught.value.status == 403
+
+
+@pytest.mark.parametrize("algorithm", ["baseline", "dann", "hufu", "hufu+", "eager"])
+def test_every_algorithm_tells_the_number_of_neighbors(deployment, algorithm):
+    with deployment.client("several", algorithm=algorithm) as search:
+        assert len(search.kneighbors([[0.0]], 3)[1][0]) == 3
+        with pytest.raises(ServiceError, match="at least 3") as caught:
+            search.kneighbors([[0.0]], 2)
+        assert (caught.value.code, caught.value.party) == ("few-asked", "north")
+
+
+def test_min_k_allows_counts_and_no_radius(deployment):
+    with deployment.client("several") as search:
+        assert search.count([[0.0]], 2.0) == [2]
+        with pytest.raises(ServiceError, match="within a radius"):
+            search.radius_neighbors([[0.0]], 2.0)
 
 
 def test_users_have_their_own_levels_and_quotas(deployment):

@@ -316,7 +316,7 @@ class Broker:
             If providers fail.
         """
         self._check_k(k)
-        chosen = QueryOptions(**options)
+        chosen = QueryOptions(**options, k=k)
 
         async def work(run: QueryRun) -> tuple[Outcome[Answer], str]:
             planner, settings = run.planner, run.settings

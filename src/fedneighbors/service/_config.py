@@ -308,7 +308,8 @@ class GrantSection(ConfigSection):
 
     ``level`` allows nothing, only whether objects are within a radius, how many, the order of the
     nearest, or their distances too. With ``ids``, radii are refused, which tell about distances.
-    ``max_k`` limits the objects of a query. Quotas are of one user and day (UTC);
+    ``max_k`` limits the objects of a query; a search must be for the ``min_k`` nearest or more, and
+    not for those within a radius. Quotas are of one user and day (UTC);
     ``views_per_day`` is the number of different queries that may show the same object.
     ``private_queries`` is the number of private queries for good. Queries must state one of the
     ``purposes``, if there are any.
@@ -316,6 +317,7 @@ class GrantSection(ConfigSection):
 
     level: Level = "ids"
     max_k: int | None = Field(default=None, ge=1)
+    min_k: int = Field(default=1, ge=1)
     queries_per_day: int | None = Field(default=None, ge=0)
     objects_per_day: int | None = Field(default=None, ge=0)
     views_per_day: int | None = Field(default=None, ge=1)

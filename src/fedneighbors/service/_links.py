@@ -241,7 +241,7 @@ class PendingReplies:
 
 @dataclass(frozen=True)
 class Origin:
-    """User of a query, its groups, and its purpose, by the broker's word.
+    """User of a query, its groups, purpose and size, by the broker's word.
 
     Parameters
     ----------
@@ -249,11 +249,14 @@ class Origin:
         Name of the user, and the stated purpose; empty if there is none.
     groups : tuple of str
         Groups of the user.
+    k : int
+        Number of neighbours; 0 for another kind of query.
     """
 
     user: str = ""
     groups: tuple[str, ...] = ()
     purpose: str = ""
+    k: int = 0
 
 
 NOBODY = Origin()
@@ -372,7 +375,7 @@ class QueryExchange:
         Wait until the deadline in each exchange. Otherwise wait for half of the remaining time, so
         that the query can go on without a missing provider.
     origin : Origin
-        Its user, groups and purpose.
+        Its user, groups, purpose and size.
     noise_of : callable
         Returns the id of the noise of a private query; empty before it is drawn.
 

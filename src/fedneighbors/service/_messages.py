@@ -256,6 +256,8 @@ class LinkRequest:
         Random id of the noise on the counts of a private query; empty before it is drawn.
     trace : str
         Span of the exchange, if the broker traces the query (W3C's header ``traceparent``).
+    k : int
+        Number of neighbours of the query; 0 for another kind of query.
     """
 
     number: int
@@ -269,6 +271,7 @@ class LinkRequest:
     groups: tuple[str, ...] = ()
     purpose: str = ""
     trace: str = ""
+    k: int = 0
 
     @property
     def is_short(self) -> bool:

@@ -235,7 +235,7 @@ class OfferedObjects:
         self.party.end = deadline
         self._guarded.user, self._guarded.query = request.user, request.query
         self._guarded.groups, self._guarded.purpose = request.groups, request.purpose
-        self._guarded.noise = request.noise
+        self._guarded.noise, self._guarded.k = request.noise, request.k
         if self._candidates is not None:
             self._candidates.purpose = request.purpose
         frame = serve_safely(self._served, request.body)

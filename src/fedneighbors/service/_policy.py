@@ -35,6 +35,8 @@ OTHER_PURPOSE = "the provider's policy does not allow the stated purpose, or req
 
 SEEN_OFTEN = "the query would show an object to the user in more queries of a day than allowed"
 
+FEW_ASKED = "the provider's policy asks for a larger k, and refuses searches within a radius"
+
 OTHER_QUERY = "the request is of another query"
 
 _FINDING = ("ids", "distances")  # levels of users who may search
@@ -66,6 +68,8 @@ class PolicyParty:
         The query as the broker has it, if it is sealed.
     noise : str
         Id of the noise of the query, by the broker's word; empty before it is drawn.
+    k : int
+        Number of neighbours of the query, by the broker's word; 0 for another kind of query.
     """
 
     def __init__(
@@ -79,7 +83,7 @@ class PolicyParty:
     ) -> None:
         self.name, self.user, self.query, self.sealed = party.name, "", "", b""
         self.groups: tuple[str, ...] = ()
-        self.purpose, self.noise = "", ""
+        self.purpose, self.noise, self.k = "", "", 0
         # the service asks one query at a time, by its name
         others = NearestBatchRequest, FinishRequest
         self.accepts = tuple(one for one in party.accepts if one not in others)
@@ -161,6 +165,9 @@ class PolicyParty:
         if not allowed:
             kind, place = type(request).__name__, self._collection
             raise Refused(NOT_ALLOWED, f"{kind} in {place!r} at the level {level!r}")
+        k = request.k if isinstance(request, PrivateRequest) else self.k
+        if k < grant.min_k and grant.min_k > 1 and not isinstance(request, RangeCountRequest):
+            raise Refused(FEW_ASKED, f"at least {grant.min_k}")
         n_objects = _size_of(request)
         if isinstance(request, NearestRequest | PaddedNearestRequest):
             n_objects += self._returned.get(request.name, 0)

@@ -23,7 +23,13 @@ from fedneighbors.service._limits import Overloaded, TooManyQueries
 from fedneighbors.service._links import QueryLost
 from fedneighbors.service._messages import UNKNOWN_QUERY
 from fedneighbors.service._oidc import IssuerFailed
-from fedneighbors.service._policy import NOT_ALLOWED, OTHER_PURPOSE, QUOTA_SPENT, SEEN_OFTEN
+from fedneighbors.service._policy import (
+    FEW_ASKED,
+    NOT_ALLOWED,
+    OTHER_PURPOSE,
+    QUOTA_SPENT,
+    SEEN_OFTEN,
+)
 from fedneighbors.service._query_budget import BUDGET_SPENT, LEDGER_FAILED
 from fedneighbors.service._sealed_party import ISSUER_FAILED, WRONG_KEY, WRONG_TOKEN
 from fedneighbors.service._state import StateFailed
@@ -41,6 +47,7 @@ _REFUSALS = {
     FEW_FILTERED: (403, "few-filtered"),
     NOT_ALLOWED: (403, "not-allowed"),
     OTHER_PURPOSE: (403, "purpose-refused"),
+    FEW_ASKED: (403, "few-asked"),
     BUDGET_SPENT: (403, "budget-exceeded"),
     QUOTA_SPENT: (429, "quota-spent"),
     SEEN_OFTEN: (429, "quota-spent"),

@@ -57,6 +57,8 @@ class QueryOptions:
         Groups of the user.
     purpose : str
         Purpose that the user states; empty if there is none.
+    k : int
+        Number of neighbours; 0 for another kind of query.
     payload : bool
         Read the payloads of the neighbours.
     on_round : callable, optional
@@ -70,6 +72,7 @@ class QueryOptions:
     user: str = ""
     groups: tuple[str, ...] = ()
     purpose: str = ""
+    k: int = 0
     query_id: str = field(default_factory=lambda: secrets.token_hex(8))
     on_round: OnRound | None = None
 
@@ -208,7 +211,8 @@ class QueryRun:
         if self._is_stopped:
             raise asyncio.CancelledError
         self._task = asyncio.current_task()
-        name = f"{self._options.query_id}{self._n_runs:02x}"
+        options = self._options
+        name = f"{options.query_id}{self._n_runs:02x}"
         self._n_runs += 1
         exchange = QueryExchange(
             self._registry,
@@ -216,12 +220,12 @@ class QueryRun:
             name,
             self._deadline,
             is_patient=not self._settings.allow_partial,
-            origin=Origin(self._options.user, self._options.groups, self._options.purpose),
+            origin=Origin(options.user, options.groups, options.purpose, options.k),
             noise_of=lambda: "" if self._charges is None else self._charges.noise,
         )
         try:
             return await run_rounds_async(
-                coordinator_of(name), exchange, self.providers, on_round=self._options.on_round
+                coordinator_of(name), exchange, self.providers, on_round=options.on_round
             )
         finally:
             self._epochs |= exchange.epochs
