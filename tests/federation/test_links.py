@@ -59,6 +59,21 @@ class BlockedCounter(Counter):
         return super().answer(request)
 
 
+class EndlessCounter(Counter):
+    """Party that never answers, and sets ``is_stopped`` when it is stopped."""
+
+    def __init__(self, name):
+        super().__init__(name, ())
+        self.is_stopped = threading.Event()
+
+    def answer(self, request):
+        try:
+            while True:
+                repr(request)
+        finally:
+            self.is_stopped.set()
+
+
 def request_processes():
     return (yield gather(ProcessRequest())).complete("the processes").each
 
@@ -153,6 +168,18 @@ def test_party_beyond_the_deadline_is_missing(workers):
         run(count(3), parties, workers=workers, deadline_s=1)
 
     assert caught.value.missing == {"bob": LATE}
+
+
+def test_a_party_in_a_thread_is_stopped_at_the_end():
+    endless = EndlessCounter("bob")
+
+    with (
+        pytest.raises(PartyMissing),
+        connected([Counter("ann", ()), endless], deadline_s=1) as federation,
+    ):
+        federation.run(count(2))
+
+    assert endless.is_stopped.wait(60)
 
 
 def test_hanging_party_stays_missing_while_others_answer():

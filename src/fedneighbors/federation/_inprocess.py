@@ -1,5 +1,6 @@
 """Runtime on one machine: parties in threads or in worker processes."""
 
+import ctypes
 import math
 import threading
 import time
@@ -100,6 +101,10 @@ class ProcessEnded(Exception):  # noqa: N818 - makes a party missing, is no erro
     """A party's process has ended."""
 
 
+class _Stopped(SystemExit):
+    """Raised in the thread of a party when its work has to end; Python prints no traceback."""
+
+
 @dataclass(frozen=True)
 class PartyReply:
     """A party's reply frame or exception, and the wall seconds that it worked."""
@@ -134,6 +139,7 @@ class PartyConnection:
         self._jobs: deque[Job] = deque()
         self._n_pending = 0
         self._lock = threading.Lock()
+        self._worker: int | None = None  # thread in which the party works
 
     @property
     def is_idle(self) -> bool:
@@ -156,8 +162,15 @@ class PartyConnection:
     def wait_ready(self) -> None:
         """Wait until the party can receive requests."""
 
-    def stop(self, *, at_once: bool) -> bool:  # noqa: ARG002 - a thread cannot be stopped
-        """Stop pending work; return whether the connection is or will be idle."""
+    def stop(self, *, at_once: bool) -> bool:  # noqa: ARG002 - always at once
+        """Stop pending work; return whether the connection is or will be idle.
+
+        The party works until the call of compiled code ends that it is in.
+        """
+        with self._lock:
+            if self._worker is not None:
+                thread, error = ctypes.c_ulong(self._worker), ctypes.py_object(_Stopped)
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, error)
         return self.is_idle
 
     def close(self) -> None:
@@ -188,7 +201,13 @@ class PartyConnection:
 
     def _ask(self, job: Job) -> tuple[bytes, float]:
         """Return the party's reply frame and the seconds that it worked."""
-        return serve_timed(self._party, job.frame, job.requests)
+        with self._lock:
+            self._worker = threading.get_ident()
+        try:
+            return serve_timed(self._party, job.frame, job.requests)
+        finally:
+            with self._lock:
+                self._worker = None
 
 
 class ConnectedParties:
@@ -312,8 +331,9 @@ def connected(
     """Connect parties on this machine for use by several coordinators.
 
     Requests and replies are encoded to and decoded from their canonical bytes, as on a network.
-    On exit all worker processes are ended, including one that hangs. A party that hangs in a
-    thread cannot be stopped, but delays neither this exit nor the exit of the program.
+    On exit all worker processes are ended, including one that hangs. A party that still works in a
+    thread is stopped as soon as it runs Python code, and delays neither this exit nor the exit of
+    the program.
 
     Parameters
     ----------
