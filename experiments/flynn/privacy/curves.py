@@ -23,15 +23,6 @@ BEST = "paper's mechanism, best T on test rows"
 BEST_DIVIDED = "the same, epsilon / 2 a party as printed"
 NO_PRIVACY = (EXACT_PRINTED, EXACT)
 
-AUTHORS_VARIANT: Mapping[str, Mapping[float, float]] = {
-    "n=10000": {0.25: 0.531, 0.5: 0.557, 1.0: 0.588, 2.0: 0.621},
-    "n=100000": {0.25: 0.622, 0.5: 0.652, 1.0: 0.677, 2.0: 0.698},
-}
-"""Scores of the authors' variant by set and epsilon: m=300 s=3 rho=15, best T on test rows.
-
-The variant uses the exponent eps c / 2T and draws without replacement.
-"""
-
 
 class Key(NamedTuple):
     """Key of a mean; see :class:`~experiments.flynn.privacy.sets.Point`."""
@@ -127,27 +118,15 @@ def report_epsilon(means: Means, data: str, grid: Grid, number: str) -> tuple[Re
         for line in (*NO_PRIVACY, CENTRAL, LOCAL, BEST, BEST_DIVIDED, DEFAULT_PICKS):
             for epsilon in grid.epsilons:
                 mean, n_picks = _score_at(means, data, setting, line, epsilon)
-                reference = None
-                if line == BEST and setting == "m=300 s=3 rho=15":
-                    reference = AUTHORS_VARIANT.get(data, {}).get(epsilon)
-                rows.append((setting, line, epsilon, mean.value, mean.error, n_picks, reference))
+                rows.append((setting, line, epsilon, mean.value, mean.error, n_picks))
     table = ResultTable(
         name=f"epsilon-{slug(data)}",
         title=f"{data}: epsilon against balanced accuracy with the paper's sizes",
-        columns=(
-            "setting",
-            "line",
-            "epsilon",
-            "balanced accuracy",
-            "standard error",
-            "T",
-            "authors' variant",
-        ),
+        columns=("setting", "line", "epsilon", "balanced accuracy", "standard error", "T"),
         rows=tuple(rows),
         caption=(
             "'Best T on test rows' uses for each epsilon the T of the best mean, as the paper "
-            "does. This is an upper bound, because the choice of T costs no budget. 'Authors' "
-            "variant' was measured separately, on the same recipe, also with its best T."
+            "does. This is an upper bound, because the choice of T costs no budget."
         ),
     )
     figure = Figure(
