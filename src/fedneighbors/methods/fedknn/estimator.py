@@ -4,9 +4,10 @@ import itertools
 import os
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields
 from functools import partial
+from operator import attrgetter, is_
 from typing import Any, Self, cast
 
 import numpy as np
@@ -16,9 +17,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.errors import PartyRefused
-from fedneighbors.federation._inprocess import ConnectedParties, connected, run_here
+from fedneighbors.federation._direct import run_here
+from fedneighbors.federation._inprocess import ConnectedParties, connected
 from fedneighbors.federation._loop import Outcome
-from fedneighbors.methods.fedknn._batch import search_blocks
+from fedneighbors.methods.fedknn._batch import BatchCost, search_blocks
 from fedneighbors.methods.fedknn._filters import FilterColumns, Where
 from fedneighbors.methods.fedknn._planning import Plan, Planner, Run
 from fedneighbors.methods.fedknn._provider import Provider
@@ -47,6 +49,7 @@ from fedneighbors.tabular._ownership import rows_by_party
 
 _NUMBERS = ("step", "least")  # attributes of a metric
 _SETTINGS = [field.name for field in fields(SearchSettings) if field.name not in _NUMBERS]
+_get_settings = attrgetter(*_SETTINGS)
 
 
 class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
@@ -185,8 +188,16 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         self.n_objects_ = len(X)
         # one counter for all threads; names of one length, so that frame sizes reveal nothing
         self._names = map("query {:012d}".format, itertools.count())
-        self.query_records_: list[QueryRecord] = []
+        self._costs, self._records = list[BatchCost](), list[QueryRecord]()
         return self
+
+    @property
+    def query_records_(self) -> list[QueryRecord]:
+        """Return the cost of each query of the last call."""
+        check_is_fitted(self, "providers_")
+        self._records += [record for cost in self._costs for record in cost.list_records()]
+        self._costs = []
+        return self._records
 
     def kneighbors(
         self,
@@ -235,7 +246,8 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         BudgetExceeded
             If the budget of private queries is spent.
         """
-        check_is_fitted(self, "providers_")
+        if "providers_" not in self.__dict__:  # the check itself takes as long as a small search
+            check_is_fitted(self, "providers_")
         k = check_n_neighbors(n_neighbors)
         if (batch := self._search_at_once(X, k, where)) is not None:
             return batch if return_distance else batch[1]
@@ -346,10 +358,11 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         is_eager = self.algorithm == "auto" and (len(self.providers_) > 1 or self.deadline_s)
         if where is not None or not is_table or (len(X) == 1 and is_eager):
             return None
-        with suppress(PartyRefused):  # the search of one query at a time says what is wrong
+        try:
             batch = self._nearest_batch(np.ascontiguousarray(X, np.float64), k)
-            return None if batch is None else (list(batch[0]), list(batch[1]))
-        return None
+        except PartyRefused:  # the search of one query at a time says what is wrong
+            return None
+        return None if batch is None else (list(batch[0]), list(batch[1]))
 
     def _nearest_batch(self, points: Floats, k: int) -> tuple[Floats, Integers] | None:
         """Return all results from one exchange; None if not possible."""
@@ -357,15 +370,18 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         if not can_answer or self.algorithm not in ("auto", "baseline") or self.check_distances:
             return None
         self._settings(self._metric)
-        sources = {it.name: cast(MemorySource, it.source) for it in self.providers_}
-        objects_of = {name: (self._rows_of[name], it.ties) for name, it in sources.items()}
+        objects_of = {
+            it.name: (self._rows_of[it.name], cast(MemorySource, it.source).ties)
+            for it in self.providers_
+        }
         # the request changes nothing at a party, so that an interrupt may stop it
         is_plain = self.workers == "threads" and self.link is None and self.deadline_s is None
         with nullcontext() if is_plain else self._connect() as federation:
             run = federation.run if federation else partial(run_here, parties=self.providers_)
-            distances, positions, self.query_records_ = search_blocks(
+            distances, positions, self._costs = search_blocks(
                 run, points, k, objects_of=objects_of, allow_partial=self.allow_partial
             )
+        self._records = []
         return distances, positions
 
     def _provider(self, name: str, ids: list[str], ledger: Ledger | None) -> Provider:
@@ -404,8 +420,12 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
 
     def _settings(self, metric: Metric) -> SearchSettings:
         """Return the settings, checked for conflicts."""
-        numbers: dict[str, Any] = {n: float(getattr(metric, n, 0.0)) for n in _NUMBERS}
-        return SearchSettings(**{name: getattr(self, name) for name in _SETTINGS}, **numbers)
+        given, checked = (metric, *_get_settings(self)), self.__dict__.get("_checked")
+        if checked is None or not all(map(is_, given, checked[0])):
+            numbers: dict[str, Any] = {n: float(getattr(metric, n, 0.0)) for n in _NUMBERS}
+            values = dict(zip(_SETTINGS, given[1:], strict=True))
+            self._checked = checked = given, SearchSettings(**values, **numbers)
+        return checked[1]
 
     def _connect(self) -> AbstractContextManager[ConnectedParties]:
         return connected(
@@ -427,7 +447,7 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
 
         ``search`` runs a coordinator for a query, and returns its outcome with a reason.
         """
-        self.query_records_, answers = [], list[Answer]()
+        self._costs, self._records, answers = [], [], list[Answer]()
         with self._connect() as federation, OpenQueries(federation, self._names) as open_queries:
             for query, frame in queries:
                 start = time.perf_counter()
@@ -435,7 +455,7 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
                 self._check_answer(query, outcome.result)
                 seconds = time.perf_counter() - start
                 answers.append(outcome.result)
-                self.query_records_.append(QueryRecord.of(outcome, seconds=seconds, why=why))
+                self._records.append(QueryRecord.of(outcome, seconds=seconds, why=why))
         distances = [answer.merged.distances for answer in answers]
         positions = [
             np.array([self._positions[name] for name in answer.merged.ids], np.int64)
