@@ -45,6 +45,9 @@ _N_TRIAL = 16  # queries of the first block
 # cells.
 _MAX_SCANNED_CELLS = 1 << 16
 _CHUNK = 16  # number of rows whose sums are computed at once
+_BLOCK = 64  # likewise, at first
+_GROUPS = 16  # of the rows of a block
+_MAX_COUNTED = 64  # more rows are sorted; fewer are compared with one another
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -107,6 +110,77 @@ def _find_place(columns: Any, column: Any, n: Any, value: Any) -> Any:
     return low
 
 
+@njit(cache=True, nogil=True, inline="always")
+def _sum_rows(kind: Any, columns: Any, first: Any, n: Any, queries: Any, q: Any, sums: Any) -> None:
+    """Compute the sums of adjacent rows."""
+    for start in range(0, n, TILE):
+        if kind == 1:
+            _sum_absolutes_of_tile(columns, first + start, queries, q, sums, start)
+        elif kind == 4:
+            _sum_products_of_tile(columns, first + start, queries, q, sums, start)
+        else:
+            _sum_squares_of_tile(columns, first + start, queries, q, sums, start)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _collect(sums: Any, n: Any, first: Any, limit: Any, rows: Any, totals: Any, n_before: Any) -> Any:
+    """Append the rows whose sums are within a limit; return the new number of rows."""
+    for i in range(n):  # without branches; ``rows`` has room for one more
+        rows[n_before], totals[n_before] = first + i, sums[i]
+        n_before += np.int64(sums[i] <= limit)
+    return n_before
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _limit_of_few(sums: Any, n: Any, lowest: Any) -> Any:
+    """Return a sum that as many rows of a block reach as ``lowest`` has room for."""
+    # the lowest sums of 16 groups belong to different rows
+    sums[n:_BLOCK] = math.inf
+    for i in range(_GROUPS):
+        low = min(sums[i], sums[i + 16])
+        _keep_lowest(lowest, min(low, min(sums[i + 32], sums[i + 48])))
+    limit = lowest[lowest.shape[0] - 1]
+    lowest[:] = math.inf
+    return limit
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _has_any_sum_within(sums: Any, limit: Any) -> Any:
+    """Return whether one of the first 16 sums is within a limit."""
+    n = 0  # vector instructions of a loop without branches
+    for i in range(np.uint64(16)):
+        n += np.int64(sums[i] <= limit)
+    return n > 0
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _emit(distances: Any, ranks: Any, rows: Any, m: Any, q: Any, out: Any, items: Any) -> None:
+    """Store the first of ``m`` rows in the order of (distance, rank)."""
+    k = out.shape[1]
+    if m <= _MAX_COUNTED:
+        for a in range(m):  # without branches, as the order is random
+            place = 0
+            for b in range(m):
+                is_tied = (distances[b] == distances[a]) & (ranks[b] < ranks[a])
+                place += np.int64((distances[b] < distances[a]) | is_tied)
+            if place < k:
+                out[q, place], items[q, place] = distances[a], rows[a]
+        return
+    order = np.argsort(distances[:m])
+    for end in range(1, m):
+        slot, row = end, order[end]
+        while (
+            slot > 0
+            and distances[order[slot - 1]] == distances[row]
+            and ranks[order[slot - 1]] > ranks[row]
+        ):
+            order[slot] = order[slot - 1]
+            slot -= 1
+        order[slot] = row
+    for place in range(k):
+        out[q, place], items[q, place] = distances[order[place]], rows[order[place]]
+
+
 @njit(cache=True, nogil=True)
 def _search_sorted_rows(
     kind: Any, columns: Any, column: Any, ranks: Any, order: Any, queries: Any, distances: Any,
@@ -114,49 +188,52 @@ def _search_sorted_rows(
 ) -> None:  # fmt: skip
     """Search rows that ascend in a column, from the query's place outwards."""
     n, k = ranks.shape[0], distances.shape[1]
-    found_ranks, lowest, sums = np.empty(distances.shape, np.int64), np.empty(k), np.empty(_CHUNK)
-    candidates, totals = np.empty(n, np.int64), np.empty(n)
+    lowest, sums = np.empty(k), np.empty(_BLOCK)
+    candidates, totals = np.empty(n + 1, np.int64), np.empty(n + 1)
+    found_ranks, found = np.empty(n, np.int64), np.empty(n, np.int64)
     for q in range(queries.shape[0]):
         lowest[:] = math.inf
-        limit, n_candidates = math.inf, 0
+        limit, n_candidates, n_read = math.inf, 0, 0
         center = queries[q, column]
-        low = _find_place(columns, column, n, center) if n > _CHUNK else 0
+        place = _find_place(columns, column, n, center) if n > _BLOCK else 0
+        low = max(0, min(place - _BLOCK // 2, n - _BLOCK))
         high = low
         while low > 0 or high < n:
             below = center - columns[column, low - 1] if low > 0 else math.inf
             above = columns[column, high] - center if high < n else math.inf
             gap = min(below, above)
             # sums add rounded terms that are not negative, so they are at least this one
-            if kind != 4 and (gap if kind == 1 else gap * gap) > limit:
+            if kind != 4 and high > low and (gap if kind == 1 else gap * gap) > limit:
                 break
-            is_below = high >= n or (low > 0 and below <= above)
-            first = max(0, low - _CHUNK) if is_below else high
-            last = low if is_below else min(n, high + _CHUNK)
+            is_below = high > low and (high >= n or (low > 0 and below <= above))
+            size = _CHUNK if high > low else _BLOCK
+            first = max(0, low - size) if is_below else high
+            last = low if is_below else min(n, high + size)
             if is_below:
                 low = first
             else:
                 high = last
-            for start in range(0, last - first, TILE):
-                if kind == 1:
-                    _sum_absolutes_of_tile(columns, first + start, queries, q, sums, start)
-                elif kind == 4:
-                    _sum_products_of_tile(columns, first + start, queries, q, sums, start)
-                else:
-                    _sum_squares_of_tile(columns, first + start, queries, q, sums, start)
-            for i in range(last - first):
-                if sums[i] <= limit:
-                    candidates[n_candidates], totals[n_candidates] = first + i, sums[i]
-                    n_candidates += 1
-                    if k < n and sums[i] < lowest[k - 1]:
-                        _keep_lowest(lowest, sums[i])
-                        limit = _limit(kind, lowest[k - 1])
+            _sum_rows(kind, columns, first, last - first, queries, q, sums)
+            if size == _BLOCK and k < n and k <= _GROUPS:
+                limit = _limit(kind, _limit_of_few(sums, last - first, lowest))
+            elif last - first == _CHUNK and not _has_any_sum_within(sums, limit):
+                continue
+            n_candidates = _collect(
+                sums, last - first, first, limit, candidates, totals, n_candidates
+            )
+            if k < n:
+                for c in range(n_read, n_candidates):
+                    if totals[c] < lowest[k - 1]:
+                        _keep_lowest(lowest, totals[c])
+                n_read, limit = n_candidates, min(limit, _limit(kind, lowest[k - 1]))
         n_found = 0
         for c in range(n_candidates):
-            if totals[c] <= limit:
-                row, distance = candidates[c], _distance(kind, totals[c])
-                if n_found < k or distance <= distances[q, k - 1]:
-                    new = distance, ranks[row], order[row]
-                    n_found = _insert(distances, found_ranks, items, q, n_found, new)
+            row = candidates[c]
+            found_ranks[n_found], found[n_found] = ranks[row], order[row]
+            is_near = totals[c] <= limit
+            totals[n_found] = _distance(kind, totals[c])
+            n_found += np.int64(is_near)
+        _emit(totals, found_ranks, found, n_found, q, distances, items)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
