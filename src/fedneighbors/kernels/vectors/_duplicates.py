@@ -12,7 +12,7 @@ from fedneighbors._typing import Floats, Integers
 from fedneighbors.kernels.vectors._nearest import _insert
 
 # Digests of the kernel files used here; Numba's cache does not notice edits in other files.
-USES = {"vectors/nearest": "747665ba03aff564"}
+USES = {"vectors/nearest": "e7527ae77b8f84aa"}
 
 _SAMPLE_SIZE = 4096
 _MAX_DISTINCT = 0.9  # part of the rows; beyond, groups save nothing

@@ -35,7 +35,8 @@ ROOT, PLAIN, HALF, SQUARE, PRODUCT = 0, 1, 2, 3, 4
 negative inner product."""
 
 MIN_PRODUCT_COLUMNS = 16  # below, sums are faster than a matrix product and its verification
-MIN_PRODUCT_CELLS = 1 << 11  # likewise
+MIN_PRODUCT_CELLS = 1 << 13  # likewise
+MIN_PRODUCT_ROWS = 64  # likewise
 _MAX_PRODUCTS = 1 << 24  # number of products computed at once (64 MiB)
 _MAX_VERIFIED = (
     0.5  # part of the rows; beyond, products save nothing, as in rows that are all equal
@@ -416,7 +417,7 @@ class RowSearch:
         ``ranks`` and ``kind`` are as for the class.
         """
         is_small = rows.shape[1] < MIN_PRODUCT_COLUMNS or rows.size < MIN_PRODUCT_CELLS
-        if kind == PLAIN or is_small:
+        if kind == PLAIN or is_small or len(rows) < MIN_PRODUCT_ROWS:
             return cls._sorted(rows, ranks, kind)
         return cls(kind, rows, ranks, np.arange(len(rows)), -1)
 
