@@ -7,9 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors._typing import Floats
-
-ROWS_PER_STEP = 4096
-"""Number of rows that are converted at once, which limits the memory for it."""
+from fedneighbors.kernels.vectors._table import ROWS_PER_STEP, TableRows
 
 _SAMPLE_SIZE = 4096
 _MAX_QUERY = 2.0**30  # magnitude relative to the rows
@@ -25,17 +23,18 @@ class Centering:
 
     Parameters
     ----------
-    rows : array of shape (n_rows, n_columns)
+    rows : array of shape (n_rows, n_columns) or TableRows
         Finite rows, at least one.
     """
 
-    def __init__(self, rows: npt.NDArray[Any]) -> None:
-        largest = max(float(rows.max()), -float(rows.min()))
+    def __init__(self, rows: npt.NDArray[Any] | TableRows) -> None:
+        blocks = TableRows.of(rows).blocks()
+        largest = max(max(float(block.max()), -float(block.min())) for block in blocks)
         self.exponent = -math.frexp(largest)[1]
         self.center = np.zeros(rows.shape[1])
         self.center = self.sample(rows).mean(axis=0)
 
-    def sample(self, rows: npt.NDArray[Any]) -> Floats:
+    def sample(self, rows: npt.NDArray[Any] | TableRows) -> Floats:
         """Return some of the rows, scaled and centered."""
         return self.apply(rows[:: max(1, len(rows) // _SAMPLE_SIZE)])
 
@@ -71,7 +70,7 @@ class CenteredRows:
 
     Parameters
     ----------
-    rows : array of shape (n_rows, n_columns)
+    rows : array of shape (n_rows, n_columns) or TableRows
         Finite rows.
     rounding : float
         Twice the error, as a fraction of the squared length.
@@ -79,7 +78,9 @@ class CenteredRows:
         Bound negative inner products, not half the squared distances.
     """
 
-    def __init__(self, rows: npt.NDArray[Any], rounding: float, *, of_products: bool) -> None:
+    def __init__(
+        self, rows: npt.NDArray[Any] | TableRows, rounding: float, *, of_products: bool
+    ) -> None:
         self._centering = Centering(rows)
         self._of_products = of_products
         self.table = np.empty(rows.shape, np.float32)

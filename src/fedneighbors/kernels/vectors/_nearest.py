@@ -26,6 +26,7 @@ from fedneighbors.kernels.vectors._distances import (
     _sum_products_of_tile,
     _sum_squares_of_tile,
 )
+from fedneighbors.kernels.vectors._table import TableRows
 
 # Digests of the kernel files used here; Numba's cache does not notice edits in other files.
 USES = {"vectors/distances": "da7fd9a59bdfdb79"}
@@ -252,9 +253,9 @@ def _search_products(
     kind: Any, rows: Any, rounding: Any, queries: Any, products: Any, distances: Any, items: Any
 ) -> int:
     """Verify and count the rows whose distances may be among the least."""
-    x, bounds, errors, ranks = rows
+    x, positions, bounds, errors, ranks = rows
     points, centered, query_errors = queries
-    n, k = x.shape[0], distances.shape[1]
+    n, k = ranks.shape[0], distances.shape[1]
     n_verified = 0
     found_ranks, uppers = np.empty(distances.shape, np.int64), np.empty(k)
     candidates, lowers = np.empty(n, np.int64), np.empty(n, np.float32)
@@ -287,9 +288,9 @@ def _search_products(
             row = candidates[c]
             n_verified += 1
             if kind == 4:
-                distance = _sum_of_products(x, row, points, q)
+                distance = _sum_of_products(x, positions[row], points, q)
             else:
-                distance = _distance(kind, _sum_of_squares(x, row, points, q))
+                distance = _distance(kind, _sum_of_squares(x, positions[row], points, q))
             if n_found < k or distance <= distances[q, k - 1]:
                 new = distance, ranks[row], row
                 n_found = _insert(distances, found_ranks, items, q, n_found, new)
@@ -394,12 +395,13 @@ class RowSearch:
     kind : int
         ``ROOT``, ``PLAIN``, ``HALF``, ``SQUARE`` or ``PRODUCT``.
     table : float64, float32 or uint8 array, C order
-        Finite rows; or, if ``column`` is not -1, their columns as float64, one a row of the array,
-        of rows that ascend in this column and are followed by at least ``TILE - 1`` others.
+        A table with the rows, which are finite; or, if ``column`` is not -1, their columns as
+        float64, one a row of the array, of rows that ascend in this column and are followed by at
+        least ``TILE - 1`` others.
     ranks : int64 array of shape (n_rows,)
         Rows of equal distance are ordered by rank, ascending.
     order : int64 array of shape (n_rows,)
-        Original position of each row.
+        Original position of each row; or, if ``column`` is -1, its position in the table.
     column : int
         The column by which rows are sorted; -1 if they are not.
     """
@@ -411,15 +413,18 @@ class RowSearch:
     column: int
 
     @classmethod
-    def of(cls, rows: Floats, ranks: Integers, *, kind: int) -> "RowSearch":
+    def of(cls, rows: Floats | TableRows, ranks: Integers, *, kind: int) -> "RowSearch":
         """Sort rows of a small table by their widest column.
 
         ``ranks`` and ``kind`` are as for the class.
         """
-        is_small = rows.shape[1] < MIN_PRODUCT_COLUMNS or rows.size < MIN_PRODUCT_CELLS
-        if kind == PLAIN or is_small or len(rows) < MIN_PRODUCT_ROWS:
-            return cls._sorted(rows, ranks, kind)
-        return cls(kind, rows, ranks, np.arange(len(rows)), -1)
+        rows = TableRows.of(rows)
+        n, n_columns = rows.shape
+        is_small = n < MIN_PRODUCT_ROWS or n * n_columns < MIN_PRODUCT_CELLS
+        if kind == PLAIN or is_small or n_columns < MIN_PRODUCT_COLUMNS:
+            return cls._sorted(rows[:], ranks, kind)
+        positions = np.arange(n) if rows.positions is None else rows.positions
+        return cls(kind, rows.table, ranks, positions, -1)
 
     @classmethod
     def _sorted(cls, rows: Floats, ranks: Integers, kind: int) -> "RowSearch":
@@ -457,7 +462,8 @@ class RowSearch:
                 items,
             )  # fmt: skip
             return distances, items
-        if len(queries) == 1 and self.table.size <= _MAX_SCANNED_CELLS:
+        n_cells = len(self.ranks) * self.table.shape[1]
+        if len(queries) == 1 and n_cells <= _MAX_SCANNED_CELLS:
             return self._scan.nearest(queries, k)
         with np.errstate(over="ignore"):  # queries that are far away
             self._search_blocks(queries, distances, items)
@@ -466,12 +472,13 @@ class RowSearch:
     @cached_property
     def _centered(self) -> "CenteredRows":
         """Return the rows for products."""
-        return CenteredRows(self.table, self._rounding, of_products=self.kind == PRODUCT)
+        rows = TableRows(self.table, self.order)
+        return CenteredRows(rows, self._rounding, of_products=self.kind == PRODUCT)
 
     @cached_property
     def _scan(self) -> "RowSearch":
         """Return a search in the same rows without products."""
-        return self._sorted(self.table, self.ranks, self.kind)
+        return self._sorted(self.table[self.order], self.ranks, self.kind)
 
     @property
     def _rounding(self) -> float:
@@ -485,7 +492,7 @@ class RowSearch:
         return 2 * (n + 8) * 2.0**-24
 
     def _search_blocks(self, queries: Floats, distances: Floats, items: Integers) -> None:
-        rows, n = self._centered, len(self.table)
+        rows, n = self._centered, len(self.ranks)
         # small blocks of products of small tables stay in the cache
         step = min(128 if n < 1024 else 256, max(1, _MAX_PRODUCTS // n), len(queries))
         products = np.empty((step, n), np.float32)
@@ -500,7 +507,7 @@ class RowSearch:
             np.matmul(centered, rows.table.T, out=products[: len(centered)])
             n_verified = _search_products(
                 self.kind,
-                (self.table, rows.bounds, rows.errors, self.ranks),
+                (self.table, self.order, rows.bounds, rows.errors, self.ranks),
                 self._rounding,
                 (queries[block], centered, query_errors),
                 products,

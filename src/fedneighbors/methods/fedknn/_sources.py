@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from fedneighbors._typing import Floats, Integers
+from fedneighbors.kernels.vectors._table import TableRows
 from fedneighbors.methods.fedknn._eager import EagerRequest
 from fedneighbors.methods.fedknn._filters import FilterColumns, FilteredIndex, Where, filter_text
 from fedneighbors.methods.fedknn._names import Names
@@ -356,6 +357,8 @@ class MemorySource:
         if needed_s > max(self._end - time.monotonic(), 0.0):
             return None
         objects, ranks = self._objects, self._ranks[rows]
+        if isinstance(objects, TableRows):
+            return self._metric.index(objects.select(rows), ranks=ranks)
         if isinstance(objects, np.ndarray):
             return self._metric.index(objects[rows], ranks=ranks)
         return self._metric.index([objects[row] for row in rows.tolist()], ranks=ranks)

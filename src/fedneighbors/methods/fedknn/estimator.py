@@ -20,6 +20,7 @@ from fedneighbors.errors import PartyRefused
 from fedneighbors.federation._direct import run_here
 from fedneighbors.federation._inprocess import ConnectedParties, connected
 from fedneighbors.federation._loop import Outcome
+from fedneighbors.kernels.vectors._table import TableRows
 from fedneighbors.methods.fedknn._batch import BatchCost, search_blocks
 from fedneighbors.methods.fedknn._filters import FilterColumns, Where
 from fedneighbors.methods.fedknn._planning import Plan, Planner, Run
@@ -387,11 +388,14 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
     def _provider(self, name: str, ids: list[str], ledger: Ledger | None) -> Provider:
         """Return a party's provider; a given ledger stores the epoch."""
         X, rows, key, epoch = self._objects, self._rows_of[name], str(self.random_state), None
-        objects = X[rows] if isinstance(X, np.ndarray) else [X[row] for row in rows]
+        objects: Any = [X[row] for row in rows] if not isinstance(X, np.ndarray) else None
+        if objects is None:
+            is_shared = X.ndim == 2 and getattr(self._metric, "accepts_tables", False)
+            objects = TableRows(X, rows) if is_shared else X[rows]
         columns = None if self._columns is None else self._columns.select(rows)
         if ledger is not None and isinstance(self.metric, str):
             settings = f"{self.metric} {key}" + ("" if columns is None else columns.digest())
-            content = objects_digest(objects, ids, settings)
+            content = objects_digest(objects[:], ids, settings)
             epoch = None if content is None else ledger.epoch(name, content)
         return Provider.of(
             name,
