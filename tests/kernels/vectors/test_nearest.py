@@ -8,13 +8,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fedneighbors.kernels.vectors import _nearest
+from fedneighbors.kernels.vectors._lists import NearestLists
 from fedneighbors.kernels.vectors._nearest import (
     HALF,
     PLAIN,
     PRODUCT,
     ROOT,
     SQUARE,
-    NearestLists,
     RowSearch,
 )
 from tests.naive.vectors import nearest as naive

@@ -9,11 +9,11 @@ import numpy.typing as npt
 from numba import njit
 
 from fedneighbors._typing import Floats, Integers
-from fedneighbors.kernels.vectors._nearest import _insert
+from fedneighbors.kernels.vectors._lists import _insert
 from fedneighbors.kernels.vectors._table import ROWS_PER_STEP, TableRows
 
 # Digests of the kernel files used here; Numba's cache does not notice edits in other files.
-USES = {"vectors/nearest": "e7527ae77b8f84aa"}
+USES = {"vectors/lists": "ea46056a8f885490"}
 
 _SAMPLE_SIZE = 4096
 _MAX_DISTINCT = 0.9  # part of the rows; beyond, groups save nothing

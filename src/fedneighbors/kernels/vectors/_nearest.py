@@ -13,7 +13,6 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
 from fedneighbors._typing import Floats, Integers
@@ -26,10 +25,11 @@ from fedneighbors.kernels.vectors._distances import (
     _sum_products_of_tile,
     _sum_squares_of_tile,
 )
+from fedneighbors.kernels.vectors._lists import _insert
 from fedneighbors.kernels.vectors._table import TableRows
 
 # Digests of the kernel files used here; Numba's cache does not notice edits in other files.
-USES = {"vectors/distances": "da7fd9a59bdfdb79"}
+USES = {"vectors/distances": "da7fd9a59bdfdb79", "vectors/lists": "ea46056a8f885490"}
 
 ROOT, PLAIN, HALF, SQUARE, PRODUCT = 0, 1, 2, 3, 4
 """Distance: root of the sum of squares, sum of absolute values, half or whole sum of squares, or
@@ -79,27 +79,6 @@ def _keep_lowest(lowest: Any, value: Any) -> None:
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _insert(distances: Any, ranks: Any, items: Any, q: Any, n: Any, new: Any) -> Any:
-    """Insert a (distance, rank, item) into ``n`` sorted ones."""
-    # Indices of a table, not views of its rows: a view counts references, for 10 ns each.
-    distance, rank, item = new
-    k = distances.shape[1]
-    if n == k and distance == distances[q, k - 1] and rank >= ranks[q, k - 1]:
-        return n
-    slot = min(n, k - 1)
-    while slot > 0 and (
-        distances[q, slot - 1] > distance
-        or (distances[q, slot - 1] == distance and ranks[q, slot - 1] > rank)
-    ):
-        distances[q, slot] = distances[q, slot - 1]
-        ranks[q, slot] = ranks[q, slot - 1]
-        items[q, slot] = items[q, slot - 1]
-        slot -= 1
-    distances[q, slot], ranks[q, slot], items[q, slot] = distance, rank, item
-    return min(n + 1, k)
-
-
-@njit(cache=True, nogil=True, inline="always")
 def _find_place(columns: Any, column: Any, n: Any, value: Any) -> Any:
     """Count the elements of an ascending column below a value."""
     low, high = 0, n
@@ -125,11 +104,13 @@ def _sum_rows(kind: Any, columns: Any, first: Any, n: Any, queries: Any, q: Any,
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _collect(sums: Any, n: Any, first: Any, limit: Any, rows: Any, totals: Any, n_before: Any) -> Any:
+def _collect(
+    sums: Any, n: Any, first: Any, limit: Any, rows: Any, totals: Any, n_before: Any
+) -> Any:
     """Append the rows whose sums are within a limit; return the new number of rows."""
     for i in range(n):  # without branches; ``rows`` has room for one more
         rows[n_before], totals[n_before] = first + i, sums[i]
-        n_before += np.int64(sums[i] <= limit)
+        n_before += sums[i] <= limit
     return n_before
 
 
@@ -151,7 +132,7 @@ def _has_any_sum_within(sums: Any, limit: Any) -> Any:
     """Return whether one of the first 16 sums is within a limit."""
     n = 0  # vector instructions of a loop without branches
     for i in range(np.uint64(16)):
-        n += np.int64(sums[i] <= limit)
+        n += sums[i] <= limit
     return n > 0
 
 
@@ -164,7 +145,7 @@ def _emit(distances: Any, ranks: Any, rows: Any, m: Any, q: Any, out: Any, items
             place = 0
             for b in range(m):
                 is_tied = (distances[b] == distances[a]) & (ranks[b] < ranks[a])
-                place += np.int64((distances[b] < distances[a]) | is_tied)
+                place += (distances[b] < distances[a]) | is_tied
             if place < k:
                 out[q, place], items[q, place] = distances[a], rows[a]
         return
@@ -234,7 +215,7 @@ def _search_sorted_rows(
             found_ranks[n_found], found[n_found] = ranks[row], order[row]
             is_near = totals[c] <= limit
             totals[n_found] = _distance(kind, totals[c])
-            n_found += np.int64(is_near)
+            n_found += is_near
         _emit(totals, found_ranks, found, n_found, q, distances, items)
 
 
@@ -295,95 +276,6 @@ def _search_products(
                 new = distance, ranks[row], row
                 n_found = _insert(distances, found_ranks, items, q, n_found, new)
     return n_verified
-
-
-@njit(cache=True, nogil=True)
-def _merge(
-    distances: Any, positions: Any, ties: Any, rows: Any, n_before: Any, out: Any, out_ties: Any,
-    out_rows: Any,
-) -> int:  # fmt: skip
-    """Merge valid lists into others; return 0 or a fault's code."""
-    k, n_objects = out.shape[1], rows.shape[0]
-    seen = np.full(n_objects, -1, np.int64)  # the last query with this object
-    for q in range(out.shape[0]):
-        n, last, last_tie = n_before, -math.inf, np.int64(0)
-        for i in range(distances.shape[1]):
-            distance, position = distances[q, i], positions[q, i]
-            if not -math.inf < distance < math.inf:
-                return 1
-            if not 0 <= position < n_objects:
-                return 2
-            tie = ties[position]
-            if distance < last or (distance == last and tie <= last_tie):
-                return 3
-            if seen[position] == q:
-                return 4
-            seen[position], last, last_tie = q, distance, tie
-            if n < k or distance <= out[q, k - 1]:
-                n = _insert(out, out_ties, out_rows, q, n, (distance, tie, rows[position]))
-    return 0
-
-
-_FAULTS = (
-    "distances are not finite numbers",
-    "it returned an object that it does not have",
-    "objects are not in ascending order",
-    "an object is returned twice",
-)
-
-
-class NearestLists:
-    """The nearest objects of several queries, merged from the lists of their owners.
-
-    Parameters
-    ----------
-    n_queries, k : int
-        Number of lists, and their length when all objects are merged.
-
-    Attributes
-    ----------
-    distances : float64 array of shape (n_queries, k)
-        Ascending.
-    rows : int64 array of shape (n_queries, k)
-        Row numbers of the objects.
-    """
-
-    def __init__(self, n_queries: int, k: int) -> None:
-        self.distances = np.empty((n_queries, k))
-        self.rows = np.empty((n_queries, k), np.int64)
-        self._ties = np.empty((n_queries, k), np.int64)
-        self._n = 0
-
-    def add(
-        self,
-        distances: Floats,
-        positions: npt.NDArray[np.int32],
-        *,
-        ties: Integers,
-        rows: Integers,
-    ) -> None:
-        """Merge an owner's lists, which ascend in distance and tie key.
-
-        Of equal entries the one added first comes first.
-
-        Parameters
-        ----------
-        distances, positions : float64 and int32 array of shape (n_queries, n_items)
-            The nearest objects, as positions among the owner's objects.
-        ties, rows : int64 array of shape (n_objects,)
-            Tie key and row number of each of the owner's objects.
-
-        Raises
-        ------
-        ValueError
-            If a list is not a valid one of these objects.
-        """
-        fault = _merge(
-            distances, positions, ties, rows, self._n, self.distances, self._ties, self.rows
-        )
-        if fault:
-            raise ValueError(_FAULTS[fault - 1])
-        self._n = min(self._n + distances.shape[1], self.distances.shape[1])
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,7 @@ from fedneighbors._typing import Floats, Integers
 from fedneighbors.errors import ProtocolError
 from fedneighbors.federation._loop import Coordinator, Outcome
 from fedneighbors.federation._messages import message
-from fedneighbors.kernels.vectors._nearest import NearestLists
+from fedneighbors.kernels.vectors._lists import NearestLists
 from fedneighbors.methods.fedknn._queries import QueryRecord
 from fedneighbors.methods.fedknn.algorithm import MAX_K, Merged
 from fedneighbors.methods.fedknn.protocol import ActiveProviders, Answer

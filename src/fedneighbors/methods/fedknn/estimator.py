@@ -23,6 +23,7 @@ from fedneighbors.federation._loop import Outcome
 from fedneighbors.kernels.vectors._table import TableRows
 from fedneighbors.methods.fedknn._batch import BatchCost, search_blocks
 from fedneighbors.methods.fedknn._filters import FilterColumns, Where
+from fedneighbors.methods.fedknn._names import group_by_party
 from fedneighbors.methods.fedknn._planning import Plan, Planner, Run
 from fedneighbors.methods.fedknn._provider import Provider
 from fedneighbors.methods.fedknn._queries import (
@@ -46,7 +47,6 @@ from fedneighbors.methods.fedknn._sources import MemorySource
 from fedneighbors.methods.fedknn.metrics import Metric, metric_of
 from fedneighbors.methods.fedknn.protocol import Answer
 from fedneighbors.privacy.ledger._ledger import Ledger
-from fedneighbors.tabular._ownership import rows_by_party
 
 _NUMBERS = ("step", "least")  # attributes of a metric
 _SETTINGS = [field.name for field in fields(SearchSettings) if field.name not in _NUMBERS]
@@ -387,11 +387,13 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
 
     def _provider(self, name: str, ids: list[str], ledger: Ledger | None) -> Provider:
         """Return a party's provider; a given ledger stores the epoch."""
-        X, rows, key, epoch = self._objects, self._rows_of[name], str(self.random_state), None
-        objects: Any = [X[row] for row in rows] if not isinstance(X, np.ndarray) else None
-        if objects is None:
+        X: Any = self._objects
+        rows, key, epoch = self._rows_of[name], str(self.random_state), None
+        if isinstance(X, np.ndarray):
             is_shared = X.ndim == 2 and getattr(self._metric, "accepts_tables", False)
-            objects = TableRows(X, rows) if is_shared else X[rows]
+            objects: Any = TableRows(X, rows) if is_shared else X[rows]
+        else:
+            objects = [X[row] for row in rows]
         columns = None if self._columns is None else self._columns.select(rows)
         if ledger is not None and isinstance(self.metric, str):
             settings = f"{self.metric} {key}" + ("" if columns is None else columns.digest())
@@ -474,49 +476,3 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         if self.check_distances:
             objects = [self._objects[self._positions[name]] for name in merged.ids]
             recheck_distances(self._metric, query, objects, merged.distances, merged.owners)
-
-
-def group_by_party(
-    n_objects: int,
-    *,
-    parties: Sequence[Any] | npt.NDArray[Any] | None,
-    ids: Sequence[Any] | None,
-) -> tuple[dict[str, Integers], list[Any]]:
-    """Group the objects by party, and name them.
-
-    Parameters
-    ----------
-    n_objects : int
-        Number of objects of the whole federation.
-    parties : sequence of shape (n_objects,), optional
-        Party of each object. None assigns all objects to one party.
-    ids : sequence of shape (n_objects,), optional
-        Unique names; by default positions.
-
-    Returns
-    -------
-    rows_of : dict of str to int64 array
-        Positions of each party's objects, ascending; one party without objects if there are none.
-    names : list
-        Name of each object.
-
-    Raises
-    ------
-    ValueError
-        If there is not one party and one unique name for each object.
-
-    Examples
-    --------
-    >>> rows_of, names = group_by_party(3, parties=["b", "a", "b"], ids=None)
-    >>> rows_of["b"].tolist(), names
-    ([0, 2], [0, 1, 2])
-    """
-    owners = list(parties) if isinstance(parties, str) else parties
-    if owners is not None and len(owners) != n_objects:
-        raise ValueError(f"expected one party for each of {n_objects} objects, got {len(owners)}")
-    rows_of = rows_by_party(owners, n_objects)
-    names = list(range(n_objects)) if ids is None else list(ids)
-    if len(names) != n_objects or len(set(map(str, names))) < n_objects:
-        raise ValueError(f"expected ids with a unique name for each of {n_objects} objects")
-    everything = np.arange(n_objects)
-    return {name: everything[rows] for name, rows in rows_of.items()} or {"all": everything}, names

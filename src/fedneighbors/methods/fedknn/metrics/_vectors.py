@@ -209,12 +209,13 @@ class VectorMetric:
         ValueError
             As for ``distance``; the error names the position of the object.
         """
-        if isinstance(objects, TableRows) and self._can_share(objects):
-            _check_rows(objects, self._find_invalid, "object {}")
-            rows = objects
+        given: Any = objects
+        if isinstance(given, TableRows) and self._can_share(given):
+            _check_rows(given, self._find_invalid, "object {}")
+            rows = given
         else:
-            is_table = isinstance(objects, TableRows)
-            rows = TableRows(self.scale_rows(objects[:] if is_table else objects))
+            is_table = isinstance(given, TableRows)
+            rows = TableRows(self.scale_rows(given[:] if is_table else given))
         return _VectorIndex(self, rows, check_ranks(ranks, len(rows)))
 
     def _can_share(self, rows: TableRows) -> bool:
@@ -286,7 +287,10 @@ class _VectorIndex:
         is_large = len(rows) >= _MIN_INDEXED_ROWS
         self._distinct = DistinctRows.find(rows, ranks) if is_large else None
         if self._distinct is not None:
-            rows, ranks = rows.select(self._distinct.first), ranks[self._distinct.first]
+            first = self._distinct.first
+            is_copied = 2 * len(first) < len(rows)  # few rows do not keep a large table in memory
+            rows = TableRows(rows[first]) if is_copied else rows.select(first)
+            ranks = ranks[first]
         self._rows = rows
         self._ranks = ranks
         self._scale = metric.make_scale(rows.shape[1])
