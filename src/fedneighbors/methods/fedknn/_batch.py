@@ -117,7 +117,7 @@ def nearest_batch(
         As for :func:`~fedneighbors.methods.fedknn.protocol.baseline`.
     """
     active = ActiveProviders(allow_partial=allow_partial)
-    points = points.view()
+    points = np.ascontiguousarray(points).view()
     points.flags.writeable = False  # as decoded from a request
     replies = yield active.ask(NearestBatchRequest(points, k))
     each = active.read(replies, "the nearest objects")

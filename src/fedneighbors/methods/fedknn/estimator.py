@@ -144,7 +144,9 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X : sequence of objects
-            Vectors (a matrix), strings, sets, graphs, a data frame of mixed columns, or others.
+            Vectors (a matrix), strings, sets, graphs, a data frame of mixed columns, or others. An
+            array of float64, float32 or uint8 in C order is not copied, except for ``"cosine"``:
+            do not change it while it is searched.
         y : ignored
             For scikit-learn.
         parties : sequence of shape (n_objects,), optional
