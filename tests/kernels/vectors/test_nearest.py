@@ -29,7 +29,6 @@ def products(monkeypatch):
     """Use products also for small tables."""
     monkeypatch.setattr(_nearest, "MIN_PRODUCT_CELLS", 0)
     monkeypatch.setattr(_nearest, "MIN_PRODUCT_COLUMNS", 1)
-    monkeypatch.setattr(_nearest, "MIN_PRODUCT_ROWS", 0)
 
 
 @st.composite

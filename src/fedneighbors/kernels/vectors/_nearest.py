@@ -37,7 +37,6 @@ negative inner product."""
 
 MIN_PRODUCT_COLUMNS = 16  # below, sums are faster than a matrix product and its verification
 MIN_PRODUCT_CELLS = 1 << 13  # likewise
-MIN_PRODUCT_ROWS = 64  # likewise
 _MAX_PRODUCTS = 1 << 24  # number of products computed at once (64 MiB)
 _MAX_VERIFIED = (
     0.5  # part of the rows; beyond, products save nothing, as in rows that are all equal
@@ -241,10 +240,7 @@ def _search_products(
     found_ranks, uppers = np.empty(distances.shape, np.int64), np.empty(k)
     candidates, lowers = np.empty(n, np.int64), np.empty(n, np.float32)
     for q in range(points.shape[0]):
-        square = 0.0
-        for j in range(centered.shape[1]):
-            square += np.float64(centered[q, j]) * np.float64(centered[q, j])
-        error = rounding * square + query_errors[q]
+        error = query_errors[q] - rounding * _sum_of_products(centered, q, centered, q)
         uppers[:] = math.inf
         limit, n_candidates = np.float32(math.inf), 0
         for first in range(0, n, 64):
@@ -312,8 +308,8 @@ class RowSearch:
         """
         rows = TableRows.of(rows)
         n, n_columns = rows.shape
-        is_small = n < MIN_PRODUCT_ROWS or n * n_columns < MIN_PRODUCT_CELLS
-        if kind == PLAIN or is_small or n_columns < MIN_PRODUCT_COLUMNS:
+        is_small = n_columns < MIN_PRODUCT_COLUMNS or n * n_columns < MIN_PRODUCT_CELLS
+        if kind == PLAIN or is_small:
             return cls._sorted(rows[:], ranks, kind)
         positions = np.arange(n) if rows.positions is None else rows.positions
         return cls(kind, rows.table, ranks, positions, -1)
