@@ -5,7 +5,8 @@ import threading
 import pytest
 
 from fedneighbors.errors import PartyMissing, PartyRefused, WireError
-from fedneighbors.federation._inprocess import ThreadPool, run, run_here
+from fedneighbors.federation._direct import run_here
+from fedneighbors.federation._inprocess import ThreadPool, run
 from fedneighbors.federation._loop import gather
 from fedneighbors.federation._messages import encode
 from tests.federation.parties import Counter, CountRequest, Impostor, NameReply, NameRequest, count

@@ -1,4 +1,5 @@
 import dataclasses
+import re
 import struct
 from collections.abc import Mapping
 from typing import Any
@@ -9,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 
 from fedneighbors.errors import WireError
-from fedneighbors.federation._messages import decode, encode, message
-from tests.federation.parties import Everything, Integers, Nested, ValidatedMessage
+from fedneighbors.federation._messages import decode, encode, measure, message
+from tests.federation.parties import CountRequest, Everything, Integers, Nested, ValidatedMessage
 from tests.federation.samples import SAMPLE, everything
 from tests.seeds import cases
 
@@ -35,6 +36,36 @@ def test_every_field_round_trips(sent):
     assert hash(received) == hash(sent)
     for field in dataclasses.fields(Everything):
         assert are_equal(getattr(sent, field.name), getattr(received, field.name))
+
+
+@given(everything)
+@settings(max_examples=cases(300), deadline=None)
+def test_a_measured_size_is_that_of_the_frame(sent):
+    assert measure(sent) == len(encode(sent))
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        CountRequest(-(2**63)),
+        Integers(np.arange(6)),
+        Integers(np.arange(6).reshape(2, 3).T),
+        Integers(np.arange(6).astype(">i8")),
+        Integers(np.empty((0, 3), np.int64)),
+        Integers(np.array(3)),
+    ],
+)
+def test_a_measured_message_of_numbers_has_the_size_of_its_frame(item):
+    assert measure(item) == len(encode(item))
+
+
+@pytest.mark.parametrize("item", [CountRequest(2**63), Integers(np.ones(2)), CountRequest(1.0)])
+def test_an_invalid_message_is_not_measured(item):
+    with pytest.raises((TypeError, ValueError)) as expected:
+        encode(item)
+
+    with pytest.raises(type(expected.value), match=re.escape(str(expected.value))):
+        measure(item)
 
 
 def test_received_arrays_are_aligned_and_cannot_be_written():

@@ -455,23 +455,6 @@ def run(
         return federation.run(coordinator, on_round=on_round)
 
 
-def run_here(coordinator: Coordinator[R], parties: Sequence[Party]) -> Outcome[R]:
-    """Run a coordinator and its parties in the caller's thread.
-
-    This is faster than :func:`run`, but an interrupt may stop a party at
-    any point: it is for requests that change nothing at a party.
-    """
-
-    def exchange(frames: Mapping[str, bytes]) -> ExchangeResult:
-        requests = SharedRequests()
-        found = {n: serve_timed(party_of[n], frame, requests) for n, frame in frames.items()}
-        answers = {name: answer for name, (answer, _) in found.items()}
-        return ExchangeResult(answers, {}, {name: busy_s for name, (_, busy_s) in found.items()})
-
-    party_of = {party.name: party for party in parties}
-    return run_rounds(coordinator, FrameTransport(exchange, tuple(party_of)))
-
-
 def _enroll_parties(
     parties: Sequence[Party], threshold: int | None
 ) -> "tuple[Sequence[Party], MaskedSums]":

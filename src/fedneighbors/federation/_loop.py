@@ -8,7 +8,7 @@ depend on the runtime: a :class:`Transport` delivers its messages.
 import logging
 import time
 from collections.abc import Callable, Generator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Protocol, TypeVar
@@ -210,11 +210,13 @@ def run_rounds(
     """
     exchanges = _RecordedExchanges(transport, on_round, log_level)
     steps, replies = Steps(coordinator), None
-    watch = nullcontext() if watch is None else watch
     try:
         while True:
-            with watch:
+            if watch is None:
                 ask = steps.advance(replies)
+            else:
+                with watch:
+                    ask = steps.advance(replies)
             if ask is None:
                 return Outcome(steps.result, tuple(exchanges.rounds))
             replies = exchanges.perform(ask, sums)
@@ -297,7 +299,7 @@ def request_name(requests: Mapping[str, Message]) -> str:
 
 
 def _sort_by_name(values: Mapping[str, N]) -> dict[str, N]:
-    return {name: values[name] for name in sorted(values)}
+    return dict(values) if len(values) < 2 else {name: values[name] for name in sorted(values)}
 
 
 class ExchangeResult(NamedTuple):
@@ -410,6 +412,11 @@ def read_reply(party: str, request: Message, frame: bytes) -> Message:
         reply = decode(frame, (type(request).reply, Refusal))
     except WireError as error:
         raise WireError(f"party {party!r}: {error}") from error
+    return check_reply(party, request, reply)
+
+
+def check_reply(party: str, request: Message, reply: Message) -> Message:
+    """Return a party's reply of the request's reply class; raise as :func:`read_reply`."""
     if isinstance(reply, Refusal):
         raise PartyRefused(party, reply.code, reply.detail)
     if hasattr(request, "check"):
@@ -421,6 +428,8 @@ def read_reply(party: str, request: Message, frame: bytes) -> Message:
 
 
 def _log_round(record: Round, level: int) -> None:
+    if not log.isEnabledFor(level):
+        return
     text = "round %d, %s: %d replies, %d missing, %d bytes up, %d bytes down, %.2f s"
     counts = len(record.upload_bytes), len(record.missing)
     n_bytes = sum(record.upload_bytes.values()), sum(record.download_bytes.values())

@@ -45,6 +45,7 @@ _DTYPES = [
 _CODES = {dtype: code for code, dtype in enumerate(_DTYPES)}
 _BOOLEAN = _CODES[np.dtype(bool)]
 _LENGTH, _INTEGER, _FLOAT = struct.Struct("<I"), struct.Struct("<q"), struct.Struct("<d")
+_ARRAY_HEADS = [struct.Struct(f"<cBB{n_dims}Q") for n_dims in range(MAX_DIMS + 1)]
 
 
 class Writer:
@@ -54,11 +55,18 @@ class Writer:
         self._parts: list[bytes | memoryview] = []
         self._n_values = 0
 
-    def join_parts(self) -> bytes:
-        """Return all bytes written; raise ValueError beyond ``MAX_FRAME_BYTES``."""
-        n_bytes = sum(memoryview(part).nbytes for part in self._parts)
+    def count_bytes(self) -> int:
+        """Return the number of bytes written; raise ValueError beyond ``MAX_FRAME_BYTES``."""
+        n_bytes = 0
+        for part in self._parts:
+            n_bytes += len(part) if isinstance(part, bytes) else part.nbytes
         if n_bytes > MAX_FRAME_BYTES:
             raise ValueError(f"frame of {n_bytes} bytes is over the limit of {MAX_FRAME_BYTES}")
+        return n_bytes
+
+    def join_parts(self) -> bytes:
+        """Return all bytes written; raise ValueError beyond ``MAX_FRAME_BYTES``."""
+        self.count_bytes()
         return b"".join(self._parts)
 
     def write_raw(self, content: bytes | memoryview) -> None:
@@ -146,9 +154,12 @@ class Writer:
                 f"{where} is an array of {array.dtype}, {array.ndim} dimensions; "
                 f"a frame carries numbers in at most {MAX_DIMS} dimensions"
             )
-        _check_shape(array.shape, array.itemsize, ValueError)
-        self.write_raw(struct.pack(f"<cBB{array.ndim}Q", b"a", code, array.ndim, *array.shape))
-        self.write_raw(np.ascontiguousarray(array, dtype=_DTYPES[code]).data)
+        if not 0 < array.nbytes <= MAX_FRAME_BYTES:
+            _check_shape(array.shape, array.itemsize, ValueError)
+        self.write_raw(_ARRAY_HEADS[array.ndim].pack(b"a", code, array.ndim, *array.shape))
+        if not array.flags.c_contiguous or array.dtype is not _DTYPES[code]:
+            array = np.ascontiguousarray(array, dtype=_DTYPES[code])
+        self.write_raw(array.data)
 
     def _write_collection(self, value: Any, where: str, depth: int) -> None:
         if dataclasses.is_dataclass(value):
@@ -351,6 +362,37 @@ def encode(item: Message) -> bytes:
     ValueError
         If a number or length is out of range.
     """
+    return _write(item).join_parts()
+
+
+def measure(item: Message) -> int:
+    """Return the size of a message's frame, which is not made.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As for :func:`encode`.
+    """
+    cls = type(item)
+    n_bytes = len(_list_headers((cls,))[0][0])
+    for field in fields_of(cls):
+        value = getattr(item, field.name)
+        if type(value) is int and field.hint is int and -(2**63) <= value < 2**63:
+            n_bytes += 1 + _INTEGER.size
+        elif (
+            type(value) is np.ndarray
+            and value.dtype in _CODES
+            and 0 < value.ndim <= MAX_DIMS
+            and 0 < value.nbytes <= MAX_FRAME_BYTES
+            and field.has_type(value)
+        ):
+            n_bytes += _ARRAY_HEADS[value.ndim].size + value.nbytes
+        else:  # slower, or an error
+            return _write(item).count_bytes()
+    return n_bytes if n_bytes <= MAX_FRAME_BYTES else _write(item).count_bytes()
+
+
+def _write(item: Message) -> Writer:
     cls = type(item)
     fields = fields_of(cls)
     writer = Writer()
@@ -364,7 +406,7 @@ def encode(item: Message) -> bytes:
         if type(value) is not field.hint and not field.has_type(value):
             kind = type(value).__name__
             raise TypeError(f"{field.where} is declared as {field.hint}, got {kind}")
-    return writer.join_parts()
+    return writer
 
 
 def decode(

@@ -5,17 +5,31 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from numba import njit
 
 from fedneighbors._typing import Floats
-
-ROWS_PER_STEP = 4096
-"""Number of rows that are converted at once, which limits the memory for it."""
+from fedneighbors.kernels.vectors._table import ROWS_PER_STEP, TableRows
 
 _SAMPLE_SIZE = 4096
 _MAX_QUERY = 2.0**30  # magnitude relative to the rows
 _UNDERFLOW = 2.0**-90  # error of products with numbers below 2**-126
 _UNDERFLOW_OF_SQUARES = 2.0**-999
 _UNDERFLOW_OF_PRODUCTS = 2.0**-1000
+
+
+_MAX_FACTOR = 1000  # exponent of a power of two, so that a product with it is exact
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _center(rows: Any, factor: Any, center: Any, limit: Any, out: Any) -> Any:
+    """Scale and center rows; return the number of elements not below a limit."""
+    n_beyond = 0
+    for i in range(rows.shape[0]):
+        for j in range(rows.shape[1]):
+            value = rows[i, j] * factor - center[j]
+            out[i, j] = np.float32(value)
+            n_beyond += not abs(value) < limit
+    return n_beyond
 
 
 class Centering:
@@ -25,17 +39,18 @@ class Centering:
 
     Parameters
     ----------
-    rows : array of shape (n_rows, n_columns)
+    rows : array of shape (n_rows, n_columns) or TableRows
         Finite rows, at least one.
     """
 
-    def __init__(self, rows: npt.NDArray[Any]) -> None:
-        largest = max(float(rows.max()), -float(rows.min()))
+    def __init__(self, rows: npt.NDArray[Any] | TableRows) -> None:
+        blocks = TableRows.of(rows).blocks()
+        largest = max(max(float(block.max()), -float(block.min())) for block in blocks)
         self.exponent = -math.frexp(largest)[1]
         self.center = np.zeros(rows.shape[1])
         self.center = self.sample(rows).mean(axis=0)
 
-    def sample(self, rows: npt.NDArray[Any]) -> Floats:
+    def sample(self, rows: npt.NDArray[Any] | TableRows) -> Floats:
         """Return some of the rows, scaled and centered."""
         return self.apply(rows[:: max(1, len(rows) // _SAMPLE_SIZE)])
 
@@ -43,6 +58,16 @@ class Centering:
         """Return rows, scaled and centered; infinite if they overflow."""
         scaled = np.ldexp(rows.astype(np.float64), self.exponent)
         return np.asarray(scaled - self.center)
+
+    def apply_below(self, rows: Floats, limit: float) -> npt.NDArray[np.float32] | None:
+        """Return rows as float32, scaled and centered; None if an element reaches a limit."""
+        if abs(self.exponent) <= _MAX_FACTOR:
+            out = np.empty(rows.shape, np.float32)
+            n_beyond = _center(rows, 2.0**self.exponent, self.center, limit, out)
+            return None if n_beyond else out
+        centered = self.apply(rows)
+        is_below = np.abs(centered).max(initial=0.0) < limit
+        return centered.astype(np.float32) if is_below else None
 
     def error_of_products(self, queries: Floats, exponents: npt.NDArray[np.int32]) -> Floats:
         """Return the errors of products that do not depend on rows.
@@ -71,7 +96,7 @@ class CenteredRows:
 
     Parameters
     ----------
-    rows : array of shape (n_rows, n_columns)
+    rows : array of shape (n_rows, n_columns) or TableRows
         Finite rows.
     rounding : float
         Twice the error, as a fraction of the squared length.
@@ -79,7 +104,9 @@ class CenteredRows:
         Bound negative inner products, not half the squared distances.
     """
 
-    def __init__(self, rows: npt.NDArray[Any], rounding: float, *, of_products: bool) -> None:
+    def __init__(
+        self, rows: npt.NDArray[Any] | TableRows, rounding: float, *, of_products: bool
+    ) -> None:
         self._centering = Centering(rows)
         self._of_products = of_products
         self.table = np.empty(rows.shape, np.float32)
@@ -112,8 +139,5 @@ class CenteredRows:
             scaled = np.ldexp(units, exponents[:, np.newaxis])
             errors = self._centering.error_of_products(scaled, exponents - peaks)
             return scaled.astype(np.float32), 2 * errors
-        centered = self._centering.apply(queries)
-        errors = np.zeros(len(queries))
-        if not np.abs(centered).max(initial=0.0) < _MAX_QUERY:
-            return None, errors
-        return centered.astype(np.float32), errors
+        errors, centered = np.zeros(len(queries)), self._centering.apply_below(queries, _MAX_QUERY)
+        return centered, errors

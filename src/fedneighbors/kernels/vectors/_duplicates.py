@@ -9,14 +9,14 @@ import numpy.typing as npt
 from numba import njit
 
 from fedneighbors._typing import Floats, Integers
-from fedneighbors.kernels.vectors._nearest import _insert
+from fedneighbors.kernels.vectors._lists import _insert
+from fedneighbors.kernels.vectors._table import ROWS_PER_STEP, TableRows
 
 # Digests of the kernel files used here; Numba's cache does not notice edits in other files.
-USES = {"vectors/nearest": "747665ba03aff564"}
+USES = {"vectors/lists": "ea46056a8f885490"}
 
 _SAMPLE_SIZE = 4096
 _MAX_DISTINCT = 0.9  # part of the rows; beyond, groups save nothing
-_ROWS_PER_STEP = 4096
 
 
 @njit(cache=True, nogil=True)
@@ -73,12 +73,12 @@ class DistinctRows:
     ranks: Integers
 
     @classmethod
-    def find(cls, rows: npt.NDArray[Any], ranks: Integers) -> "DistinctRows | None":
+    def find(cls, rows: npt.NDArray[Any] | TableRows, ranks: Integers) -> "DistinctRows | None":
         """Return the groups of equal rows; None for few equal ones.
 
         Parameters
         ----------
-        rows : array of shape (n_rows, n_columns), C order
+        rows : array of shape (n_rows, n_columns), C order, or TableRows
             Rows; a zero differs from its negative.
         ranks : int64 array of shape (n_rows,)
             Distinct ranks.
@@ -86,12 +86,13 @@ class DistinctRows:
         sample = hash_rows(rows[:: max(1, len(rows) // _SAMPLE_SIZE)])
         if len(np.unique(sample)) > _MAX_DISTINCT * len(sample):
             return None
-        _, groups = np.unique(hash_rows(rows), return_inverse=True)
+        hashes = np.concatenate([hash_rows(block) for block in TableRows.of(rows).blocks()])
+        _, groups = np.unique(hashes, return_inverse=True)
         order = np.lexsort((ranks, groups))
         starts = np.concatenate([[0], np.cumsum(np.bincount(groups))])
         first = order[starts[:-1]]
-        for start in range(0, len(rows), _ROWS_PER_STEP):
-            block = slice(start, start + _ROWS_PER_STEP)
+        for start in range(0, len(rows), ROWS_PER_STEP):
+            block = slice(start, start + ROWS_PER_STEP)
             if not np.array_equal(rows[block], rows[first[groups[block]]]):
                 return None  # two rows have one hash
         return cls(first, groups, order, starts, ranks)

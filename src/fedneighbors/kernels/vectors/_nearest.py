@@ -13,7 +13,6 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
 from fedneighbors._typing import Floats, Integers
@@ -26,16 +25,18 @@ from fedneighbors.kernels.vectors._distances import (
     _sum_products_of_tile,
     _sum_squares_of_tile,
 )
+from fedneighbors.kernels.vectors._lists import _insert
+from fedneighbors.kernels.vectors._table import TableRows
 
 # Digests of the kernel files used here; Numba's cache does not notice edits in other files.
-USES = {"vectors/distances": "da7fd9a59bdfdb79"}
+USES = {"vectors/distances": "da7fd9a59bdfdb79", "vectors/lists": "ea46056a8f885490"}
 
 ROOT, PLAIN, HALF, SQUARE, PRODUCT = 0, 1, 2, 3, 4
 """Distance: root of the sum of squares, sum of absolute values, half or whole sum of squares, or
 negative inner product."""
 
 MIN_PRODUCT_COLUMNS = 16  # below, sums are faster than a matrix product and its verification
-MIN_PRODUCT_CELLS = 1 << 11  # likewise
+MIN_PRODUCT_CELLS = 1 << 13  # likewise
 _MAX_PRODUCTS = 1 << 24  # number of products computed at once (64 MiB)
 _MAX_VERIFIED = (
     0.5  # part of the rows; beyond, products save nothing, as in rows that are all equal
@@ -45,6 +46,9 @@ _N_TRIAL = 16  # queries of the first block
 # cells.
 _MAX_SCANNED_CELLS = 1 << 16
 _CHUNK = 16  # number of rows whose sums are computed at once
+_BLOCK = 64  # likewise, at first
+_GROUPS = 16  # of the rows of a block
+_MAX_COUNTED = 64  # more rows are sorted; fewer are compared with one another
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -74,27 +78,6 @@ def _keep_lowest(lowest: Any, value: Any) -> None:
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _insert(distances: Any, ranks: Any, items: Any, q: Any, n: Any, new: Any) -> Any:
-    """Insert a (distance, rank, item) into ``n`` sorted ones."""
-    # Indices of a table, not views of its rows: a view counts references, for 10 ns each.
-    distance, rank, item = new
-    k = distances.shape[1]
-    if n == k and distance == distances[q, k - 1] and rank >= ranks[q, k - 1]:
-        return n
-    slot = min(n, k - 1)
-    while slot > 0 and (
-        distances[q, slot - 1] > distance
-        or (distances[q, slot - 1] == distance and ranks[q, slot - 1] > rank)
-    ):
-        distances[q, slot] = distances[q, slot - 1]
-        ranks[q, slot] = ranks[q, slot - 1]
-        items[q, slot] = items[q, slot - 1]
-        slot -= 1
-    distances[q, slot], ranks[q, slot], items[q, slot] = distance, rank, item
-    return min(n + 1, k)
-
-
-@njit(cache=True, nogil=True, inline="always")
 def _find_place(columns: Any, column: Any, n: Any, value: Any) -> Any:
     """Count the elements of an ascending column below a value."""
     low, high = 0, n
@@ -107,6 +90,79 @@ def _find_place(columns: Any, column: Any, n: Any, value: Any) -> Any:
     return low
 
 
+@njit(cache=True, nogil=True, inline="always")
+def _sum_rows(kind: Any, columns: Any, first: Any, n: Any, queries: Any, q: Any, sums: Any) -> None:
+    """Compute the sums of adjacent rows."""
+    for start in range(0, n, TILE):
+        if kind == 1:
+            _sum_absolutes_of_tile(columns, first + start, queries, q, sums, start)
+        elif kind == 4:
+            _sum_products_of_tile(columns, first + start, queries, q, sums, start)
+        else:
+            _sum_squares_of_tile(columns, first + start, queries, q, sums, start)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _collect(
+    sums: Any, n: Any, first: Any, limit: Any, rows: Any, totals: Any, n_before: Any
+) -> Any:
+    """Append the rows whose sums are within a limit; return the new number of rows."""
+    for i in range(n):  # without branches; ``rows`` has room for one more
+        rows[n_before], totals[n_before] = first + i, sums[i]
+        n_before += sums[i] <= limit
+    return n_before
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _limit_of_few(sums: Any, n: Any, lowest: Any) -> Any:
+    """Return a sum that as many rows of a block reach as ``lowest`` has room for."""
+    # the lowest sums of 16 groups belong to different rows
+    sums[n:_BLOCK] = math.inf
+    for i in range(_GROUPS):
+        low = min(sums[i], sums[i + 16])
+        _keep_lowest(lowest, min(low, min(sums[i + 32], sums[i + 48])))
+    limit = lowest[lowest.shape[0] - 1]
+    lowest[:] = math.inf
+    return limit
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _has_any_sum_within(sums: Any, limit: Any) -> Any:
+    """Return whether one of the first 16 sums is within a limit."""
+    n = 0  # vector instructions of a loop without branches
+    for i in range(np.uint64(16)):
+        n += sums[i] <= limit
+    return n > 0
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _emit(distances: Any, ranks: Any, rows: Any, m: Any, q: Any, out: Any, items: Any) -> None:
+    """Store the first of ``m`` rows in the order of (distance, rank)."""
+    k = out.shape[1]
+    if m <= _MAX_COUNTED:
+        for a in range(m):  # without branches, as the order is random
+            place = 0
+            for b in range(m):
+                is_tied = (distances[b] == distances[a]) & (ranks[b] < ranks[a])
+                place += (distances[b] < distances[a]) | is_tied
+            if place < k:
+                out[q, place], items[q, place] = distances[a], rows[a]
+        return
+    order = np.argsort(distances[:m])
+    for end in range(1, m):
+        slot, row = end, order[end]
+        while (
+            slot > 0
+            and distances[order[slot - 1]] == distances[row]
+            and ranks[order[slot - 1]] > ranks[row]
+        ):
+            order[slot] = order[slot - 1]
+            slot -= 1
+        order[slot] = row
+    for place in range(k):
+        out[q, place], items[q, place] = distances[order[place]], rows[order[place]]
+
+
 @njit(cache=True, nogil=True)
 def _search_sorted_rows(
     kind: Any, columns: Any, column: Any, ranks: Any, order: Any, queries: Any, distances: Any,
@@ -114,49 +170,52 @@ def _search_sorted_rows(
 ) -> None:  # fmt: skip
     """Search rows that ascend in a column, from the query's place outwards."""
     n, k = ranks.shape[0], distances.shape[1]
-    found_ranks, lowest, sums = np.empty(distances.shape, np.int64), np.empty(k), np.empty(_CHUNK)
-    candidates, totals = np.empty(n, np.int64), np.empty(n)
+    lowest, sums = np.empty(k), np.empty(_BLOCK)
+    candidates, totals = np.empty(n + 1, np.int64), np.empty(n + 1)
+    found_ranks, found = np.empty(n, np.int64), np.empty(n, np.int64)
     for q in range(queries.shape[0]):
         lowest[:] = math.inf
-        limit, n_candidates = math.inf, 0
+        limit, n_candidates, n_read = math.inf, 0, 0
         center = queries[q, column]
-        low = _find_place(columns, column, n, center) if n > _CHUNK else 0
+        place = _find_place(columns, column, n, center) if n > _BLOCK else 0
+        low = max(0, min(place - _BLOCK // 2, n - _BLOCK))
         high = low
         while low > 0 or high < n:
             below = center - columns[column, low - 1] if low > 0 else math.inf
             above = columns[column, high] - center if high < n else math.inf
             gap = min(below, above)
             # sums add rounded terms that are not negative, so they are at least this one
-            if kind != 4 and (gap if kind == 1 else gap * gap) > limit:
+            if kind != 4 and high > low and (gap if kind == 1 else gap * gap) > limit:
                 break
-            is_below = high >= n or (low > 0 and below <= above)
-            first = max(0, low - _CHUNK) if is_below else high
-            last = low if is_below else min(n, high + _CHUNK)
+            is_below = high > low and (high >= n or (low > 0 and below <= above))
+            size = _CHUNK if high > low else _BLOCK
+            first = max(0, low - size) if is_below else high
+            last = low if is_below else min(n, high + size)
             if is_below:
                 low = first
             else:
                 high = last
-            for start in range(0, last - first, TILE):
-                if kind == 1:
-                    _sum_absolutes_of_tile(columns, first + start, queries, q, sums, start)
-                elif kind == 4:
-                    _sum_products_of_tile(columns, first + start, queries, q, sums, start)
-                else:
-                    _sum_squares_of_tile(columns, first + start, queries, q, sums, start)
-            for i in range(last - first):
-                if sums[i] <= limit:
-                    candidates[n_candidates], totals[n_candidates] = first + i, sums[i]
-                    n_candidates += 1
-                    if k < n and sums[i] < lowest[k - 1]:
-                        _keep_lowest(lowest, sums[i])
-                        limit = _limit(kind, lowest[k - 1])
+            _sum_rows(kind, columns, first, last - first, queries, q, sums)
+            if size == _BLOCK and k < n and k <= _GROUPS:
+                limit = _limit(kind, _limit_of_few(sums, last - first, lowest))
+            elif last - first == _CHUNK and not _has_any_sum_within(sums, limit):
+                continue
+            n_candidates = _collect(
+                sums, last - first, first, limit, candidates, totals, n_candidates
+            )
+            if k < n:
+                for c in range(n_read, n_candidates):
+                    if totals[c] < lowest[k - 1]:
+                        _keep_lowest(lowest, totals[c])
+                n_read, limit = n_candidates, min(limit, _limit(kind, lowest[k - 1]))
         n_found = 0
         for c in range(n_candidates):
-            if totals[c] <= limit:
-                row, distance = candidates[c], _distance(kind, totals[c])
-                if n_found < k or distance <= distances[q, k - 1]:
-                    new = distance, ranks[row], order[row]
-                    n_found = _insert(distances, found_ranks, items, q, n_found, new)
+            row = candidates[c]
+            found_ranks[n_found], found[n_found] = ranks[row], order[row]
+            is_near = totals[c] <= limit
+            totals[n_found] = _distance(kind, totals[c])
+            n_found += is_near
+        _emit(totals, found_ranks, found, n_found, q, distances, items)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -174,17 +233,14 @@ def _search_products(
     kind: Any, rows: Any, rounding: Any, queries: Any, products: Any, distances: Any, items: Any
 ) -> int:
     """Verify and count the rows whose distances may be among the least."""
-    x, bounds, errors, ranks = rows
+    x, positions, bounds, errors, ranks = rows
     points, centered, query_errors = queries
-    n, k = x.shape[0], distances.shape[1]
+    n, k = ranks.shape[0], distances.shape[1]
     n_verified = 0
     found_ranks, uppers = np.empty(distances.shape, np.int64), np.empty(k)
     candidates, lowers = np.empty(n, np.int64), np.empty(n, np.float32)
     for q in range(points.shape[0]):
-        square = 0.0
-        for j in range(centered.shape[1]):
-            square += np.float64(centered[q, j]) * np.float64(centered[q, j])
-        error = rounding * square + query_errors[q]
+        error = query_errors[q] - rounding * _sum_of_products(centered, q, centered, q)
         uppers[:] = math.inf
         limit, n_candidates = np.float32(math.inf), 0
         for first in range(0, n, 64):
@@ -209,102 +265,13 @@ def _search_products(
             row = candidates[c]
             n_verified += 1
             if kind == 4:
-                distance = _sum_of_products(x, row, points, q)
+                distance = _sum_of_products(x, positions[row], points, q)
             else:
-                distance = _distance(kind, _sum_of_squares(x, row, points, q))
+                distance = _distance(kind, _sum_of_squares(x, positions[row], points, q))
             if n_found < k or distance <= distances[q, k - 1]:
                 new = distance, ranks[row], row
                 n_found = _insert(distances, found_ranks, items, q, n_found, new)
     return n_verified
-
-
-@njit(cache=True, nogil=True)
-def _merge(
-    distances: Any, positions: Any, ties: Any, rows: Any, n_before: Any, out: Any, out_ties: Any,
-    out_rows: Any,
-) -> int:  # fmt: skip
-    """Merge valid lists into others; return 0 or a fault's code."""
-    k, n_objects = out.shape[1], rows.shape[0]
-    seen = np.full(n_objects, -1, np.int64)  # the last query with this object
-    for q in range(out.shape[0]):
-        n, last, last_tie = n_before, -math.inf, np.int64(0)
-        for i in range(distances.shape[1]):
-            distance, position = distances[q, i], positions[q, i]
-            if not -math.inf < distance < math.inf:
-                return 1
-            if not 0 <= position < n_objects:
-                return 2
-            tie = ties[position]
-            if distance < last or (distance == last and tie <= last_tie):
-                return 3
-            if seen[position] == q:
-                return 4
-            seen[position], last, last_tie = q, distance, tie
-            if n < k or distance <= out[q, k - 1]:
-                n = _insert(out, out_ties, out_rows, q, n, (distance, tie, rows[position]))
-    return 0
-
-
-_FAULTS = (
-    "distances are not finite numbers",
-    "it returned an object that it does not have",
-    "objects are not in ascending order",
-    "an object is returned twice",
-)
-
-
-class NearestLists:
-    """The nearest objects of several queries, merged from the lists of their owners.
-
-    Parameters
-    ----------
-    n_queries, k : int
-        Number of lists, and their length when all objects are merged.
-
-    Attributes
-    ----------
-    distances : float64 array of shape (n_queries, k)
-        Ascending.
-    rows : int64 array of shape (n_queries, k)
-        Row numbers of the objects.
-    """
-
-    def __init__(self, n_queries: int, k: int) -> None:
-        self.distances = np.empty((n_queries, k))
-        self.rows = np.empty((n_queries, k), np.int64)
-        self._ties = np.empty((n_queries, k), np.int64)
-        self._n = 0
-
-    def add(
-        self,
-        distances: Floats,
-        positions: npt.NDArray[np.int32],
-        *,
-        ties: Integers,
-        rows: Integers,
-    ) -> None:
-        """Merge an owner's lists, which ascend in distance and tie key.
-
-        Of equal entries the one added first comes first.
-
-        Parameters
-        ----------
-        distances, positions : float64 and int32 array of shape (n_queries, n_items)
-            The nearest objects, as positions among the owner's objects.
-        ties, rows : int64 array of shape (n_objects,)
-            Tie key and row number of each of the owner's objects.
-
-        Raises
-        ------
-        ValueError
-            If a list is not a valid one of these objects.
-        """
-        fault = _merge(
-            distances, positions, ties, rows, self._n, self.distances, self._ties, self.rows
-        )
-        if fault:
-            raise ValueError(_FAULTS[fault - 1])
-        self._n = min(self._n + distances.shape[1], self.distances.shape[1])
 
 
 @dataclass(frozen=True, eq=False)
@@ -316,12 +283,13 @@ class RowSearch:
     kind : int
         ``ROOT``, ``PLAIN``, ``HALF``, ``SQUARE`` or ``PRODUCT``.
     table : float64, float32 or uint8 array, C order
-        Finite rows; or, if ``column`` is not -1, their columns as float64, one a row of the array,
-        of rows that ascend in this column and are followed by at least ``TILE - 1`` others.
+        A table with the rows, which are finite; or, if ``column`` is not -1, their columns as
+        float64, one a row of the array, of rows that ascend in this column and are followed by at
+        least ``TILE - 1`` others.
     ranks : int64 array of shape (n_rows,)
         Rows of equal distance are ordered by rank, ascending.
     order : int64 array of shape (n_rows,)
-        Original position of each row.
+        Original position of each row; or, if ``column`` is -1, its position in the table.
     column : int
         The column by which rows are sorted; -1 if they are not.
     """
@@ -333,15 +301,18 @@ class RowSearch:
     column: int
 
     @classmethod
-    def of(cls, rows: Floats, ranks: Integers, *, kind: int) -> "RowSearch":
+    def of(cls, rows: Floats | TableRows, ranks: Integers, *, kind: int) -> "RowSearch":
         """Sort rows of a small table by their widest column.
 
         ``ranks`` and ``kind`` are as for the class.
         """
-        is_small = rows.shape[1] < MIN_PRODUCT_COLUMNS or rows.size < MIN_PRODUCT_CELLS
+        rows = TableRows.of(rows)
+        n, n_columns = rows.shape
+        is_small = n_columns < MIN_PRODUCT_COLUMNS or n * n_columns < MIN_PRODUCT_CELLS
         if kind == PLAIN or is_small:
-            return cls._sorted(rows, ranks, kind)
-        return cls(kind, rows, ranks, np.arange(len(rows)), -1)
+            return cls._sorted(rows[:], ranks, kind)
+        positions = np.arange(n) if rows.positions is None else rows.positions
+        return cls(kind, rows.table, ranks, positions, -1)
 
     @classmethod
     def _sorted(cls, rows: Floats, ranks: Integers, kind: int) -> "RowSearch":
@@ -379,7 +350,8 @@ class RowSearch:
                 items,
             )  # fmt: skip
             return distances, items
-        if len(queries) == 1 and self.table.size <= _MAX_SCANNED_CELLS:
+        n_cells = len(self.ranks) * self.table.shape[1]
+        if len(queries) == 1 and n_cells <= _MAX_SCANNED_CELLS:
             return self._scan.nearest(queries, k)
         with np.errstate(over="ignore"):  # queries that are far away
             self._search_blocks(queries, distances, items)
@@ -388,12 +360,13 @@ class RowSearch:
     @cached_property
     def _centered(self) -> "CenteredRows":
         """Return the rows for products."""
-        return CenteredRows(self.table, self._rounding, of_products=self.kind == PRODUCT)
+        rows = TableRows(self.table, self.order)
+        return CenteredRows(rows, self._rounding, of_products=self.kind == PRODUCT)
 
     @cached_property
     def _scan(self) -> "RowSearch":
         """Return a search in the same rows without products."""
-        return self._sorted(self.table, self.ranks, self.kind)
+        return self._sorted(self.table[self.order], self.ranks, self.kind)
 
     @property
     def _rounding(self) -> float:
@@ -407,7 +380,7 @@ class RowSearch:
         return 2 * (n + 8) * 2.0**-24
 
     def _search_blocks(self, queries: Floats, distances: Floats, items: Integers) -> None:
-        rows, n = self._centered, len(self.table)
+        rows, n = self._centered, len(self.ranks)
         # small blocks of products of small tables stay in the cache
         step = min(128 if n < 1024 else 256, max(1, _MAX_PRODUCTS // n), len(queries))
         products = np.empty((step, n), np.float32)
@@ -422,7 +395,7 @@ class RowSearch:
             np.matmul(centered, rows.table.T, out=products[: len(centered)])
             n_verified = _search_products(
                 self.kind,
-                (self.table, rows.bounds, rows.errors, self.ranks),
+                (self.table, self.order, rows.bounds, rows.errors, self.ranks),
                 self._rounding,
                 (queries[block], centered, query_errors),
                 products,

@@ -1,5 +1,6 @@
 """Many queries of vectors in one exchange, as the baseline algorithm answers each of them."""
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -14,10 +15,11 @@ from fedneighbors._typing import Floats, Integers
 from fedneighbors.errors import ProtocolError
 from fedneighbors.federation._loop import Coordinator, Outcome
 from fedneighbors.federation._messages import message
-from fedneighbors.kernels.vectors._nearest import NearestLists
+from fedneighbors.kernels.vectors._lists import NearestLists
 from fedneighbors.methods.fedknn._queries import QueryRecord
 from fedneighbors.methods.fedknn.algorithm import MAX_K, Merged
 from fedneighbors.methods.fedknn.protocol import ActiveProviders, Answer
+from fedneighbors.records import Round
 
 MAX_NEIGHBORS = 1 << 22
 """Maximum number of neighbours in one reply (96 MiB)."""
@@ -57,8 +59,9 @@ class NearestBatchRequest:
 
     @cached_property
     def peak(self) -> float:
-        """Return the largest magnitude in the points, NaN if any number is."""
-        return max(float(self.points.max(initial=0.0)), -float(self.points.min(initial=0.0)))
+        """Return a number that no magnitude in the points exceeds, NaN if any number is."""
+        # a rounded sum of squares is never below the square of a power of two that a term exceeds
+        return math.sqrt(np.vdot(self.points, self.points))
 
     def check(self, party: str, reply: NearestBatchReply) -> None:  # noqa: ARG002 - runtimes pass it
         """Raise for a wrong number of queries or objects."""
@@ -80,13 +83,16 @@ class BatchResult:
         Ascending.
     positions : int64 array of shape (n_queries, n)
         Positions of the objects in the federation.
-    answer : Answer
-        Statistics of one of the queries, without objects.
+    sizes : mapping of str to (int, int)
+        Number of objects of each provider that answered: returned for a query, and in all.
+    missing : mapping of str to str
+        Missing providers, and the reasons.
     """
 
     distances: Floats
     positions: Integers
-    answer: Answer
+    sizes: Mapping[str, tuple[int, int]]
+    missing: Mapping[str, str]
 
 
 def nearest_batch(
@@ -111,6 +117,8 @@ def nearest_batch(
         As for :func:`~fedneighbors.methods.fedknn.protocol.baseline`.
     """
     active = ActiveProviders(allow_partial=allow_partial)
+    points = np.ascontiguousarray(points).view()
+    points.flags.writeable = False  # as decoded from a request
     replies = yield active.ask(NearestBatchRequest(points, k))
     each = active.read(replies, "the nearest objects")
     names = sorted(each)
@@ -118,16 +126,8 @@ def nearest_batch(
     lists = NearestLists(len(points), n_found)
     for name in names:
         _add_reply(lists, name, each[name], objects_of[name], k)
-    answer = Answer(
-        merged=Merged(np.empty(0), (), (), {}),
-        exact=not active.missing,
-        n_returned={name: each[name].distances.shape[1] for name in names},
-        verified={name: len(objects_of[name][0]) for name in names},
-        algorithm="baseline",
-        answered=tuple(names),
-        missing=dict(active.missing),
-    )
-    return BatchResult(lists.distances, lists.rows, answer)
+    sizes = {name: (each[name].distances.shape[1], len(objects_of[name][0])) for name in names}
+    return BatchResult(lists.distances, lists.rows, sizes, dict(active.missing))
 
 
 def _add_reply(
@@ -150,37 +150,60 @@ def _add_reply(
         raise ProtocolError(f"party {name!r}: {error}") from None
 
 
-def record_batch(
-    outcome: Outcome[BatchResult], n_queries: int, *, seconds: float
-) -> list[QueryRecord]:
-    """Return records of the queries, which share the cost equally.
+@dataclass(frozen=True)
+class BatchCost:
+    """Cost of an exchange; the records of its queries are made on request.
 
     Parameters
     ----------
-    outcome : Outcome
-        Outcome of :func:`nearest_batch`.
+    sizes, missing : mapping
+        As in :class:`BatchResult`.
+    rounds : tuple of Round
+        The exchange.
     n_queries : int
-        Number of queries.
+        Number of queries, which share the cost equally.
     seconds : float
         Total wall time.
     """
-    whole = Outcome(outcome.result.answer, outcome.rounds)
-    record = QueryRecord.of(whole, seconds=seconds, why="queries of vectors share one exchange")
-    if n_queries == 1:
-        return [record]
 
-    def divide(values: Mapping[str, float]) -> dict[str, Any]:
-        return {name: value / n_queries for name, value in values.items()}
+    sizes: Mapping[str, tuple[int, int]]
+    missing: Mapping[str, str]
+    rounds: tuple[Round, ...]
+    n_queries: int
+    seconds: float
 
-    part = replace(
-        record,
-        upload_bytes=record.upload_bytes // n_queries,
-        download_bytes=record.download_bytes // n_queries,
-        seconds=seconds / n_queries,
-        phase_seconds=divide(record.phase_seconds),
-        busy_seconds=divide(record.busy_seconds),
-    )
-    return [part] * n_queries
+    def list_records(self) -> list[QueryRecord]:
+        """Return the record of each query."""
+        answer, n = self._describe_query(), self.n_queries
+        why = "queries of vectors share one exchange"
+        record = QueryRecord.of(Outcome(answer, self.rounds), seconds=self.seconds, why=why)
+        if n == 1:
+            return [record]
+
+        def divide(values: Mapping[str, float]) -> dict[str, Any]:
+            return {name: value / n for name, value in values.items()}
+
+        part = replace(
+            record,
+            upload_bytes=record.upload_bytes // n,
+            download_bytes=record.download_bytes // n,
+            seconds=self.seconds / n,
+            phase_seconds=divide(record.phase_seconds),
+            busy_seconds=divide(record.busy_seconds),
+        )
+        return [part] * n
+
+    def _describe_query(self) -> Answer:
+        """Return the statistics of one of the queries, without objects."""
+        return Answer(
+            merged=Merged(np.empty(0), (), (), {}),
+            exact=not self.missing,
+            n_returned={name: n_found for name, (n_found, _) in self.sizes.items()},
+            verified={name: n_objects for name, (_, n_objects) in self.sizes.items()},
+            algorithm="baseline",
+            answered=tuple(self.sizes),
+            missing=self.missing,
+        )
 
 
 def search_blocks(
@@ -190,7 +213,7 @@ def search_blocks(
     *,
     objects_of: Mapping[str, tuple[Integers, Integers]],
     allow_partial: bool,
-) -> tuple[Floats, Integers, list[QueryRecord]]:
+) -> tuple[Floats, Integers, list[BatchCost]]:
     """Search many queries in exchanges of limited size.
 
     Parameters
@@ -204,21 +227,26 @@ def search_blocks(
     -------
     distances, positions : float64 and int64 array of shape (n_queries, n_found)
         The nearest objects of each query.
-    records : list of QueryRecord
-        Cost of each query.
+    costs : list of BatchCost
+        Cost of each exchange.
     """
-    n_objects = sum(len(rows) for rows, _ in objects_of.values())
+    n_objects = sum([len(rows) for rows, _ in objects_of.values()])
     step = max(1, MAX_NEIGHBORS // min(k, max(1, n_objects)))
-    records, batches = list[QueryRecord](), list[BatchResult]()
+    costs, batches = list[BatchCost](), list[BatchResult]()
     for first in range(0, len(points), step):
         block, start = points[first : first + step], time.perf_counter()
         outcome = run(
             nearest_batch(block, min(k, MAX_K), objects_of=objects_of, allow_partial=allow_partial)
         )
-        batches.append(outcome.result)
-        records += record_batch(outcome, len(block), seconds=time.perf_counter() - start)
+        found = outcome.result
+        batches.append(found)
+        seconds = time.perf_counter() - start
+        cost = BatchCost(found.sizes, found.missing, outcome.rounds, len(block), seconds)
+        costs.append(cost)
+    if len(batches) == 1:
+        return batches[0].distances, batches[0].positions, costs
     return (
         np.concatenate([batch.distances for batch in batches]),
         np.concatenate([batch.positions for batch in batches]),
-        records,
+        costs,
     )

@@ -96,7 +96,7 @@ class _NeighborsEstimator(SearchParameters, BaseEstimator):  # type: ignore[misc
         ----------
         X : sequence of objects
             A table for a numeric metric; otherwise strings, sets, graphs, or other objects that
-            the metric accepts.
+            the metric accepts. An array may not be copied: do not change it later.
         y : array-like of shape (n_objects,) or (n_objects, n_outputs)
             Labels for a classifier, one per object; finite numbers for a regressor.
         parties, ids : sequence of shape (n_objects,), optional

@@ -1,11 +1,14 @@
-"""Names of objects in one field of bytes."""
+"""Names of objects: in one field of bytes, and by party."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from fedneighbors._typing import Integers
 from fedneighbors.federation._messages import message
+from fedneighbors.tabular._ownership import rows_by_party
 
 
 @message
@@ -62,3 +65,49 @@ class Names:
         """Return whether no two names are equal."""
         content, ends = self.content, self.ends.tolist()
         return len({content[a:b] for a, b in zip([0, *ends], ends, strict=False)}) == len(ends)
+
+
+def group_by_party(
+    n_objects: int,
+    *,
+    parties: Sequence[Any] | npt.NDArray[Any] | None,
+    ids: Sequence[Any] | None,
+) -> tuple[dict[str, Integers], list[Any]]:
+    """Group the objects by party, and name them.
+
+    Parameters
+    ----------
+    n_objects : int
+        Number of objects of the whole federation.
+    parties : sequence of shape (n_objects,), optional
+        Party of each object. None assigns all objects to one party.
+    ids : sequence of shape (n_objects,), optional
+        Unique names; by default positions.
+
+    Returns
+    -------
+    rows_of : dict of str to int64 array
+        Positions of each party's objects, ascending; one party without objects if there are none.
+    names : list
+        Name of each object.
+
+    Raises
+    ------
+    ValueError
+        If there is not one party and one unique name for each object.
+
+    Examples
+    --------
+    >>> rows_of, names = group_by_party(3, parties=["b", "a", "b"], ids=None)
+    >>> rows_of["b"].tolist(), names
+    ([0, 2], [0, 1, 2])
+    """
+    owners = list(parties) if isinstance(parties, str) else parties
+    if owners is not None and len(owners) != n_objects:
+        raise ValueError(f"expected one party for each of {n_objects} objects, got {len(owners)}")
+    rows_of = rows_by_party(owners, n_objects)
+    names = list(range(n_objects)) if ids is None else list(ids)
+    if len(names) != n_objects or len(set(map(str, names))) < n_objects:
+        raise ValueError(f"expected ids with a unique name for each of {n_objects} objects")
+    everything = np.arange(n_objects)
+    return {name: everything[rows] for name, rows in rows_of.items()} or {"all": everything}, names

@@ -256,9 +256,13 @@ class Provider:
         search: Any = getattr(self.source, "nearest", None)
         if search is None:
             raise Refused("this metric answers one query at a time")
-        with refuse_invalid():
+        try:  # a context manager takes as long as a small search
             distances, positions = search(request.points, request.k, peak=request.peak)
-        return NearestBatchReply(distances, positions.astype(np.int32))
+        except INVALID_ERRORS as error:
+            raise Refused(INVALID_QUERY) from error
+        positions = positions.astype(np.int32)
+        distances.flags.writeable = positions.flags.writeable = False  # as decoded from a reply
+        return NearestBatchReply(distances, positions)
 
     def _get_timed(
         self, request: BoundRequest | RangeCountRequest

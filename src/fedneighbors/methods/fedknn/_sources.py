@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from fedneighbors._typing import Floats, Integers
+from fedneighbors.kernels.vectors._table import TableRows
 from fedneighbors.methods.fedknn._eager import EagerRequest
 from fedneighbors.methods.fedknn._filters import FilterColumns, FilteredIndex, Where, filter_text
 from fedneighbors.methods.fedknn._names import Names
@@ -233,8 +234,7 @@ class MemoryQuery:
 
     def payload(self, ids: Sequence[str]) -> list[Mapping[str, Any]]:
         """Return the payload columns of objects that were emitted."""
-        columns = self._found.payload
-        if not columns:
+        if not (columns := self._found.payload):
             return [{} for _ in ids]
         emitted = np.concatenate([np.empty(0, np.int64), *self._emitted])
         row_of = dict(zip(self._ids[emitted].tolist(), self._found.rows[emitted], strict=True))
@@ -355,17 +355,17 @@ class MemorySource:
         needed_s = _BUILD_MARGIN * self._index_s * len(rows) / max(len(self.ids), 1)
         if needed_s > max(self._end - time.monotonic(), 0.0):
             return None
-        objects, ranks = self._objects, self._ranks[rows]
-        if isinstance(objects, np.ndarray):
-            return self._metric.index(objects[rows], ranks=ranks)
-        return self._metric.index([objects[row] for row in rows.tolist()], ranks=ranks)
+        objects: Any = self._objects
+        if isinstance(objects, TableRows | np.ndarray):
+            objects = objects.select(rows) if isinstance(objects, TableRows) else objects[rows]
+        else:
+            objects = [objects[row] for row in rows.tolist()]
+        return self._metric.index(objects, ranks=self._ranks[rows])
 
 
 def lowest(bounds: Floats, k: int) -> Floats:
     """Return the k lowest bounds, ascending; all if there are fewer."""
-    k = max(k, 0)
-    near = np.partition(bounds, k)[:k] if k < len(bounds) else bounds
-    return np.sort(near)
+    return np.sort(np.partition(bounds, max(k, 0))[: max(k, 0)] if k < len(bounds) else bounds)
 
 
 def take_nearest(

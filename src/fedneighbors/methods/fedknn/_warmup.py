@@ -7,7 +7,7 @@ import numpy as np
 from fedneighbors.datasets._graphs import Graph
 from fedneighbors.datasets._schema import Schema
 from fedneighbors.datasets._schema_columns import NumericColumn
-from fedneighbors.kernels.vectors._nearest import NearestLists
+from fedneighbors.kernels.vectors._lists import NearestLists
 from fedneighbors.methods.fedknn.metrics import metric_of
 from fedneighbors.methods.fedknn.private._oblivious import warm_up
 

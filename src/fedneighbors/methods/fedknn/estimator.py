@@ -4,9 +4,10 @@ import itertools
 import os
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields
 from functools import partial
+from operator import attrgetter, is_
 from typing import Any, Self, cast
 
 import numpy as np
@@ -16,10 +17,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.errors import PartyRefused
-from fedneighbors.federation._inprocess import ConnectedParties, connected, run_here
+from fedneighbors.federation._direct import run_here
+from fedneighbors.federation._inprocess import ConnectedParties, connected
 from fedneighbors.federation._loop import Outcome
-from fedneighbors.methods.fedknn._batch import search_blocks
+from fedneighbors.kernels.vectors._table import TableRows
+from fedneighbors.methods.fedknn._batch import BatchCost, search_blocks
 from fedneighbors.methods.fedknn._filters import FilterColumns, Where
+from fedneighbors.methods.fedknn._names import group_by_party
 from fedneighbors.methods.fedknn._planning import Plan, Planner, Run
 from fedneighbors.methods.fedknn._provider import Provider
 from fedneighbors.methods.fedknn._queries import (
@@ -43,10 +47,10 @@ from fedneighbors.methods.fedknn._sources import MemorySource
 from fedneighbors.methods.fedknn.metrics import Metric, metric_of
 from fedneighbors.methods.fedknn.protocol import Answer
 from fedneighbors.privacy.ledger._ledger import Ledger
-from fedneighbors.tabular._ownership import rows_by_party
 
 _NUMBERS = ("step", "least")  # attributes of a metric
 _SETTINGS = [field.name for field in fields(SearchSettings) if field.name not in _NUMBERS]
+_get_settings = attrgetter(*_SETTINGS)
 
 
 class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
@@ -140,7 +144,9 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X : sequence of objects
-            Vectors (a matrix), strings, sets, graphs, a data frame of mixed columns, or others.
+            Vectors (a matrix), strings, sets, graphs, a data frame of mixed columns, or others. An
+            array of float64, float32 or uint8 in C order is not copied, except for ``"cosine"``:
+            do not change it while it is searched.
         y : ignored
             For scikit-learn.
         parties : sequence of shape (n_objects,), optional
@@ -185,8 +191,16 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         self.n_objects_ = len(X)
         # one counter for all threads; names of one length, so that frame sizes reveal nothing
         self._names = map("query {:012d}".format, itertools.count())
-        self.query_records_: list[QueryRecord] = []
+        self._costs, self._records = list[BatchCost](), list[QueryRecord]()
         return self
+
+    @property
+    def query_records_(self) -> list[QueryRecord]:
+        """Return the cost of each query of the last call."""
+        check_is_fitted(self, "providers_")
+        self._records += [record for cost in self._costs for record in cost.list_records()]
+        self._costs = []
+        return self._records
 
     def kneighbors(
         self,
@@ -235,7 +249,8 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         BudgetExceeded
             If the budget of private queries is spent.
         """
-        check_is_fitted(self, "providers_")
+        if "providers_" not in self.__dict__:  # the check itself takes as long as a small search
+            check_is_fitted(self, "providers_")
         k = check_n_neighbors(n_neighbors)
         if (batch := self._search_at_once(X, k, where)) is not None:
             return batch if return_distance else batch[1]
@@ -346,10 +361,11 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         is_eager = self.algorithm == "auto" and (len(self.providers_) > 1 or self.deadline_s)
         if where is not None or not is_table or (len(X) == 1 and is_eager):
             return None
-        with suppress(PartyRefused):  # the search of one query at a time says what is wrong
+        try:
             batch = self._nearest_batch(np.ascontiguousarray(X, np.float64), k)
-            return None if batch is None else (list(batch[0]), list(batch[1]))
-        return None
+        except PartyRefused:  # the search of one query at a time says what is wrong
+            return None
+        return None if batch is None else (list(batch[0]), list(batch[1]))
 
     def _nearest_batch(self, points: Floats, k: int) -> tuple[Floats, Integers] | None:
         """Return all results from one exchange; None if not possible."""
@@ -357,25 +373,33 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         if not can_answer or self.algorithm not in ("auto", "baseline") or self.check_distances:
             return None
         self._settings(self._metric)
-        sources = {it.name: cast(MemorySource, it.source) for it in self.providers_}
-        objects_of = {name: (self._rows_of[name], it.ties) for name, it in sources.items()}
+        objects_of = {
+            it.name: (self._rows_of[it.name], cast(MemorySource, it.source).ties)
+            for it in self.providers_
+        }
         # the request changes nothing at a party, so that an interrupt may stop it
         is_plain = self.workers == "threads" and self.link is None and self.deadline_s is None
         with nullcontext() if is_plain else self._connect() as federation:
             run = federation.run if federation else partial(run_here, parties=self.providers_)
-            distances, positions, self.query_records_ = search_blocks(
+            distances, positions, self._costs = search_blocks(
                 run, points, k, objects_of=objects_of, allow_partial=self.allow_partial
             )
+        self._records = []
         return distances, positions
 
     def _provider(self, name: str, ids: list[str], ledger: Ledger | None) -> Provider:
         """Return a party's provider; a given ledger stores the epoch."""
-        X, rows, key, epoch = self._objects, self._rows_of[name], str(self.random_state), None
-        objects = X[rows] if isinstance(X, np.ndarray) else [X[row] for row in rows]
+        X: Any = self._objects
+        rows, key, epoch = self._rows_of[name], str(self.random_state), None
+        if isinstance(X, np.ndarray):
+            is_shared = X.ndim == 2 and getattr(self._metric, "accepts_tables", False)
+            objects: Any = TableRows(X, rows) if is_shared else X[rows]
+        else:
+            objects = [X[row] for row in rows]
         columns = None if self._columns is None else self._columns.select(rows)
         if ledger is not None and isinstance(self.metric, str):
             settings = f"{self.metric} {key}" + ("" if columns is None else columns.digest())
-            content = objects_digest(objects, ids, settings)
+            content = objects_digest(objects[:], ids, settings)
             epoch = None if content is None else ledger.epoch(name, content)
         return Provider.of(
             name,
@@ -404,8 +428,12 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
 
     def _settings(self, metric: Metric) -> SearchSettings:
         """Return the settings, checked for conflicts."""
-        numbers: dict[str, Any] = {n: float(getattr(metric, n, 0.0)) for n in _NUMBERS}
-        return SearchSettings(**{name: getattr(self, name) for name in _SETTINGS}, **numbers)
+        given, checked = (metric, *_get_settings(self)), self.__dict__.get("_checked")
+        if checked is None or not all(map(is_, given, checked[0])):
+            numbers: dict[str, Any] = {n: float(getattr(metric, n, 0.0)) for n in _NUMBERS}
+            values = dict(zip(_SETTINGS, given[1:], strict=True))
+            self._checked = checked = given, SearchSettings(**values, **numbers)
+        return checked[1]
 
     def _connect(self) -> AbstractContextManager[ConnectedParties]:
         return connected(
@@ -427,7 +455,7 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
 
         ``search`` runs a coordinator for a query, and returns its outcome with a reason.
         """
-        self.query_records_, answers = [], list[Answer]()
+        self._costs, self._records, answers = [], [], list[Answer]()
         with self._connect() as federation, OpenQueries(federation, self._names) as open_queries:
             for query, frame in queries:
                 start = time.perf_counter()
@@ -435,7 +463,7 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
                 self._check_answer(query, outcome.result)
                 seconds = time.perf_counter() - start
                 answers.append(outcome.result)
-                self.query_records_.append(QueryRecord.of(outcome, seconds=seconds, why=why))
+                self._records.append(QueryRecord.of(outcome, seconds=seconds, why=why))
         distances = [answer.merged.distances for answer in answers]
         positions = [
             np.array([self._positions[name] for name in answer.merged.ids], np.int64)
@@ -450,49 +478,3 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         if self.check_distances:
             objects = [self._objects[self._positions[name]] for name in merged.ids]
             recheck_distances(self._metric, query, objects, merged.distances, merged.owners)
-
-
-def group_by_party(
-    n_objects: int,
-    *,
-    parties: Sequence[Any] | npt.NDArray[Any] | None,
-    ids: Sequence[Any] | None,
-) -> tuple[dict[str, Integers], list[Any]]:
-    """Group the objects by party, and name them.
-
-    Parameters
-    ----------
-    n_objects : int
-        Number of objects of the whole federation.
-    parties : sequence of shape (n_objects,), optional
-        Party of each object. None assigns all objects to one party.
-    ids : sequence of shape (n_objects,), optional
-        Unique names; by default positions.
-
-    Returns
-    -------
-    rows_of : dict of str to int64 array
-        Positions of each party's objects, ascending; one party without objects if there are none.
-    names : list
-        Name of each object.
-
-    Raises
-    ------
-    ValueError
-        If there is not one party and one unique name for each object.
-
-    Examples
-    --------
-    >>> rows_of, names = group_by_party(3, parties=["b", "a", "b"], ids=None)
-    >>> rows_of["b"].tolist(), names
-    ([0, 2], [0, 1, 2])
-    """
-    owners = list(parties) if isinstance(parties, str) else parties
-    if owners is not None and len(owners) != n_objects:
-        raise ValueError(f"expected one party for each of {n_objects} objects, got {len(owners)}")
-    rows_of = rows_by_party(owners, n_objects)
-    names = list(range(n_objects)) if ids is None else list(ids)
-    if len(names) != n_objects or len(set(map(str, names))) < n_objects:
-        raise ValueError(f"expected ids with a unique name for each of {n_objects} objects")
-    everything = np.arange(n_objects)
-    return {name: everything[rows] for name, rows in rows_of.items()} or {"all": everything}, names

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from scipy.spatial import distance as reference
 
 from fedneighbors.kernels.vectors import _duplicates as duplicates
+from fedneighbors.kernels.vectors._table import TableRows
 from fedneighbors.methods.fedknn.metrics import _points as points
 from fedneighbors.methods.fedknn.metrics import _vectors as vectors
 from fedneighbors.methods.fedknn.metrics._vectors import VECTOR_METRICS, VectorMetric
@@ -375,6 +376,40 @@ def test_an_index_copies_its_table():
     x[:] = 9.0
 
     assert index.open([0.0]).next(2).distances.tolist() == [0.0, 5.0]
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.uint8, np.int16])
+@pytest.mark.parametrize("n_columns", [2, 20])
+@pytest.mark.parametrize("name", NAMES)
+def test_rows_of_a_shared_table_equal_a_copy(name, n_columns, dtype):
+    rng = np.random.default_rng(9)
+    table = rng.integers(1, 120, (5000, n_columns)).astype(dtype)
+    positions, ranks = np.arange(0, 5000, 3), rng.permutation(1667)
+    copied = VectorMetric(name).index(table[positions], ranks=ranks)
+
+    shared = VectorMetric(name).index(TableRows(table, positions), ranks=ranks)
+
+    query = rng.integers(1, 120, (1, n_columns)).astype(float)
+    for index in (copied, shared):
+        session = index.open(query[0])
+        first, bounds = session.next(30), session.bounds()
+        batch = index.nearest(query, 30, peak=120.0)
+        for found, expected in zip(batch, (first.distances, first.positions), strict=True):
+            assert found[0].tolist() == expected.tolist()
+        if index is copied:
+            wanted = first.positions.tolist(), first.distances.tolist(), bounds.tolist()
+    assert (first.positions.tolist(), first.distances.tolist(), bounds.tolist()) == wanted
+    assert (shared._rows.table is table) == (name != "cosine" and dtype != np.int16)
+
+
+def test_an_invalid_row_of_a_shared_table_is_refused():
+    table = np.zeros((9000, 2))
+    table[8998, 1] = np.nan
+
+    with pytest.raises(ValueError, match="object 4499: expected finite numbers"):
+        VectorMetric("euclidean").index(
+            TableRows(table, np.arange(0, 9000, 2)), ranks=np.arange(4500)
+        )
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors._typing import Floats, Integers
-from fedneighbors.kernels.vectors._centering import ROWS_PER_STEP, Centering
+from fedneighbors.kernels.vectors._centering import Centering
 from fedneighbors.kernels.vectors._distances import absolute_sums, negative_products, square_sums
 from fedneighbors.kernels.vectors._duplicates import DistinctRows
 from fedneighbors.kernels.vectors._nearest import (
@@ -25,6 +25,7 @@ from fedneighbors.kernels.vectors._nearest import (
     RowSearch,
 )
 from fedneighbors.kernels.vectors._quantized import MAX_CODE, QuantizedRows
+from fedneighbors.kernels.vectors._table import ROWS_PER_STEP, TableRows
 from fedneighbors.methods.fedknn.metrics._interfaces import Session
 from fedneighbors.methods.fedknn.metrics._points import (
     MAX_BOUND,
@@ -94,13 +95,13 @@ class QuantizedVectors:
 
     Parameters
     ----------
-    rows : array of shape (n_rows, n_columns)
+    rows : TableRows of shape (n_rows, n_columns)
         Rows in the search space of ``scale``.
     scale : MinkowskiScale or None
         Conversion between distances in the search space and of the metric; None for inner products.
     """
 
-    def __init__(self, rows: npt.NDArray[Any], scale: MinkowskiScale | None) -> None:
+    def __init__(self, rows: TableRows, scale: MinkowskiScale | None) -> None:
         self._scale = scale
         self._centering = Centering(rows)
         step = 0.0
@@ -108,8 +109,8 @@ class QuantizedVectors:
             magnitudes = np.abs(self._centering.sample(rows))
             step = max(min(float(magnitudes.max()), _CLIP * float(magnitudes.mean())), 2.0**-90)
         self._codes = QuantizedRows(*rows.shape, step=step / MAX_CODE)
-        for first in range(0, len(rows), ROWS_PER_STEP):
-            self._codes.put(self._centering.apply(rows[first : first + ROWS_PER_STEP]), first)
+        for i, block in enumerate(rows.blocks()):
+            self._codes.put(self._centering.apply(block), i * ROWS_PER_STEP)
 
     def can_bound(self, point: Floats) -> bool:
         """Return whether a point is not too far away."""
@@ -175,6 +176,9 @@ class VectorMetric:
     answers_batches = True
     """An index finds the nearest objects of many queries at once."""
 
+    accepts_tables = True
+    """An index may be made of TableRows."""
+
     def __init__(self, name: str) -> None:
         if name not in VECTOR_METRICS:
             raise ValueError(f"expected a name among {VECTOR_METRICS}, got {name!r}")
@@ -193,18 +197,31 @@ class VectorMetric:
         query = as_row(first, self._find_invalid)
         other = as_row(second, self._find_invalid, n_columns=len(query))
         rows = self._normalize(np.stack([query, other]))
-        return float(self.distances(rows[1:], rows[0], slice(None))[0])
+        return float(self.distances(TableRows(rows[1:]), rows[0], slice(None))[0])
 
     def index(self, objects: Sequence[Any], *, ranks: Integers) -> "_VectorIndex":
         """Return an index of vectors.
+
+        TableRows of an array that needs no conversion are not copied.
 
         Raises
         ------
         ValueError
             As for ``distance``; the error names the position of the object.
         """
-        rows = self.scale_rows(objects)
+        given: Any = objects
+        if isinstance(given, TableRows) and self._can_share(given):
+            _check_rows(given, self._find_invalid, "object {}")
+            rows = given
+        else:
+            is_table = isinstance(given, TableRows)
+            rows = TableRows(self.scale_rows(given[:] if is_table else given))
         return _VectorIndex(self, rows, check_ranks(ranks, len(rows)))
+
+    def _can_share(self, rows: TableRows) -> bool:
+        """Return whether distances need no conversion of the rows."""
+        is_scaled = self.name == "cosine" or not rows.shape[1]
+        return not is_scaled and rows.dtype in _DTYPES and rows.table.flags.c_contiguous
 
     def scale_rows(self, objects: Sequence[Any], *, n_columns: int | None = None) -> Floats:
         """Return objects as rows of the space in which distances are computed.
@@ -216,23 +233,21 @@ class VectorMetric:
             as_rows(objects, self._find_invalid, n_columns=n_columns, dtypes=dtypes)
         )
 
-    def scale_query(self, query: Any, rows: Floats) -> Floats:
+    def scale_query(self, query: Any, rows: TableRows) -> Floats:
         """Return a query as a point in the space of scaled rows."""
         row = as_row(query, self._find_invalid, n_columns=rows.shape[1] if len(rows) else None)
         return np.asarray(self._normalize(row[np.newaxis])[0])
 
-    def distances(self, rows: Floats, point: Floats, selected: Integers | slice) -> Floats:
+    def distances(self, rows: TableRows, point: Floats, selected: Integers | slice) -> Floats:
         """Return the distances of a point to selected scaled rows."""
-        positions = None
-        if isinstance(selected, slice):
-            rows = rows[selected]
-        else:
-            positions = selected
+        table, positions = rows.table, rows.locate(selected)
+        if isinstance(positions, slice):
+            table, positions = table[positions], None
         if self.name == "manhattan":
-            return absolute_sums(rows, point, positions)
+            return absolute_sums(table, point, positions)
         if self.name == "inner_product":
-            return negative_products(rows, point, positions)
-        squares = square_sums(rows, point, positions)
+            return negative_products(table, point, positions)
+        squares = square_sums(table, point, positions)
         return np.sqrt(squares) if self.name == "euclidean" else squares * 0.5
 
     def _normalize(self, rows: Floats) -> Floats:
@@ -266,13 +281,16 @@ class VectorMetric:
 
 
 class _VectorIndex:
-    def __init__(self, metric: VectorMetric, rows: Floats, ranks: Integers) -> None:
+    def __init__(self, metric: VectorMetric, rows: TableRows, ranks: Integers) -> None:
         self.n_objects = len(rows)
         self._metric = metric
         is_large = len(rows) >= _MIN_INDEXED_ROWS
         self._distinct = DistinctRows.find(rows, ranks) if is_large else None
         if self._distinct is not None:
-            rows, ranks = rows[self._distinct.first], ranks[self._distinct.first]
+            first = self._distinct.first
+            is_copied = 2 * len(first) < len(rows)  # few rows do not keep a large table in memory
+            rows = TableRows(rows[first]) if is_copied else rows.select(first)
+            ranks = ranks[first]
         self._rows = rows
         self._ranks = ranks
         self._scale = metric.make_scale(rows.shape[1])
@@ -285,7 +303,7 @@ class _VectorIndex:
         if n_rows >= _MIN_INDEXED_ROWS and has_tree:
             from scipy import spatial  # slow to import, for large tables only
 
-            self._tree = spatial.cKDTree(rows)
+            self._tree = spatial.cKDTree(rows[:])
         elif n_rows >= _MIN_INDEXED_ROWS and n_columns <= max_columns:
             self._quantized = QuantizedVectors(rows, self._scale)
 
@@ -328,7 +346,7 @@ class _VectorIndex:
         ):
             rows: Any = points
             points = self._metric.scale_rows(rows, n_columns=n_columns)  # errors name a row
-        if len(points) < _MIN_QUERIES and self._rows.size > _MAX_SMALL_CELLS:
+        if len(points) < _MIN_QUERIES and len(self._rows) * n_columns > _MAX_SMALL_CELLS:
             batches = [self.open(point).next(k) for point in queries]
             distances = np.array([batch.distances for batch in batches])
             return distances, np.array([batch.positions for batch in batches])
@@ -464,11 +482,15 @@ def _check_length(vector: npt.NDArray[Any], n_columns: int, name: str) -> None:
         raise ValueError(f"{name}: expected {n_columns} numbers, got {len(vector)}")
 
 
-def _check_rows(rows: Floats, check: RowCheck, name: str) -> None:
-    infinite = ~np.isfinite(rows).all(axis=1)
-    if infinite.any():
-        item = name.format(int(infinite.argmax()))
-        raise ValueError(f"{item}: expected finite numbers, got NaN or infinity")
-    invalid, expected = check(rows)
-    if invalid.any():
-        raise ValueError(f"{name.format(int(invalid.argmax()))}: expected {expected}")
+def _check_rows(rows: Floats | TableRows, check: RowCheck, name: str) -> None:
+    n_before = 0
+    for block in TableRows.of(rows).blocks():  # masks of all rows take much memory
+        infinite = ~np.isfinite(block).all(axis=1)
+        if infinite.any():
+            item = name.format(n_before + int(infinite.argmax()))
+            raise ValueError(f"{item}: expected finite numbers, got NaN or infinity")
+        invalid, expected = check(block)
+        if invalid.any():
+            item = name.format(n_before + int(invalid.argmax()))
+            raise ValueError(f"{item}: expected {expected}")
+        n_before += len(block)
