@@ -122,7 +122,7 @@ def draw_map(
         "columns": [(project(one, 0)[0], _name(_wrap(one), "E", "W")) for one in columns],
         "rows": [(project(0, one)[1], _name(one, "N", "S")) for one in rows],
         "here": None if place is None else project(*place),
-        "points": points, "rings": rings,
+        "points": points, "rings": rings, "is_within": radius is not None,
         "extent": f"{_name(west, 'E', 'W')} to {_name(east, 'E', 'W')}, "
         f"{_name(south, 'N', 'S')} to {_name(north, 'N', 'S')}; a line every {step:g}°",
     }  # fmt: skip
