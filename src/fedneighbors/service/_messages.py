@@ -168,7 +168,7 @@ class OfferedCollection:
         names = {"", f"user {user}", *(f"group {name}" for name in groups)}
         found = [grant for grant in self.grants if grant.name in names]
         level = next((one.level for one in found if one.level is not None), "none")
-        return {"level": level, **ChainMap(*(dict(one.limits) for one in found))}
+        return {**ChainMap(*(dict(one.limits) for one in found)), "level": level}
 
     def step_for(self, user: str, groups: Collection[str] = ()) -> float | None:
         """Return the step of distances shown to a user, or None."""
