@@ -211,7 +211,7 @@ class BrokerCollection:
 
 
 def _limit_range(settings: SearchSettings, radius: float) -> dict[str, Any]:
-    """Return the limits of a count or search within a radius; check it."""
+    """Check a radius; return the limits of its search or count."""
     if radius < settings.least:
         raise ValueError(f"expected a radius of {settings.least:g} or more, got {radius:g}")
     return {"allow_partial": settings.allow_partial, "budget_s": settings.deadline_s}

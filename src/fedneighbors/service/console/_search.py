@@ -216,7 +216,7 @@ def _describe_query(query: StoredQuery, collection: Json) -> Json:
 
 
 def _describe_learnt(found: Mapping[str, Any], providers: list[str]) -> dict[str, str]:
-    """Return sentences on the facts that each provider learnt from a search or a count."""
+    """Return sentences on what each provider learnt from a query."""
     answer, request = found["answer"], found["request"]
     seen = "the query" if "query" in request else "the filter"
     n_found = sum(one["request"] in _FINDING for one in found["rounds"])
@@ -285,7 +285,7 @@ def _has_fields(kind: str, request: Json, fields: Mapping[str, str], collection:
 
 
 async def _stream_events(console: Console, visit: Visit) -> Response:
-    """Stream the events of a query as the REST API does."""
+    """Answer with the events of a query, as the REST API does."""
     return await stream_events(console.store, console.broker, visit.request, visit.user)
 
 
