@@ -167,7 +167,7 @@ def test_distances_are_shown_if_every_policy_allows_them(first, second, user):
     assert [one["distance"] for one in shown] == (expected if all(allowed) else [None, None])
 
 
-numbers = dict.fromkeys(LIMITS[:3], st.integers(1, 9))
+numbers = {limit: st.integers(int(limit.endswith("k")), 9) for limit in LIMITS[:4]}
 limited = st.fixed_dictionaries({}, optional={"level": levels, **numbers})
 named = st.dictionaries(st.sampled_from("abc"), limited)
 
@@ -181,11 +181,11 @@ def test_an_offer_states_the_rights_of_each_user(general, users, groups, user, m
     received = decode(encode(offer), (OfferedCollection,))
     grant = policy.grant_of(user, member_of)
     stated = {n: value for n in ("level", *LIMITS) if (value := getattr(grant, n)) is not None}
-    assert received.grant_for(user, member_of) == stated
+    assert {"min_k": 1, **received.grant_for(user, member_of)} == stated
 
 
 def test_a_hello_has_the_rights_of_a_thousand_users():
-    grant = {"level": "distances", **dict.fromkeys(LIMITS[:4], 10)}
+    grant = {"level": "distances", **dict.fromkeys(LIMITS[:5], 10)}
     users = {f"user-{number:04}@hospital.example": grant for number in range(1000)}
     one = offered("north", "points", "euclidean", POINTS)
     policy = PolicySection.model_validate({"users": users})

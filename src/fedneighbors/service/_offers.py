@@ -323,9 +323,10 @@ def _add_policy(offer: OfferedCollection, policy: PolicySection) -> OfferedColle
 
 def _state_grant(name: str, grant: GrantSection) -> OfferedGrant:
     """Return the rights of a user, a group or everybody."""
-    is_stated = not name or "level" in grant.model_fields_set
-    limits = {limit: n for limit in LIMITS if (n := getattr(grant, limit)) is not None}
-    return OfferedGrant(name, grant.level if is_stated else None, limits)
+    stated = grant.model_fields_set
+    numbers = {limit: getattr(grant, limit) for limit in LIMITS if limit in stated}
+    limits = {limit: number for limit, number in numbers.items() if number is not None}
+    return OfferedGrant(name, None if name and "level" not in stated else grant.level, limits)
 
 
 def _tie_key(section: OfferSection, secret: bytes) -> bytes:

@@ -71,6 +71,7 @@ LEVELS = {
 
 LIMIT_TEXTS = {
     "max_k": "at most {:,} objects of a query",
+    "min_k": "at least {:,} neighbours of a search, and no radius",
     "queries_per_day": "{:,} queries a day",
     "objects_per_day": "{:,} objects a day",
     "views_per_day": "an object in {:,} queries a day",
