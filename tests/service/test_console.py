@@ -713,3 +713,5 @@ def test_searches_of_the_rest_api_are_shown(deployment, user):
     assert "search.count([[1, 1]], 1.5)" in html.unescape(count)
     filtered = user.get(begin_there("count", {"where": {"age": 41}})).text
     assert "search.count_filtered({'age': 41})" in html.unescape(filtered)
+    sealed = user.get(begin_there("search", {"sealed": "x"}))
+    assert (sealed.status_code, "unreadable-query" in sealed.text) == (422, True)

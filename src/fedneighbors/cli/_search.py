@@ -67,7 +67,7 @@ def search(
     if count and radius is None:
         raise typer.BadParameter("--count needs --radius")
     if payload and count:
-        raise typer.BadParameter("--payload shows columns of found objects; omit it with --count")
+        raise typer.BadParameter("--payload is for searches; omit it with --count")
     filters = read_json(where, "--where") if where else None
     with RemoteNeighbors(
         url,
