@@ -530,7 +530,7 @@ def test_costs_are_drawn(browser, deployment):
     for collection, n_algorithms in (("points", 3), ("private", 2)):
         browser.open(f"/console/search/{collection}")
         browser.fill({"query": "1, 1"})
-        browser.click("button[formaction]", "/console/queries/")
+        browser.click('[formaction^="/console/explain"]', "/console/queries/")
         browser.wait(lambda: browser.find_all("main tbody tr"))
         assert len(browser.find_all("main tbody tr")) == n_algorithms
         assert len(browser.find_all("figure.lanes svg")) == n_algorithms
