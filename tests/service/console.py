@@ -120,6 +120,13 @@ BODIES = {
 """The same searches as bodies of the REST API."""
 
 
+RADII = {
+    "points": 2.0, "titles": 10, "words": 0.9, "molecules": 0.9, "cities": 500_000,
+    "patients": 0.3, "private": 1.5,
+}  # fmt: skip
+"""A radius for each collection, within which are some objects, but not all."""
+
+
 @contextmanager
 def held(deployment, n_sent=0):
     """Let north wait for requests during the block, after the first ones."""

@@ -1,6 +1,7 @@
 """``fedneighbors bench`` against a broker with two providers."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -40,9 +41,9 @@ def running(tmp_path_factory):
         yield deployment
 
 
-def call(deployment, collection, *options, token=None):
+def call(deployment, collection, *options, token=None, as_json=True):
     words = ["bench", deployment.url, collection, "--certificate", str(deployment.certificate)]
-    words += ["--seconds", "0.2", "-k", "2", *options]
+    words += ["--seconds", "0.2", "-k", "2", *["--json"] * as_json, *options]
     environment = {"FEDNEIGHBORS_TOKEN": token or deployment.token}
     return CliRunner().invoke(app, words, env=environment)
 
@@ -67,6 +68,20 @@ def test_figures_of_drawn_queries_add_up(running):
     assert set(parts) == {"network", "broker", "slowest provider"}
     assert parts["slowest provider"] > 0
     assert count_logged(running, "points") > figures["queries"]
+
+
+def test_figures_are_printed_as_tables(running):
+    done = call(running, "points", "--in-flight", "3", as_json=False)
+
+    assert done.exit_code == 0, done.output
+    assert re.match(r"[\d,.]+ queries a second: [\d,]+ in 0\.\d s, k = 2, 3 at a time", done.stdout)
+    for heading, names in (
+        ("Latency under this load", ["50 %", "90 %", "99 %", "100 %"]),
+        ("Parts of the latency", ["network", "broker", "slowest provider", "all"]),
+    ):
+        rows = done.stdout.partition(heading)[2].splitlines()[4 : 4 + len(names)]
+        assert [re.sub(r" +[\d.,]+( +\d+)? *$", "", row).strip() for row in rows] == names
+    assert done.stderr == ""
 
 
 def test_queries_of_a_file_are_sent(running, tmp_path):

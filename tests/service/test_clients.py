@@ -412,7 +412,7 @@ def test_command_counts_objects_within_a_radius(deployment, pooled, monkeypatch)
         (["points", "2.5,x"], "expected 2 comma-separated numbers"),
         (["points", "1,2", "--where", "{"], "--where: expected JSON"),
         (["points", "1,2", "--count"], "--count needs --radius"),
-        (["points", "1,2", "--payload", "--radius", "1"], "--payload is for the k nearest"),
+        (["points", "1,2", "--payload", "--radius", "1", "--count"], "omit it with --count"),
         (["nothing", "1,2"], "there is no collection"),
     ],
 )

@@ -30,7 +30,9 @@ from tests.service.console import (
     FORMULA,
     HOSTILE,
     PROVIDERS,
+    RADII,
     SEARCHES,
+    TABLES,
     held,
     running_console,
 )
@@ -120,6 +122,25 @@ def test_a_session_begins_under_a_new_name_in_a_safe_cookie(deployment, visitor)
     assert len(value) == 43  # 256 bits
     attributes = {one.strip().lower() for one in cookie.split(";")[1:]}
     assert attributes == {"httponly", "path=/", "samesite=strict", "secure"}
+
+
+@pytest.mark.parametrize(
+    ("address", "is_secure"),
+    [
+        ("http://127.0.0.1:8443", False),
+        ("http://localhost:8443", False),
+        ("http://broker.example", True),
+        ("http://127.0.0.1.broker.example", True),
+        ("https://127.0.0.1:8443", True),
+    ],
+)
+def test_a_cookie_needs_tls_unless_the_address_is_local(deployment, address, is_secure):
+    client = TestClient(make_app(deployment.broker), base_url=address)
+    response = client.get("/console/sign-in")
+    assert ("secure" in response.headers["set-cookie"].lower()) == is_secure
+    if not is_secure:
+        assert sign_in(client, token=deployment.token).url.path == "/console/overview"
+        assert is_signed_in(client)
 
 
 def test_signing_out_ends_the_session_and_not_only_the_cookie(user):
@@ -332,23 +353,32 @@ def test_a_user_sees_the_collections_of_the_token(deployment, visitor):
     assert [one["collections"] for one in found["providers"]] == [["points"], ["points"]]
 
 
-def begin(client, collection, **fields):
-    """Send the form of a search; return the response."""
-    path = f"/console/search/{collection}"
+def begin(client, collection, *, kind="search", **fields):
+    """Send the form of a query; return the response."""
+    path = f"/console/{kind}/{collection}"
     return client.post(path, data={"form_token": form_token(client, path), **fields})
 
 
 def search(client, collection, **fields):
-    """Return the path of a search that has begun."""
+    """Return the path of a query that has begun."""
     response = begin(client, collection, **fields)
     assert response.status_code == 303, response.text
     return response.headers["location"]
 
 
-def ask(client, deployment, collection, body):
+def ask(client, deployment, collection, body, kind="search"):
     """Return the answer of the REST API."""
     headers = {"Authorization": f"Bearer {deployment.token}"}
-    return client.post(f"/v1/collections/{collection}/search", json=body, headers=headers).json()
+    return client.post(f"/v1/collections/{collection}/{kind}", json=body, headers=headers).json()
+
+
+def within(collection):
+    """Return fields and body of a query with a radius."""
+    fields = {**SEARCHES[collection], "radius": str(RADII[collection])}
+    body = {**BODIES[collection], "radius": RADII[collection]}
+    for one in (fields, body):
+        one.pop("algorithm", None)
+    return fields, body
 
 
 def wait_for(client, deployment, path, event="done"):
@@ -372,6 +402,52 @@ def test_a_form_gives_the_answer_of_the_rest_api(deployment, user, collection):
     page = user.get(path).text
     for one in found["answer"]["neighbors"]:
         assert html.escape(one["id"]) in page
+
+
+@pytest.mark.parametrize("collection", SEARCHES)
+def test_a_radius_finds_and_counts_as_the_rest_api_does(deployment, user, collection):
+    fields, body = within(collection)
+    path = search(user, collection, **fields)
+    found, nearest = user.get(f"{path}.json").json(), ask(user, deployment, collection, body)
+    assert (found["kind"], found["request"]) == ("search", body)
+    assert (found["answer"]["algorithm"], found["answer"]["exact"]) == ("radius", True)
+    assert found["answer"]["neighbors"] == nearest["neighbors"]
+    assert 0 < len(nearest["neighbors"]) < len(TABLES.get(collection, TABLES["points"]))
+    page = user.get(path).text
+    assert 'name="radius"' in page
+    assert "it learnt nothing." in page
+    for one in nearest["neighbors"]:
+        assert html.escape(one["id"]) in page
+    body.pop("payload", None)
+    path = search(user, collection, kind="count", **fields)
+    found = user.get(f"{path}.json").json()
+    assert (found["kind"], found["request"]) == ("count", body)
+    counts = ask(user, deployment, collection, body, "count")["counts"]
+    assert found["answer"]["counts"] == counts
+    assert found["answer"]["count"] == len(nearest["neighbors"]) == sum(counts.values())
+    for provider, learnt in found["learnt"].items():
+        assert provider in counts
+        assert learnt.startswith("It saw the query, and sent a number.")
+    page = user.get(path).text
+    for provider, count in counts.items():
+        assert f'<th scope="row">{provider}</th><td class="number">{count}</td>' in page
+    rows = csv.reader(io.StringIO(user.get(f"{path}.csv").text))
+    assert list(rows) == [["provider", "count"], *([n, str(c)] for n, c in counts.items())]
+    table = parquet.read_table(io.BytesIO(user.get(f"{path}.parquet").content))
+    assert table.to_pydict() == {"provider": list(counts), "count": list(counts.values())}
+
+
+def test_objects_that_meet_a_filter_are_counted(deployment, user):
+    fields = {"min.age": "42", "is.ward": "a", "k": "", "query": "ignored"}
+    path = search(user, "points", kind="count", **fields)
+    found = user.get(f"{path}.json").json()
+    assert found["request"] == {"where": {"age": {">=": 42}, "ward": "a"}}
+    assert found["answer"]["count"] == 5
+    assert set(found["learnt"]) == set(PROVIDERS)
+    page = user.get(path).text
+    assert "It saw the filter, and sent a number." in page
+    assert "search.count_filtered({" in html.unescape(page)
+    assert "Change this count" in page
 
 
 @pytest.mark.parametrize("collection", SEARCHES)
@@ -427,6 +503,10 @@ def test_a_search_is_in_the_log_of_its_user(deployment, user):
         ("points", {"query": "1, 1", "algorithm": "best"}, "algorithm: input should be"),
         ("cities", {"query.longitude": "4"}, "latitude: expected a number, got &#39;nothing"),
         ("words", {"query": "[1, 2"}, "query: expected JSON"),
+        ("points", {"query": "1, 1", "radius": "far"}, "radius: expected a number"),
+        ("points", {"kind": "explain", "query": "1, 1", "radius": "1"}, "expected no radius"),
+        ("points", {"kind": "count", "query": "1, 1"}, "radius: expected a radius or a filter"),
+        ("points", {"kind": "count", "radius": "1"}, "query: expected a query"),
     ],
 )
 def test_a_wrong_field_is_named_and_nothing_is_lost(user, collection, fields, detail):
@@ -445,6 +525,21 @@ def test_a_search_that_fails_shows_its_problem(user):
     assert user.get(f"{path}.csv").status_code == 409
     path = search(user, "absent", query="x")
     assert user.get(f"{path}.json").json()["problem"]["code"] == "provider-missing"
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "detail"),
+    [
+        ("search", {"radius": "-1"}, "Expected a radius of 0 or more, got -1."),
+        ("count", {"radius": "-1"}, "Expected a radius of 0 or more, got -1."),
+        ("search", {"radius": "1", "algorithm": "dann"}, "omit k and algorithm."),
+    ],
+)
+def test_a_radius_that_cannot_be_searched_is_explained(user, kind, fields, detail):
+    path = search(user, "points", kind=kind, query="1, 1", **fields)
+    page = user.get(path).text
+    assert detail in page
+    assert "Change this" in page
 
 
 def test_missing_providers_are_named(user):
@@ -470,14 +565,20 @@ def test_limits_of_the_rest_api_hold(deployment, user):
 
 def test_a_token_that_may_only_count_cannot_search(deployment, visitor):
     sign_in(visitor, token=deployment.broker.state.new_token("erin", 1, ("count",)))
-    assert visitor.get("/console/search.json").json() == {"collections": []}
-    assert visitor.get("/console/search/points").status_code == 403
-    response = visitor.post(
-        "/console/search/points",
-        data={"form_token": form_token(visitor), "query": "1, 1"},
-    )
-    assert response.status_code == 403
+    found = visitor.get("/console/search.json").json()
+    assert found["collections"] == []
+    assert [one["name"] for one in found["only_counts"]] == list(deployment.broker.collections)
+    data = {"form_token": form_token(visitor), "query": "1, 1", "radius": "1"}
+    for kind in ("search", "explain"):
+        assert visitor.get(f"/console/{kind}/points").status_code == 403
+        assert visitor.post(f"/console/{kind}/points", data=data).status_code == 403
     assert visitor.get("/console/search/nothing").status_code == 404
+    page = visitor.get("/console/count/points").text
+    assert re.findall(r'formaction="/console/(\w+)/', page) == ["count"]
+    for place in ("overview", "search"):
+        assert 'href="/console/count/points"' in visitor.get(f"/console/{place}").text
+    path = visitor.post("/console/count/points", data=data).headers["location"]
+    assert visitor.get(f"{path}.json").json()["answer"]["count"] == 5
 
 
 def test_a_query_is_shown_to_its_user_alone(deployment, user):
@@ -529,6 +630,7 @@ def test_a_file_has_no_formula(user):
     path = search(user, "titles", query=FORMULA)
     rows = list(csv.DictReader(io.StringIO(user.get(f"{path}.csv").text)))
     assert rows[0]["id"] == f"'{FORMULA}"
+    assert float(rows[0]["distance"]) == 0
     assert user.get(f"{path}.json").json()["answer"]["neighbors"][0]["id"] == FORMULA
 
 
@@ -562,25 +664,35 @@ def test_a_sealed_collection_is_searched_elsewhere(deployment, user):
     assert user.get(f"{path}.json").json()["problem"]["code"] == "invalid-query"
 
 
+@pytest.mark.parametrize("kind", ["k", "radius", "count"])
 @pytest.mark.parametrize("collection", SEARCHES)
-def test_copied_lines_find_the_same(deployment, user, collection, tmp_path, monkeypatch):
-    path = search(user, collection, **SEARCHES[collection])
+def test_copied_lines_find_the_same(deployment, user, collection, kind, tmp_path, monkeypatch):
+    fields = SEARCHES[collection] if kind == "k" else within(collection)[0]
+    name = "count" if kind == "count" else "search"
+    partial = "" if collection == "private" else "true"
+    path = search(user, collection, kind=name, allow_partial=partial, **fields)
     lines = re.findall(r"<pre[^>]*><code>(.*?)</code></pre>", user.get(path).text, re.S)
     python, curl, command = map(html.unescape, lines)
     shutil.copy(deployment.certificate, tmp_path / "broker.crt")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FEDNEIGHBORS_TOKEN", deployment.token)
-    expected = user.get(f"{path}.json").json()["answer"]["neighbors"]
-    names = [(one["provider"], one["id"]) for one in expected]
+    answer = user.get(f"{path}.json").json()["answer"]
+    field = "counts" if kind == "count" else "neighbors"
     values = {}
     exec(python, values)
-    assert list(map(tuple, values["objects"][0])) == names
+    if kind == "count":
+        assert values["counts"] == [answer["count"]]
+    else:
+        names = [(one["provider"], one["id"]) for one in answer["neighbors"]]
+        assert list(map(tuple, values["objects"][0])) == names
     sent = shlex.split(curl)
-    assert ask(user, deployment, collection, json.loads(sent[-1]))["neighbors"] == expected
-    assert sent[3] == f"{deployment.url}/v1/collections/{collection}/search"
-    _, name, *arguments = shlex.split(command)
-    result = CliRunner().invoke(app, [name, "--json", *arguments])
-    assert json.loads(result.stdout)["neighbors"] == expected
+    again = ask(user, deployment, collection, json.loads(sent[-1]), name)
+    assert again[field] == answer[field]
+    assert sent[3] == f"{deployment.url}/v1/collections/{collection}/{name}"
+    _, command_name, *arguments = shlex.split(command)
+    assert ("--allow-partial" in arguments) == bool(partial)
+    result = CliRunner().invoke(app, [command_name, "--json", *arguments])
+    assert json.loads(result.stdout)[field] == answer[field]
 
 
 def test_searches_of_the_rest_api_are_shown(deployment, user):
@@ -594,9 +706,12 @@ def test_searches_of_the_rest_api_are_shown(deployment, user):
 
     radius = user.get(begin_there("search", {"query": [1, 1], "radius": 1.5})).text
     assert "radius_neighbors([[1, 1]], 1.5)" in html.unescape(radius)
-    assert "Change this search" not in radius
+    assert "Change this search" in radius
     odd = {"query": [1, 1], "where": {"or": [{"age": 41}, {"age": 42}]}}
     assert "Change this search" not in user.get(begin_there("search", odd)).text
     count = user.get(begin_there("count", {"query": [1, 1], "radius": 1.5})).text
-    assert "&#34;count&#34;: " in count
-    assert user.get(begin_there("count", {"where": {"age": 41}})).status_code == 422
+    assert "search.count([[1, 1]], 1.5)" in html.unescape(count)
+    filtered = user.get(begin_there("count", {"where": {"age": 41}})).text
+    assert "search.count_filtered({'age': 41})" in html.unescape(filtered)
+    sealed = user.get(begin_there("search", {"sealed": "x"}))
+    assert (sealed.status_code, "unreadable-query" in sealed.text) == (422, True)

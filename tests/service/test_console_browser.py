@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.service.console import PROVIDERS, SEARCHES, TABLES, held, running_console
+from tests.service.console import PROVIDERS, RADII, SEARCHES, TABLES, held, running_console
 
 AXE = Path(__file__).with_name("axe.min.js")
 WAIT_S = 20
@@ -27,6 +27,7 @@ class Browser:
 
     def __init__(self, driver, deployment):
         self.driver, self.deployment = driver, deployment
+        self._messages = []
         self.host = urlsplit(deployment.url).netloc
 
     def resize(self, size):
@@ -107,14 +108,15 @@ class Browser:
         assert width <= self.driver.execute_script("return window.innerWidth")
         entries = [entry["message"] for entry in self.driver.get_log("browser")]
         assert [one for one in entries if not (is_refused and "status of 4" in one)] == []
-        events = [json.loads(one["message"]) for one in self.driver.get_log("performance")]
-        urls = [
-            event["message"]["params"]["request"]["url"]
-            for event in events
-            if event["message"]["method"] == "Network.requestWillBeSent"
-        ]
+        urls = [one["request"]["url"] for one in self.list_messages("requestWillBeSent")]
         hosts = {urlsplit(url).netloc for url in urls if not url.startswith("data:")}
         assert hosts <= {self.host}
+
+    def list_messages(self, method):
+        """Return what the browser's network reported, since it was opened."""
+        log = self.driver.get_log("performance")
+        self._messages += [json.loads(one["message"])["message"] for one in log]
+        return [one["params"] for one in self._messages if one["method"] == f"Network.{method}"]
 
 
 @pytest.fixture(scope="module")
@@ -223,6 +225,34 @@ def test_objects_of_each_kind_are_searched(browser, collection):
     assert browser.driver.execute_script(images)
 
 
+@pytest.mark.parametrize("collection", SEARCHES)
+def test_objects_within_a_radius_are_found_and_counted(browser, collection):
+    browser.open(f"/console/search/{collection}")
+    browser.fill({n: v for n, v in SEARCHES[collection].items() if n != "algorithm"})
+    browser.fill({"radius": str(RADII[collection])})
+    browser.click("form.card > button", "/console/queries/")
+    n_found = len(browser.find_all("main tbody tr"))
+    assert 0 < n_found < len(TABLES.get(collection, TABLES["points"]))
+    assert len(browser.find_all("figure.map .within")) == (collection == "cities")
+    browser.check()
+    browser.find("summary").click()
+    browser.click('form.card > [formaction^="/console/count"]', "/console/queries/")
+    assert f"{n_found} object" in browser.text
+    numbers = [int(cell.text) for cell in browser.find_all("main tbody td")]
+    assert sum(numbers) == n_found
+    assert len(numbers) == len(PROVIDERS)
+    browser.find("summary").click()
+    browser.check()
+
+
+def test_objects_that_meet_a_filter_are_counted(browser):
+    browser.open("/console/search/points")
+    browser.fill({"min.age": "50"})
+    browser.click('form.card > [formaction^="/console/count"]', "/console/queries/")
+    assert "2 objects of north, south" in browser.text
+    browser.check()
+
+
 def test_a_click_on_a_map_sets_the_point(browser):
     browser.open("/console/search/cities")
 
@@ -275,8 +305,10 @@ def test_a_long_search_shows_its_progress(browser, deployment):
         browser.fill({"query": "1, 1", "payload": "true", "algorithm": "baseline"})
         browser.click("form.card > button", "/console/queries/")
         browser.wait(lambda: "10 neighbours are certain so far." in browser.text)
-        part = browser.find("#progress")
-        browser.wait(lambda: browser.find("#progress") != part)  # it is read again
+        received = "eventSourceMessageReceived"
+        browser.wait(lambda: len(browser.list_messages(received)) >= 2)
+        names = [one["eventName"] for one in browser.list_messages(received)]
+        assert names == ["round", "certified"]
         browser.check()
         is_released.set()
         browser.wait(lambda: browser.find_all(".state.good"))
@@ -350,6 +382,11 @@ def test_a_keyboard_is_enough(visitor, deployment):
     visitor.focus_on("Change this search")
     visitor.press(enter)
     assert visitor.find("#query").is_displayed()
+    visitor.focus_on("radius")
+    visitor.press("1")
+    visitor.focus_on("Count")
+    visitor.press(enter)
+    visitor.wait(lambda: "5 objects of north, south" in visitor.text)
     visitor.focus_on("Parquet")
     visitor.open("/console/overview")
     visitor.focus_on("Sign out")

@@ -14,6 +14,7 @@ from fedneighbors.secure_sum._keys import Identity
 from fedneighbors.service._access_log import AccessEntry, AccessLog, LogFailed
 from fedneighbors.service._administration import Administrator
 from fedneighbors.service._config import BrokerConfig
+from fedneighbors.service._messages import OfferedGrant
 from fedneighbors.service._state import EnrolmentCode, open_state
 from fedneighbors.service.console._records import PAGE
 from tests.service import test_console, test_console_browser
@@ -58,8 +59,12 @@ def admin(deployment, admin_token):
 def ghost(deployment):
     """Return the name of a provider that is connected, with named exceptions."""
     objects = offered("ghost", "absent", "edit", ["a", "b"])
-    named = {"named": ("user alice", f"group {HOSTILE}"), "named_show": (True, False)}
-    objects.offer = replace(objects.offer, distance_step=0.5, n_forgotten=3, **named)
+    grants = (
+        OfferedGrant("user alice", "distances", {"max_k": 7}),
+        OfferedGrant(f"group {HOSTILE}", HOSTILE, {"queries_per_day": 1000}),
+        OfferedGrant("", "ids", {"objects_per_day": 50}),
+    )
+    objects.offer = replace(objects.offer, distance_step=0.5, n_forgotten=3, grants=grants)
     deployment.enrol("ghost")
     deployment.start("ghost", {"absent": objects})
     deployment.wait("ghost")
@@ -126,7 +131,7 @@ def test_an_administrator_sees_all_about_providers(deployment, admin):
     assert sorted(found) == ["ghost", *PROVIDERS]
     north, ghost = found["north"], found["ghost"]
     assert north["enrolled"] <= north["connected_since"] <= north["last_seen"]
-    assert (north["objects"]["points"], north["protocol"], north["revoked"]) == (6, 1, False)
+    assert (north["objects"]["points"], north["protocol"], north["revoked"]) == (6, 2, False)
     assert north["epochs"]["points"] == answer["epochs"]["north"]
     assert (ghost["enrolled"], ghost["last_seen"], ghost["protocol"]) == (None, None, None)
     assert north["epochs"]["points"][:16] in admin.get("/console/providers").text
@@ -183,14 +188,37 @@ def test_policies_are_those_of_the_offers(deployment, admin, ghost):
     found = {one["name"]: one for one in admin.get("/console/policies.json").json()["collections"]}
     (offer,) = found["absent"]["offers"]
     assert offer["provider"] == ghost
-    assert offer["exceptions"] == {"user alice": True, f"group {HOSTILE}": False}
+    assert offer["grants"] == [
+        {"name": "user alice", "level": "distances", "max_k": 7},
+        {"name": f"group {HOSTILE}", "level": HOSTILE, "queries_per_day": 1000},
+        {"name": "", "level": "ids", "objects_per_day": 50},
+    ]
     assert (offer["distance_step"], offer["n_forgotten"]) == (0.5, 3)
     assert found["private"]["privacy"]["epsilon"] == 1.0
     assert found["sealed"]["trust"] == "sealed"
     page = admin.get("/console/policies").text
     assert HOSTILE not in page
-    assert f"group {html.escape(HOSTILE)}: not shown" in page
+    escaped = html.escape(HOSTILE)
+    assert f"<strong>group {escaped}</strong>: {escaped}; 1,000 queries a day" in page
+    assert "<strong>everybody</strong>: ids in their order, no distances; 50 objects" in page
     assert "multiples of 0.5" in page
+
+
+def test_users_see_their_own_rights(deployment, user, ghost):
+    for name, groups, rights in (
+        ("alice", (), {"level": "distances", "max_k": 7, "objects_per_day": 50}),
+        ("lea", ("others",), {"level": "ids", "objects_per_day": 50}),
+    ):
+        with open_client(deployment) as client:
+            token = deployment.broker.state.new_token(name, 1, ("search:absent",), groups)
+            sign_in(client, token=token)
+            headers = {"Authorization": f"Bearer {token}"}
+            found = client.get("/v1/collections/absent", headers=headers).json()
+            assert found["grants"] == {ghost: rights}
+            page = client.get("/console/search/absent").text
+            assert ("ids and distances; at most 7 objects of a query" in page) == (name == "alice")
+            assert "alice</strong>" not in page
+            assert html.escape(HOSTILE) not in page
 
 
 def test_a_token_is_shown_once_and_revoked(deployment, admin):
@@ -502,7 +530,7 @@ def test_costs_are_drawn(browser, deployment):
     for collection, n_algorithms in (("points", 3), ("private", 2)):
         browser.open(f"/console/search/{collection}")
         browser.fill({"query": "1, 1"})
-        browser.click("button[formaction]", "/console/queries/")
+        browser.click('[formaction^="/console/explain"]', "/console/queries/")
         browser.wait(lambda: browser.find_all("main tbody tr"))
         assert len(browser.find_all("main tbody tr")) == n_algorithms
         assert len(browser.find_all("figure.lanes svg")) == n_algorithms

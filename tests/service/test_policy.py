@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from fedneighbors.cli._main import app
 from fedneighbors.errors import DataError
-from fedneighbors.federation._messages import encode
+from fedneighbors.federation._messages import decode, encode
 from fedneighbors.federation._roles import Refused
 from fedneighbors.methods.fedknn._eager import EagerRequest
 from fedneighbors.methods.fedknn._payloads import PayloadRequest
@@ -36,8 +36,9 @@ from fedneighbors.methods.fedknn.protocol import (
 from fedneighbors.privacy.ledger._ledger import Ledger
 from fedneighbors.service import RemoteNeighborsClassifier, ServiceError
 from fedneighbors.service._access_log import LOG_FAILED, AccessLog
-from fedneighbors.service._config import PolicySection
-from fedneighbors.service._messages import OfferedCollection
+from fedneighbors.service._config import LIMITS, PolicySection
+from fedneighbors.service._limits import MAX_HELLO_BYTES
+from fedneighbors.service._messages import Hello, OfferedCollection
 from fedneighbors.service._offers import OfferedObjects
 from fedneighbors.service._policy import NOT_ALLOWED, QUOTA_SPENT, PolicyParty
 from fedneighbors.service._shards import BrokerSource
@@ -164,6 +165,32 @@ def test_distances_are_shown_if_every_policy_allows_them(first, second, user):
         for policy, distance in ((first, 0.7), (second, 0.8))
     ]
     assert [one["distance"] for one in shown] == (expected if all(allowed) else [None, None])
+
+
+numbers = {limit: st.integers(int(limit.endswith("k")), 9) for limit in LIMITS[:4]}
+limited = st.fixed_dictionaries({}, optional={"level": levels, **numbers})
+named = st.dictionaries(st.sampled_from("abc"), limited)
+
+
+@settings(max_examples=cases(150), deadline=None)
+@given(limited, named, named, st.sampled_from("abx"), st.lists(st.sampled_from("abx")))
+def test_an_offer_states_the_rights_of_each_user(general, users, groups, user, member_of):
+    policy = PolicySection.model_validate({**general, "users": users, "groups": groups})
+    one = offered("north", "points", "euclidean", POINTS)
+    offer = OfferedObjects(one.party, one.offer, policy=policy).offer
+    received = decode(encode(offer), (OfferedCollection,))
+    grant = policy.grant_of(user, member_of)
+    stated = {n: value for n in ("level", *LIMITS) if (value := getattr(grant, n)) is not None}
+    assert {"min_k": 1, **received.grant_for(user, member_of)} == stated
+
+
+def test_a_hello_has_the_rights_of_a_thousand_users():
+    grant = {"level": "distances", **dict.fromkeys(LIMITS[:5], 10)}
+    users = {f"user-{number:04}@hospital.example": grant for number in range(1000)}
+    one = offered("north", "points", "euclidean", POINTS)
+    policy = PolicySection.model_validate({"users": users})
+    offer = OfferedObjects(one.party, one.offer, policy=policy).offer
+    assert len(encode(Hello("north", (offer,), bytes(64)))) < MAX_HELLO_BYTES
 
 
 def test_a_provider_without_an_offer_shows_no_distance():

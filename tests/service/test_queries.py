@@ -143,7 +143,7 @@ def test_a_radius_with_too_many_objects_is_refused_before_they_are_sent(http):
 @pytest.mark.parametrize(
     ("kind", "body", "detail"),
     [
-        ("search", {"query": [0, 1], "radius": 1, "k": 3}, "omit k, algorithm and payload"),
+        ("search", {"query": [0, 1], "radius": 1, "k": 3}, "omit k and algorithm"),
         ("search", {"query": [0, 1], "radius": -1}, "radius of 0 or more"),
         ("count", {"query": [0, 1], "radius": -1}, "radius of 0 or more"),
         ("count", {"query": [0, 1]}, "expected query and radius, or where alone"),

@@ -219,7 +219,7 @@ def test_a_bench_of_a_sealed_collection_needs_keys(deployment, tmp_path):
         "".join(f'{name} = "{key}"\n' for name, key in keys_of(deployment).items()),
         encoding="utf-8",
     )
-    words = ["bench", deployment.url, "sealed-words", "--seconds", "0.1"]
+    words = ["bench", deployment.url, "sealed-words", "--seconds", "0.1", "--json"]
     words += ["--certificate", str(deployment.certificate)]
     words += ["--queries", str(tmp_path / "queries.txt")]
     environment = {"FEDNEIGHBORS_TOKEN": deployment.token}

@@ -78,6 +78,7 @@ def bench(
         int | None, typer.Option(min=1, help="Queries to charge, of a private collection.")
     ] = None,
     purpose: Purpose = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
     certificate: Certificate = None,
     keys: Keys = None,
 ) -> None:
@@ -107,4 +108,30 @@ def bench(
             async with remote:
                 return await run_bench(remote, lines, **limits, report=report)
 
-    typer.echo(json.dumps(asyncio.run(measure()), indent=2))
+    figures = asyncio.run(measure())
+    if as_json:
+        typer.echo(json.dumps(figures, indent=2))
+    else:
+        _print_figures(figures, f"k = {k}, {in_flight} at a time")
+
+
+def _print_figures(figures: dict[str, Any], setting: str) -> None:
+    """Print the figures of a bench as tables."""
+    from fedneighbors.cli._console import echo, print_warning
+    from fedneighbors.cli._results import print_grid
+    from fedneighbors.records import ResultTable
+
+    n, seconds, rate = (figures[name] for name in ("queries", "seconds", "queries_per_second"))
+    echo(f"{rate:,.1f} queries a second: {n:,} in {seconds:.1f} s, {setting}", "bold")
+    for code, count in figures["failures"].items():
+        print_warning(f"{count:,} queries failed: {code}")
+    latency = tuple(figures["latency_ms"].items())
+    print_grid(ResultTable("latency", "Latency under this load", ("share", "ms"), latency))
+    parts = figures["one_at_a_time_ms"]
+    whole = sum(parts.values()) or 1.0
+    rows = tuple(
+        (name, ms, round(100 * ms / whole)) for name, ms in (*parts.items(), ("all", whole))
+    )
+    title = "Parts of the latency, one query at a time"
+    caption = "The slowest provider of each exchange, with its link; the network to the broker."
+    print_grid(ResultTable("parts", title, ("part", "ms", "percent"), rows, caption))

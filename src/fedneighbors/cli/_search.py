@@ -66,8 +66,8 @@ def search(
     token = read_token()
     if count and radius is None:
         raise typer.BadParameter("--count needs --radius")
-    if payload and radius is not None:
-        raise typer.BadParameter("--payload is for the k nearest, and no search with --radius")
+    if payload and count:
+        raise typer.BadParameter("--payload is for searches; omit it with --count")
     filters = read_json(where, "--where") if where else None
     with RemoteNeighbors(
         url,

@@ -5,7 +5,7 @@ import itertools
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
@@ -24,6 +24,7 @@ from fedneighbors.service._remote_search import (
 N_DRAWN = 1000
 _N_TRACED = 20
 _SHARES = (50, 90, 99, 100)  # per cent
+Report = Callable[[int, int, str], None]
 
 
 def draw_queries(description: Mapping[str, Any]) -> list[Any]:
@@ -65,11 +66,9 @@ async def run_bench(
     seconds: float,
     in_flight: int,
     charge: int | None,
-    report: Callable[[int, int, str], None],
+    report: Report,
 ) -> dict[str, Any]:
     """Send searches for some seconds; return throughput and latencies.
-
-    Afterwards, some of them are sent again one at a time.
 
     Parameters
     ----------
@@ -79,19 +78,18 @@ async def run_bench(
         Texts of queries, which are repeated if necessary; by default, they are drawn.
     k : int
         Number of neighbours.
-    seconds : float
-        Seconds in which queries are sent.
-    in_flight : int
-        Number of queries at a time.
+    seconds, in_flight : float and int
+        Seconds in which queries are sent, and their number at a time.
     charge : int or None
         Maximum number of queries of a private collection.
     report : callable
-        Takes seconds passed, all seconds, and a text.
+        Takes steps done, all steps, and a text.
 
     Returns
     -------
     dict
-        Numbers of queries and failures, and milliseconds.
+        Numbers of queries and failures, and milliseconds; those of parts are of some queries that
+        are sent again one at a time.
 
     Raises
     ------
@@ -104,35 +102,12 @@ async def run_bench(
     """
     description = await client.describe()
     frames = _make_requests(client, description, lines, k=k, charge=charge)
-    numbers = iter(range(len(frames))) if description["private"] else itertools.count()
-    latencies, failures, started = list[float](), Counter[str](), time.perf_counter()
-
-    async def work() -> None:
-        for number in numbers:
-            begun = time.perf_counter()
-            if begun - started > seconds:
-                return
-            try:
-                await client._send(frames[number % len(frames)])
-            except (ServiceError, BrokerUnreachable) as error:
-                if not error.retryable:
-                    raise
-                failures[getattr(error, "code", "unreachable")] += 1
-                continue
-            latencies.append(time.perf_counter() - begun)
-            report(int(begun - started), int(seconds), f"{len(latencies)} queries")
-
-    try:
-        async with asyncio.TaskGroup() as tasks:
-            for _ in range(in_flight):
-                tasks.create_task(work())
-    except* FedneighborsError as group:
-        raise group.exceptions[0] from None
+    waiting = iter(frames) if description["private"] else itertools.cycle(frames)
+    started = time.perf_counter()
+    latencies, failures = await _send_queries(
+        client, waiting, report, seconds=seconds, in_flight=in_flight
+    )
     passed = time.perf_counter() - started
-    if not latencies:
-        raise DataError(f"no query was answered: {dict(failures)}")
-    traced = [await _trace(client, frame) for frame in frames[:_N_TRACED]]
-    parts = zip(("network", "broker", "slowest provider"), zip(*traced, strict=True), strict=True)
     shares = zip(_SHARES, np.percentile(latencies, _SHARES), strict=True)
     return {
         "queries": len(latencies),
@@ -140,8 +115,57 @@ async def run_bench(
         "seconds": passed,
         "queries_per_second": len(latencies) / passed,
         "latency_ms": {f"{share} %": round(1e3 * value, 3) for share, value in shares},
-        "one_at_a_time_ms": {name: round(1e3 * median(values), 3) for name, values in parts},
+        "one_at_a_time_ms": await _measure_parts(client, frames[:_N_TRACED], report),
     }
+
+
+async def _send_queries(
+    client: AsyncRemoteNeighbors,
+    frames: Iterator[ApiRequest],
+    report: Report,
+    *,
+    seconds: float,
+    in_flight: int,
+) -> tuple[list[float], Counter[str]]:
+    """Send queries, several at a time; return their seconds, and failures."""
+    latencies, failures, started = list[float](), Counter[str](), time.perf_counter()
+
+    async def work() -> None:
+        for frame in frames:
+            begun = time.perf_counter()
+            if begun - started > seconds:
+                return
+            try:
+                await client._send(frame)
+            except (ServiceError, BrokerUnreachable) as error:
+                if not error.retryable:
+                    raise
+                failures[getattr(error, "code", "unreachable")] += 1
+                continue
+            latencies.append(time.perf_counter() - begun)
+            report(int(1e3 * (begun - started)), int(1e3 * seconds), f"{len(latencies)} queries")
+
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(in_flight):
+                tasks.create_task(work())
+    except* FedneighborsError as group:
+        raise group.exceptions[0] from None
+    if not latencies:
+        raise DataError(f"no query was answered: {dict(failures)}")
+    return latencies, failures
+
+
+async def _measure_parts(
+    client: AsyncRemoteNeighbors, frames: Sequence[ApiRequest], report: Report
+) -> dict[str, float]:
+    """Return the median milliseconds of each part of the latency."""
+    traced: list[tuple[float, float, float]] = []
+    for frame in frames:
+        report(len(traced), len(frames), "parts of the latency")
+        traced.append(await _trace(client, frame))
+    parts = zip(("network", "broker", "slowest provider"), zip(*traced, strict=True), strict=True)
+    return {name: round(1e3 * median(values), 3) for name, values in parts}
 
 
 def _make_requests(

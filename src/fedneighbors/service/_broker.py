@@ -5,7 +5,6 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -211,6 +210,13 @@ class BrokerCollection:
         return {name: one.step_for(user, groups) for name, one in self.find_offers(links).items()}
 
 
+def _limit_range(settings: SearchSettings, radius: float) -> dict[str, Any]:
+    """Check a radius; return the limits of its search or count."""
+    if radius < settings.least:
+        raise ValueError(f"expected a radius of {settings.least:g} or more, got {radius:g}")
+    return {"allow_partial": settings.allow_partial, "budget_s": settings.deadline_s}
+
+
 _RETRIED = (UNKNOWN_QUERY, SOURCE_FAILED)
 
 
@@ -352,12 +358,19 @@ class Broker:
         PartyMissing, PartyRefused, ProtocolError, QueryLost
             As for :meth:`search`.
         """
-        return await self._search_range(
-            partial(range_search, query, radius, limit=self.config.queries.max_k),
-            collection,
-            radius,
-            QueryOptions(**options),
-        )
+        chosen = QueryOptions(**options)
+
+        async def work(run: QueryRun) -> tuple[Outcome[Answer], str]:
+            limits = {**_limit_range(run.settings, radius), "limit": self.config.queries.max_k}
+
+            def coordinator_of(name: str) -> Coordinator[Answer]:
+                return range_search(query, radius, name=name, **limits)
+
+            if chosen.payload:
+                return await run(run.add_payloads(coordinator_of, query)), ""
+            return await run(coordinator_of), ""
+
+        return await self._perform(collection, chosen, work)
 
     async def count(
         self, collection: str, query: bytes, radius: float, **options: Any
@@ -376,28 +389,12 @@ class Broker:
         PartyMissing, PartyRefused, ProtocolError, QueryLost
             As for :meth:`search`.
         """
-        return await self._search_range(
-            partial(count_within, query, radius), collection, radius, QueryOptions(**options)
-        )
 
-    async def _search_range(
-        self,
-        coordinator: Callable[..., Coordinator[R]],
-        collection: str,
-        radius: float,
-        options: QueryOptions,
-    ) -> SearchResult[R]:
-        async def work(run: QueryRun) -> tuple[Outcome[R], str]:
-            settings = run.settings
-            if radius < settings.least:
-                raise ValueError(f"expected a radius of {settings.least:g} or more, got {radius:g}")
-            limits: dict[str, Any] = {
-                "allow_partial": settings.allow_partial,
-                "budget_s": settings.deadline_s,
-            }
-            return await run(lambda name: coordinator(name=name, **limits)), ""
+        async def work(run: QueryRun) -> tuple[Outcome[RangeCounts], str]:
+            limits = _limit_range(run.settings, radius)
+            return await run(lambda name: count_within(query, radius, name=name, **limits)), ""
 
-        return await self._perform(collection, options, work)
+        return await self._perform(collection, QueryOptions(**options), work)
 
     async def explain(
         self, collection: str, query: bytes, k: int, **options: Any

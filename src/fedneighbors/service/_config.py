@@ -325,6 +325,12 @@ class GrantSection(ConfigSection):
     purposes: tuple[Text, ...] | None = Field(default=None, min_length=1)
 
 
+LIMITS = (
+    "max_k", "min_k", "queries_per_day", "objects_per_day", "views_per_day", "private_queries",
+)  # fmt: skip
+"""Rights with a number, which a provider states in its offer."""
+
+
 class PolicySection(GrantSection):
     """Limits of what a provider gives away.
 

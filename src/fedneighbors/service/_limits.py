@@ -14,8 +14,11 @@ from fedneighbors.service._messages import MAX_LINK_FRAME_BYTES
 MAX_CONNECTIONS = 2000
 """Maximum number of connections of users and providers; further ones are closed at once."""
 
-MAX_HELLO_BYTES = 1 << 16
-"""Maximum size of a provider's first message, which nobody has signed yet."""
+MAX_HELLO_BYTES = 1 << 18
+"""Maximum size of a provider's first message, which nobody has signed yet.
+
+It has the rights of a thousand users, at 250 bytes each.
+"""
 
 MAX_HEADER_BYTES = 1 << 16
 """Maximum size of the headers of a request."""

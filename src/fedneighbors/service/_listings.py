@@ -43,6 +43,10 @@ def _describe_collection(
         "connected": sorted(name for name in collection.providers if name in links),
         "filters": collection.filters,
         "n_columns": collection.n_columns or None,
+        "grants": {
+            name: offer.grant_for(user.name, user.groups)
+            for name, offer in collection.find_offers(broker.registry).items()
+        },
         "distance_steps": collection.shown_steps(user.name, user.groups, broker.registry),
         "columns": None if collection.rows is None else _describe_columns(collection.rows),
     }

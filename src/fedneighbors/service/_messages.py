@@ -14,8 +14,9 @@ binding, RFC 5929), so that a link over somebody else's server is rejected.
 
 import math
 import secrets
-from collections import deque
+from collections import ChainMap, deque
 from collections.abc import Collection
+from typing import Any
 
 from fedneighbors.federation._messages import encode, message
 from fedneighbors.privacy._accounting import fits
@@ -23,7 +24,7 @@ from fedneighbors.privacy._guarantees import Guarantee
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.secure_sum._keys import Identity, digest
 
-VERSION = 1
+VERSION = 2
 """Version of this protocol."""
 
 MAX_LINK_FRAME_BYTES = 8 << 20
@@ -112,13 +113,26 @@ class Evidence:
 
 
 @message
+class OfferedGrant:
+    """Rights of users in a collection, as the policy of its provider states them.
+
+    ``name`` is ``"user NAME"``, ``"group NAME"``, or empty for everybody. ``limits`` are the
+    numbers of the policy, such as ``queries_per_day``. A level of None or a limit that is left out
+    is that of the next grant that applies to a user.
+    """
+
+    name: str
+    level: str | None
+    limits: dict[str, int]
+
+
+@message
 class OfferedCollection:
     """A collection that a provider offers, with the settings that all providers must share.
 
-    ``schema`` is the digest of the columns of rows; empty for other objects. Users see distances if
-    ``shows_distances``, unless they or their groups are among the ``named``: then the first that
-    applies says so in ``named_show``. Those are ``"user NAME"`` and ``"group NAME"``.
-    Distances are rounded up to multiples of ``distance_step``. These may differ.
+    ``schema`` is the digest of the columns of rows; empty for other objects. ``grants`` are the
+    rights of users, those of everybody last. Users see distances at the level ``"distances"``,
+    rounded up to multiples of ``distance_step``. These may differ.
     ``n_columns`` is the length of vectors; 0 for other objects. ``trust`` is ``"sealed"`` if only
     sealed queries are answered, ``"enclave"`` if the broker needs evidence. With ``epsilon``, only
     private ones are, of at most this cost and ``delta``. After a change of ``n_forgotten``, the
@@ -134,9 +148,7 @@ class OfferedCollection:
     distance_step: float = 0.0
     n_columns: int = 0
     trust: str = "trusted"
-    shows_distances: bool = False
-    named: tuple[str, ...] = ()
-    named_show: tuple[bool, ...] = ()
+    grants: tuple[OfferedGrant, ...] = ()
     epsilon: float | None = None
     delta: float = 0.0
     n_forgotten: int = 0
@@ -144,8 +156,6 @@ class OfferedCollection:
     def __post_init__(self) -> None:
         if not 0 <= self.distance_step < math.inf:
             raise ValueError(f"expected a distance step of 0 or more, got {self.distance_step}")
-        if len(self.named) != len(self.named_show):
-            raise ValueError("named and named_show differ in number")
         if self.epsilon is not None and not (0 < self.epsilon < math.inf and 0 <= self.delta < 1):
             raise ValueError(f"expected a cost, got {self.epsilon} and {self.delta}")
 
@@ -153,11 +163,16 @@ class OfferedCollection:
         """Return whether a private query costs no more than is charged."""
         return self.epsilon is None or fits([cost], Privacy(self.epsilon, delta=self.delta).total)
 
+    def grant_for(self, user: str, groups: Collection[str] = ()) -> dict[str, Any]:
+        """Return the level of a user, and each limit by its name."""
+        names = {"", f"user {user}", *(f"group {name}" for name in groups)}
+        found = [grant for grant in self.grants if grant.name in names]
+        level = next((one.level for one in found if one.level is not None), "none")
+        return {**ChainMap(*(dict(one.limits) for one in found)), "level": level}
+
     def step_for(self, user: str, groups: Collection[str] = ()) -> float | None:
         """Return the step of distances shown to a user, or None."""
-        names = {f"user {user}", *(f"group {name}" for name in groups)}
-        pairs = zip(self.named, self.named_show, strict=True)
-        is_shown = next((shown for name, shown in pairs if name in names), self.shows_distances)
+        is_shown = self.grant_for(user, groups)["level"] == "distances"
         return self.distance_step if is_shown else None
 
 

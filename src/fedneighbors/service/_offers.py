@@ -24,12 +24,13 @@ from fedneighbors.methods.fedknn.protocol import BoundRequest, FinishRequest, Ne
 from fedneighbors.privacy.ledger._ledger import Ledger
 from fedneighbors.secure_sum._keys import digest
 from fedneighbors.service._access_log import AccessLog
-from fedneighbors.service._config import OfferSection, PolicySection
+from fedneighbors.service._config import LIMITS, GrantSection, OfferSection, PolicySection
 from fedneighbors.service._loading import Forgotten, compute_epoch, read_source
 from fedneighbors.service._messages import (
     UNKNOWN_QUERY,
     LinkRequest,
     OfferedCollection,
+    OfferedGrant,
 )
 from fedneighbors.service._oidc import OidcUsers
 from fedneighbors.service._policy import PolicyParty
@@ -307,19 +308,25 @@ def describe_offer(
 
 
 def _add_policy(offer: OfferedCollection, policy: PolicySection) -> OfferedCollection:
-    """Return an offer that states which users and groups see distances."""
-    grants = [(f"user {name}", grant) for name, grant in policy.users.items()]
-    grants += [(f"group {name}", grant) for name, grant in policy.groups.items()]
-    named = [(name, grant.level) for name, grant in grants if "level" in grant.model_fields_set]
+    """Return an offer that states the rights of users and groups."""
+    grants = [_state_grant(f"user {name}", grant) for name, grant in policy.users.items()]
+    grants += [_state_grant(f"group {name}", grant) for name, grant in policy.groups.items()]
+    grants.append(_state_grant("", policy))
     if policy.privacy is not None:
         offer = replace(offer, epsilon=policy.privacy.epsilon, delta=policy.privacy.delta)
     return replace(
         offer,
         distance_step=policy.distance_step,
-        shows_distances=policy.level == "distances",
-        named=tuple(name for name, _ in named),
-        named_show=tuple(level == "distances" for _, level in named),
+        grants=tuple(one for one in grants if one.level is not None or one.limits),
     )
+
+
+def _state_grant(name: str, grant: GrantSection) -> OfferedGrant:
+    """Return the rights of a user, a group or everybody."""
+    stated = grant.model_fields_set
+    numbers = {limit: getattr(grant, limit) for limit in LIMITS if limit in stated}
+    limits = {limit: number for limit, number in numbers.items() if number is not None}
+    return OfferedGrant(name, None if name and "level" not in stated else grant.level, limits)
 
 
 def _tie_key(section: OfferSection, secret: bytes) -> bytes:

@@ -5,6 +5,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from fedneighbors._version import __version__
+from fedneighbors.service._config import LIMITS
 from fedneighbors.service._matchmaker import MATCH_TYPE
 from fedneighbors.service._operations import OPERATIONS
 from fedneighbors.service._problems import PROBLEM_TYPE
@@ -95,6 +96,11 @@ _COLLECTION = _object(
     connected=_NAMES,
     filters=_map(_TEXT),
     n_columns={"type": ["integer", "null"], "description": "Length of vectors"},
+    grants={
+        **_map({**_object(level=_TEXT), "additionalProperties": _INTEGER}),
+        "description": "Rights of the user as each provider states them: level, and those of "
+        f"{', '.join(LIMITS)} that have a limit",
+    },
     distance_steps={
         **_map({"type": ["number", "null"]}),
         "description": "The user sees distances rounded up to multiples of it; none if one is null",

@@ -132,12 +132,13 @@ async def _search(
 ) -> dict[str, Any]:
     if body.radius is None:
         k = DEFAULT_K if body.k is None else body.k
-        chosen = {"algorithm": body.algorithm, "payload": body.payload}
+        chosen: dict[str, Any] = {"algorithm": body.algorithm, "payload": body.payload}
         result = await broker.search(collection, frame, k, **chosen, **options)
-    elif body.k is not None or body.algorithm is not None or body.payload:
-        raise ValueError("a search with a radius finds all objects; omit k, algorithm and payload")
+    elif body.k is not None or body.algorithm is not None:
+        raise ValueError("a search with a radius finds all objects; omit k and algorithm")
     else:
-        result = await broker.search_radius(collection, frame, body.radius, **options)
+        chosen = {"payload": body.payload}
+        result = await broker.search_radius(collection, frame, body.radius, **chosen, **options)
     answer = result.outcome.result
     merged = answer.merged
     found = list(zip(merged.owners, merged.ids, merged.distances.tolist(), strict=True))
@@ -386,7 +387,8 @@ def start_query(
 
     broker.check_load(user.name)
     query_id = secrets.token_hex(8)
-    query = StoredQuery(query_id, user.name, key, digest, request=(collection, content))
+    request = operation.kind, collection, content
+    query = StoredQuery(query_id, user.name, key, digest, request=request)
     return store.start(query, work)
 
 

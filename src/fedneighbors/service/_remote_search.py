@@ -309,7 +309,7 @@ class RemoteSearch:
             "allow_partial": self.allow_partial,
             "purpose": self.purpose,
             **({} if kind == "count" or "radius" in fields else {"algorithm": self.algorithm}),
-            **({"payload": True} if self.payload and "k" in fields and kind == "search" else {}),
+            **({"payload": True} if self.payload and kind == "search" else {}),
             **fields,
         }
         given = {name: value for name, value in options.items() if value is not None}

@@ -58,8 +58,8 @@ class StoredQuery:
         Idempotency-Key of the request.
     digest : bytes
         Digest of the request.
-    request : tuple of str and bytes
-        Name of the collection, and JSON of the request's body.
+    request : tuple of str, str and bytes
+        Kind of the query, name of the collection, and JSON of the request's body.
     """
 
     def __init__(
@@ -69,10 +69,10 @@ class StoredQuery:
         key: str | None,
         digest: bytes,
         *,
-        request: tuple[str, bytes] = ("", b""),
+        request: tuple[str, str, bytes] = ("", "", b""),
     ) -> None:
         self.query_id, self.user, self.key, self.digest = query_id, user, key, digest
-        self.collection, self.content = request
+        self.kind, self.collection, self.content = request
         self.answer: StoredAnswer | None = None
         self.since, self.n_bytes = time.monotonic(), len(self.content)
         self.is_outdated = False

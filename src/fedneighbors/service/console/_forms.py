@@ -23,36 +23,48 @@ def list_algorithms(collection: Mapping[str, Any]) -> list[str]:
     return [name for name in names if (name in _PRIVATE if is_private else name != "dann*")]
 
 
-def read_search(form: Form, collection: Mapping[str, Any]) -> Json:
-    """Return the body of a search from the fields of a form.
+def read_body(form: Form, collection: Mapping[str, Any], kind: str) -> Json:
+    """Return the body of a query from the fields of a form.
 
     Parameters
     ----------
     form : mapping of str to str
-        Fields.
+        Fields. A radius replaces ``k``. A count without one is of all objects that meet a filter.
     collection : mapping
         Description of the collection.
+    kind : str
+        Name of the operation.
 
     Raises
     ------
     Problem
         If a field is invalid; the problem names it.
     """
-    body: Json = {"query": _read_query(form, collection)}
-    if where := _read_where(form, collection["filters"]):
-        body["where"] = where
-    body["k"] = _read_number(form, "k", whole=True) or DEFAULT_K
-    body["deadline_s"] = _read_number(form, "deadline_s")
-    body |= {name: form.get(name) or None for name in ("algorithm", "purpose")}
-    body |= {name: True for name in ("payload", "allow_partial") if form.get(name)}
+    radius, where = _read_number(form, "radius"), _read_where(form, collection["filters"])
+    body: Json = {}
+    if kind != "count" or radius is not None:
+        body["query"] = _read_query(form, collection)
+    elif not where:
+        raise _refuse("radius", "a radius or a filter for a count", "")
+    if kind == "explain" and radius is not None:
+        raise _refuse("radius", "no radius, as the costs are of the k nearest", form["radius"])
+    body |= {"where": where or None, "radius": radius}
+    if kind != "count":
+        k = _read_number(form, "k", whole=True) or DEFAULT_K
+        body |= {"k": k if radius is None else None, "algorithm": form.get("algorithm") or None}
+    body |= {"deadline_s": _read_number(form, "deadline_s"), "purpose": form.get("purpose") or None}
+    flags = ("payload", "allow_partial") if kind == "search" else ("allow_partial",)
+    body |= {name: True for name in flags if form.get(name)}
     return {name: value for name, value in body.items() if value is not None}
 
 
 def fill_form(body: Mapping[str, Any], collection: Mapping[str, Any]) -> dict[str, str]:
-    """Return the fields of a form for the body of a search."""
+    """Return the fields of a form for the body of a query."""
     query, kind = body.get("query"), collection["objects"]
     form = {name: _write_cell(body[name]) for name in body if name not in ("query", "where")}
-    if kind == "rows" and isinstance(query, dict):
+    if query is None:
+        pass  # a count of all objects that meet a filter
+    elif kind == "rows" and isinstance(query, dict):
         form |= {f"query.{name}": _write_cell(cell) for name, cell in query.items()}
     elif kind == "places" and isinstance(query, list):
         pairs = zip(("longitude", "latitude"), query, strict=False)
@@ -184,39 +196,53 @@ def _write_cell(cell: Any) -> str:
 
 
 def write_lines(
-    collection: Mapping[str, Any], body: Mapping[str, Any], url: str, *, is_self_signed: bool
+    collection: Mapping[str, Any],
+    body: Mapping[str, Any],
+    url: str,
+    *,
+    is_self_signed: bool,
+    is_count: bool = False,
 ) -> dict[str, str]:
-    """Return the lines of a search for other clients.
+    """Return the lines of a search or a count for other clients.
 
     Parameters
     ----------
     collection : mapping
         Description of the collection.
     body : mapping
-        Body of the search.
+        Body of the query.
     url : str
         Address of the broker.
+    is_count : bool
+        The query only counts.
     is_self_signed : bool
         Clients need the broker's certificate.
     """
     certificate = {"certificate": _CERTIFICATE} if is_self_signed else {}
-    lines = {"Python": _write_python(collection, body, url, certificate)}
+    method = _write_method(collection, body, is_count=is_count)
+    lines = {"Python": _write_python(collection, body, url, certificate, method)}
     if collection["trust"] == "sealed":
         return lines
-    words = ["curl", f"{url}/v1/collections/{collection['name']}/search"]
+    kind = "count" if is_count else "search"
+    words = ["curl", f"{url}/v1/collections/{collection['name']}/{kind}"]
     words[1:1] = ["--cacert", _CERTIFICATE] if is_self_signed else []
     header = '-H "Authorization: Bearer $FEDNEIGHBORS_TOKEN"'
     lines["curl"] = f"{shlex.join(words)} \\\n  {header} \\\n  -d {shlex.quote(json.dumps(body))}"
-    text = _write_argument(body["query"], collection["objects"])
-    if text is not None and body.keys().isdisjoint({"deadline_s", "allow_partial"}):
-        options = _list_options(body) + [f"--{name}={file}" for name, file in certificate.items()]
+    text = _write_argument(body.get("query"), collection["objects"])
+    if text is not None and "deadline_s" not in body:
+        options = _list_options(body) + ["--count"] * is_count
+        options += [f"--{name}={file}" for name, file in certificate.items()]
         words = ["fedneighbors", "search", *options, "--", url, collection["name"], text]
         lines["Command"] = shlex.join(words)
     return lines
 
 
 def _write_python(
-    collection: Mapping[str, Any], body: Mapping[str, Any], url: str, certificate: Json
+    collection: Mapping[str, Any],
+    body: Mapping[str, Any],
+    url: str,
+    certificate: Json,
+    method: str,
 ) -> str:
     rest = {name: body[name] for name in body if name not in ("query", "k", "radius", "where")}
     options = {"collection": collection["name"], **certificate, **rest}
@@ -225,13 +251,6 @@ def _write_python(
     if collection["trust"] == "sealed":
         written.append('keys=tomllib.loads(Path("keys.toml").read_text())')
         imports += ["import tomllib", "from pathlib import Path"]
-    end = f", where={body['where']!r})" if body.get("where") else ")"
-    query = repr(body["query"])
-    if collection["objects"] == "sets":  # a list would be a vector
-        query = f"set({query})"
-    size, method = body.get("k", DEFAULT_K), "kneighbors"
-    if body.get("radius") is not None:
-        size, method = body["radius"], "radius_neighbors"
     return "\n".join(
         [
             *imports,
@@ -243,14 +262,30 @@ def _write_python(
             '    token=os.environ["FEDNEIGHBORS_TOKEN"],',
             *(f"    {one}," for one in written),
             ")",
-            f"distances, objects = search.{method}([{query}], {size}{end}",
+            method,
         ]
     )
 
 
+def _write_method(collection: Mapping[str, Any], body: Mapping[str, Any], *, is_count: bool) -> str:
+    """Return the line with the client's method for a query."""
+    where, radius = body.get("where"), body.get("radius")
+    if body.get("query") is None:
+        return f"count = search.count_filtered({where!r})"
+    query = repr(body["query"])
+    if collection["objects"] == "sets":  # a list would be a vector
+        query = f"set({query})"
+    end = f", where={where!r})" if where else ")"
+    if is_count:
+        return f"counts = search.count([{query}], {radius}{end}"
+    if radius is not None:
+        return f"distances, objects = search.radius_neighbors([{query}], {radius}{end}"
+    return f"distances, objects = search.kneighbors([{query}], {body.get('k', DEFAULT_K)}{end}"
+
+
 def _write_argument(query: Any, kind: str) -> str | None:
     """Return a query as an argument of the command, or None."""
-    if isinstance(query, str):
+    if query is None or isinstance(query, str):
         return query
     if kind == "rows":
         return json.dumps(query)
@@ -265,7 +300,8 @@ def _list_options(body: Mapping[str, Any]) -> list[str]:
     if body.get("radius") is not None:
         options = ["--radius", str(body["radius"])]
     options += ["--where", json.dumps(body["where"])] if body.get("where") else []
-    options += ["--payload"] if body.get("payload") else []
+    flags = ("payload", "allow_partial")
+    options += [f"--{name.replace('_', '-')}" for name in flags if body.get(name)]
     for name in ("algorithm", "purpose"):
         options += [f"--{name}", body[name]] if body.get(name) else []
     return options

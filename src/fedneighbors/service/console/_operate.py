@@ -240,8 +240,7 @@ async def _show_policies(console: Console, _: Visit) -> Page:
 def _describe_offer(offer: OfferedCollection) -> Json:
     """Return the limits that an offer states."""
     return {
-        "shows_distances": offer.shows_distances,
-        "exceptions": dict(zip(offer.named, offer.named_show, strict=True)),
+        "grants": [{"name": one.name, "level": one.level, **one.limits} for one in offer.grants],
         "distance_step": offer.distance_step,
         "filters": dict(offer.filters),
         "private_only": None if offer.epsilon is None else {

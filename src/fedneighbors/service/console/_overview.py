@@ -61,7 +61,7 @@ def _show_sign_in(console: Console, request: Request, problem: Problem | None = 
         problem.status if problem else 200,
     )
     response = console.write(page, request)
-    set_cookie(response, _VISITOR, visitor, SIGN_IN)
+    set_cookie(response, _VISITOR, visitor, request=request, path=SIGN_IN)
     return response
 
 
@@ -80,15 +80,15 @@ async def _sign_in(console: Console, request: Request) -> Response:
         what = "the link was used or has expired" if link else "the token is wrong or has expired"
         raise Problem(403, "unauthorized", what)
     response = RedirectResponse(OVERVIEW, 303)
-    set_cookie(response, cookie_name(request), console.sessions.begin(token))
-    set_cookie(response, _VISITOR, "", SIGN_IN)
+    set_cookie(response, cookie_name(request), console.sessions.begin(token), request=request)
+    set_cookie(response, _VISITOR, "", request=request, path=SIGN_IN)
     return response
 
 
 async def _sign_out(console: Console, visit: Visit) -> Response:
     console.sessions.end(visit.session_id)
     response = RedirectResponse(SIGN_IN, 303)
-    set_cookie(response, cookie_name(visit.request), "")
+    set_cookie(response, cookie_name(visit.request), "", request=visit.request)
     return response
 
 

@@ -44,6 +44,7 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
+_LOCAL = ("127.0.0.1", "localhost", "::1")
 MAX_FIELDS = 1000
 """Maximum number of fields of a form."""
 
@@ -58,6 +59,25 @@ REQUESTS = {
     "RangeCountRequest": "counts within a radius",
 }
 """Messages that ask providers, in words."""
+
+LEVELS = {
+    "none": "nothing",
+    "boolean": "whether objects are within a radius",
+    "count": "counts",
+    "ids": "ids in their order, no distances",
+    "distances": "ids and distances",
+}
+"""Levels of policies, in words."""
+
+LIMIT_TEXTS = {
+    "max_k": "at most {:,} objects of a query",
+    "min_k": "at least {:,} neighbours of a search, and no radius",
+    "queries_per_day": "{:,} queries a day",
+    "objects_per_day": "{:,} objects a day",
+    "views_per_day": "an object in {:,} queries a day",
+    "private_queries": "{:,} private queries for good",
+}
+"""Limits of policies, in words."""
 
 Json = dict[str, Any]
 log = logging.getLogger(__name__)
@@ -248,11 +268,18 @@ def _format_duration(seconds: float) -> str:
     return f"{seconds:.3g} s" if seconds >= 1 else f"{1000 * seconds:.3g} ms"
 
 
+def _format_rights(grant: Mapping[str, Any]) -> str:
+    limits = [text.format(grant[name]) for name, text in LIMIT_TEXTS.items() if name in grant]
+    levels = [LEVELS.get(grant["level"], str(grant["level"]))] if grant["level"] else []
+    return "; ".join(levels + limits)
+
+
 FILTERS = {
     "utc": _format_time,
     "number": _format_number,
     "duration": _format_duration,
     "json": partial(json.dumps, ensure_ascii=False),
+    "rights": _format_rights,
     "asked": lambda request: REQUESTS.get(request, request),
 }
 """Filters of templates."""
@@ -270,14 +297,21 @@ def cookie_name(request: Request) -> str:
     return "__Host-fedneighbors"  # with this prefix, only this host can set it
 
 
-def set_cookie(response: Response, name: str, value: str, path: str = "/") -> None:
-    """Set a cookie for this site alone; delete an empty one."""
+def set_cookie(
+    response: Response, name: str, value: str, *, request: Request, path: str = "/"
+) -> None:
+    """Set a cookie for this site alone; delete an empty one.
+
+    It is sent over TLS only, unless the address is of this machine: Safari takes no such cookie
+    there without TLS.
+    """
+    is_local = request.url.scheme == "http" and request.url.hostname in _LOCAL
     response.set_cookie(
         name,
         value,
         max_age=None if value else 0,
         path=path,
-        secure=True,
+        secure=not is_local,
         httponly=True,
         samesite="strict",
     )

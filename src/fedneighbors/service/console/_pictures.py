@@ -72,7 +72,11 @@ def place_costs(costs: Sequence[Mapping[str, Any]]) -> list[Json]:
     return found
 
 
-def draw_map(place: tuple[float, float] | None, neighbors: Sequence[Mapping[str, Any]]) -> Json:
+def draw_map(
+    place: tuple[float, float] | None,
+    neighbors: Sequence[Mapping[str, Any]],
+    radius: float | None = None,
+) -> Json:
     """Return a map of a query and its neighbours, without any tile.
 
     Parameters
@@ -82,6 +86,8 @@ def draw_map(place: tuple[float, float] | None, neighbors: Sequence[Mapping[str,
     neighbors : sequence of mapping
         Neighbours. Those without a longitude and a latitude among their columns are drawn as
         circles around the query.
+    radius : float, optional
+        Metres of the search, which are drawn as a circle, too.
     """
     points: list[Json] = []
     rings: list[Json] = []
@@ -92,6 +98,8 @@ def draw_map(place: tuple[float, float] | None, neighbors: Sequence[Mapping[str,
             points.append({**one, "rank": rank, "at": (longitude, found[1])})
         elif one["distance"] is not None and len(rings) < _MAX_RINGS:
             rings.append({**one, "rank": rank, "degrees": one["distance"] / _METRES_PER_DEGREE})
+    if radius is not None:
+        rings.append({"id": "radius", "distance": radius, "degrees": radius / _METRES_PER_DEGREE})
     west, east, south, north = _frame(place, [one["at"] for one in points], rings)
     middle = math.cos(math.radians((south + north) / 2)) if place else 1.0
     scale = 100 / (east - west)  # units of the picture for a degree of longitude
@@ -114,7 +122,7 @@ def draw_map(place: tuple[float, float] | None, neighbors: Sequence[Mapping[str,
         "columns": [(project(one, 0)[0], _name(_wrap(one), "E", "W")) for one in columns],
         "rows": [(project(0, one)[1], _name(one, "N", "S")) for one in rows],
         "here": None if place is None else project(*place),
-        "points": points, "rings": rings,
+        "points": points, "rings": rings, "is_within": radius is not None,
         "extent": f"{_name(west, 'E', 'W')} to {_name(east, 'E', 'W')}, "
         f"{_name(south, 'N', 'S')} to {_name(north, 'N', 'S')}; a line every {step:g}°",
     }  # fmt: skip

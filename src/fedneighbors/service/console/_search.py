@@ -1,4 +1,4 @@
-"""Searches: the form of each kind of object, progress, results and their files."""
+"""Searches and counts: the form of each kind of object, progress, results and their files."""
 
 import asyncio
 import csv
@@ -17,8 +17,9 @@ from fedneighbors.service._listings import list_collections
 from fedneighbors.service._operations import DEFAULT_K, OPERATIONS, check_scope, start_query
 from fedneighbors.service._problems import QUERY_ERRORS, Problem, encode_json, problem_of
 from fedneighbors.service._remote_search import RemoteResults
+from fedneighbors.service._rest import stream_events
 from fedneighbors.service._stored import StoredQuery
-from fedneighbors.service.console._forms import fill_form, list_algorithms, read_search, write_lines
+from fedneighbors.service.console._forms import fill_form, list_algorithms, read_body, write_lines
 from fedneighbors.service.console._pages import ROOT, Console, Page, Visit
 from fedneighbors.service.console._pictures import (
     MAX_STRUCTURES,
@@ -68,10 +69,15 @@ def make_search(console: Console) -> list[Route]:
     """Return the routes of searches."""
     return [
         *console.page("/search", _show_collections),
-        *console.page("/search/{name}", _show_form),
-        console.action("/search/{name}", _begin),
-        *console.page("/explain/{name}", _show_form),
-        console.action("/explain/{name}", partial(_begin, kind="explain")),
+        *[
+            route
+            for kind in OPERATIONS
+            for route in (
+                *console.page(f"/{kind}/{{name}}", partial(_show_form, kind=kind)),
+                console.action(f"/{kind}/{{name}}", partial(_begin, kind=kind)),
+            )
+        ],
+        console.part("/queries/{id}/events", _stream_events),
         console.part("/queries/{id}/progress", _show_progress),
         console.part("/queries/{id}.csv", _write_csv),
         console.part("/queries/{id}.parquet", _write_parquet),
@@ -81,23 +87,21 @@ def make_search(console: Console) -> list[Route]:
 
 
 async def _show_collections(console: Console, visit: Visit) -> Page:
-    collections = [
-        one
-        for name, one in list_collections(console.broker, visit.user).items()
-        if visit.user.may("search", name)
-    ]
-    return Page("search", {"collections": collections})
+    found: dict[bool, list[Json]] = {True: [], False: []}
+    for name, one in list_collections(console.broker, visit.user).items():
+        found[visit.user.may("search", name)].append(one)
+    return Page("search", {"collections": found[True], "only_counts": found[False]})
 
 
-def _describe(console: Console, visit: Visit, name: str) -> Json:
-    """Return the description of a collection that the user may search.
+def _describe(console: Console, visit: Visit, name: str, kind: str) -> Json:
+    """Return the description of a collection for a query of the user.
 
     Raises
     ------
     Problem
-        If there is none of this name.
+        If there is none of this name, or the user may not send such a query.
     """
-    check_scope(console.broker, visit.user, "search", name)
+    check_scope(console.broker, visit.user, OPERATIONS[kind].scope, name)
     return list_collections(console.broker, visit.user)[name]
 
 
@@ -121,8 +125,8 @@ def _view_form(console: Console, collection: Json, fields: Mapping[str, str]) ->
     return view
 
 
-async def _show_form(console: Console, visit: Visit) -> Page:
-    collection = _describe(console, visit, visit.request.path_params["name"])
+async def _show_form(console: Console, visit: Visit, kind: str) -> Page:
+    collection = _describe(console, visit, visit.request.path_params["name"], kind)
     view = _view_form(console, collection, {})
     if collection["trust"] == "sealed":
         query = _EXAMPLES.get(collection["objects"], "CCO")
@@ -133,7 +137,9 @@ async def _show_form(console: Console, visit: Visit) -> Page:
     return Page("search_form", {"collection": collection, "problem": None}, view)
 
 
-def _lines_of(console: Console, visit: Visit, collection: Json, body: Json) -> dict[str, str]:
+def _lines_of(
+    console: Console, visit: Visit, collection: Json, body: Json, *, is_count: bool = False
+) -> dict[str, str]:
     url = visit.request.url
     server = console.broker.config.server
     return write_lines(
@@ -141,17 +147,16 @@ def _lines_of(console: Console, visit: Visit, collection: Json, body: Json) -> d
         body,
         f"{url.scheme}://{url.netloc}",
         is_self_signed=server.tls and server.certificate is None,
+        is_count=is_count,
     )
 
 
-async def _begin(console: Console, visit: Visit, kind: str = "search") -> Page | Response:
+async def _begin(console: Console, visit: Visit, kind: str) -> Page | Response:
     """Begin a query as the REST API does, and show it."""
     name = visit.request.path_params["name"]
-    collection = _describe(console, visit, name)
+    collection = _describe(console, visit, name, kind)
     try:
-        body = read_search(visit.form, collection)
-        if kind == "explain":  # a plan has no columns
-            body.pop("payload", None)
+        body = read_body(visit.form, collection, kind)
         query = start_query(
             console.broker,
             console.store,
@@ -179,10 +184,10 @@ def _find(console: Console, visit: Visit) -> tuple[StoredQuery, Json]:
         If there is none, or it cannot be shown.
     """
     query = console.store.find(visit.request.path_params["id"], visit.user.name)
-    if "query" not in json.loads(query.content):
+    if json.loads(query.content).get("sealed") is not None:
         detail = "the console shows searches whose query the broker may see"
         raise Problem(422, "unreadable-query", detail)
-    return query, _describe(console, visit, query.collection)
+    return query, _describe(console, visit, query.collection, query.kind)
 
 
 def _describe_query(query: StoredQuery, collection: Json) -> Json:
@@ -191,6 +196,7 @@ def _describe_query(query: StoredQuery, collection: Json) -> Json:
     rounds = [content for name, content in events if name == "round"]
     found: Json = {
         "query_id": query.query_id,
+        "kind": query.kind,
         "collection": query.collection,
         "request": json.loads(query.content),
         "status": "running",
@@ -204,25 +210,27 @@ def _describe_query(query: StoredQuery, collection: Json) -> Json:
         is_done = query.answer.status == 200
         found["status"] = "done" if is_done else "failed"
         found["answer" if is_done else "problem"] = json.loads(query.answer.content)
-    if found["answer"] and "neighbors" in found["answer"]:
+    if found["answer"] and "plan" not in found["answer"]:
         found["learnt"] = _describe_learnt(found, collection["providers"])
     return found
 
 
 def _describe_learnt(found: Mapping[str, Any], providers: list[str]) -> dict[str, str]:
-    """Return a sentence on what each provider learnt from a search."""
+    """Return sentences on what each provider learnt from a query."""
     answer, request = found["answer"], found["request"]
+    seen = "the query" if "query" in request else "the filter"
     n_found = sum(one["request"] in _FINDING for one in found["rounds"])
     known = _LEARNT | _LEARNT_LATER if n_found > 1 else _LEARNT
     text = known.get(answer["algorithm"], "nothing")
     later = " It also learnt which of its objects were found, as it sent their columns."
-    owners = {one["provider"] for one in answer["neighbors"]}
+    owners = {one["provider"] for one in answer.get("neighbors", ())}
     sentences = {}
     for name in providers:
         if name in answer["answered"]:
-            n = answer["n_returned"].get(name, 0)
-            sent = f"It saw the query, and sent {n} object{'' if n == 1 else 's'}."
-            sentences[name] = f"{sent} About the objects of the others, it learnt {text}."
+            n = answer.get("n_returned", {}).get(name, 0)
+            sent = "a number" if "counts" in answer else f"{n} object{'' if n == 1 else 's'}"
+            others = f"About the objects of the others, it learnt {text}."
+            sentences[name] = f"It saw {seen}, and sent {sent}. {others}"
             sentences[name] += later if request.get("payload") and name in owners else ""
         else:
             sentences[name] = f"It did not answer: {answer['missing'].get(name, 'unknown')}."
@@ -237,8 +245,8 @@ async def _show_query(console: Console, visit: Visit) -> Page:
     view: Json = {
         **_view_form(console, collection, fields),
         "described": collection,
-        "is_editable": _has_fields(request, fields, collection),
-        "lines": _lines_of(console, visit, collection, request),
+        "is_editable": _has_fields(query.kind, request, fields, collection),
+        "lines": _lines_of(console, visit, collection, request, is_count=query.kind == "count"),
         "has_parquet": find_spec("pyarrow") is not None,
         "max_rows": MAX_ROWS,
         "columns": [],
@@ -247,31 +255,38 @@ async def _show_query(console: Console, visit: Visit) -> Page:
         "distances": None,
         "timeline": None,
         "costs": place_costs(answer["plan"]["costs"]) if answer and "plan" in answer else None,
+        "map": None,
     }
-    if answer and "neighbors" in answer:
-        neighbors, providers = answer["neighbors"], collection["providers"]
+    if answer and "plan" not in answer:
+        neighbors, providers = answer.get("neighbors", []), collection["providers"]
         columns = dict.fromkeys(name for one in neighbors for name in one.get("payload", ()))
         view["columns"] = list(columns)
         view["distances"] = place_distances(neighbors, providers)
         view["timeline"] = place_rounds(data["rounds"], providers)
-        if collection["objects"] == "places":
+        if collection["objects"] == "places" and "query" in request:
             longitude, latitude = request["query"]
-            view["map"] = draw_map((longitude, latitude), neighbors)
+            view["map"] = draw_map((longitude, latitude), neighbors, request.get("radius"))
         if collection["objects"] in ("fingerprints", "graphs"):
             written = [find_smiles(one.get("payload", {})) for one in neighbors[:MAX_STRUCTURES]]
             written += [None] * (len(neighbors) - len(written))
-            texts = {one for one in (request["query"], *written) if isinstance(one, str)}
+            texts = {one for one in (request.get("query"), *written) if isinstance(one, str)}
             view["structures"] = {one: uri for one in texts if (uri := draw_structure(one))}
             view["smiles"] = written if any(written) else None
     return Page("query", data, view)
 
 
-def _has_fields(request: Json, fields: Mapping[str, str], collection: Json) -> bool:
+def _has_fields(kind: str, request: Json, fields: Mapping[str, str], collection: Json) -> bool:
     """Return whether a form can express a request of the REST API."""
+    k = {} if kind == "count" or request.get("radius") is not None else {"k": DEFAULT_K}
     try:
-        return read_search(fields, collection) == {"k": DEFAULT_K, **request}
+        return read_body(fields, collection, kind) == {**k, **request}
     except Problem:
         return False
+
+
+async def _stream_events(console: Console, visit: Visit) -> Response:
+    """Answer with the events of a query, as the REST API does."""
+    return await stream_events(console.store, console.broker, visit.request, visit.user)
 
 
 async def _show_progress(console: Console, visit: Visit) -> Page | Response:
@@ -285,21 +300,26 @@ async def _show_progress(console: Console, visit: Visit) -> Page | Response:
 async def _cancel(console: Console, visit: Visit) -> Response:
     query, _ = _find(console, visit)
     console.store.remove(query)
-    return RedirectResponse(f"{ROOT}/search/{query.collection}", 303)
+    return RedirectResponse(f"{ROOT}/{query.kind}/{query.collection}", 303)
 
 
 async def _write_csv(console: Console, visit: Visit) -> Response:
-    def write(results: RemoteResults) -> bytes:
-        columns = results.to_columns()
-        columns.pop("query")
+    def write(answer: Json) -> bytes:
         text = io.StringIO()
-        writer = csv.writer(text)
-        writer.writerow(["rank", *map(_defuse, columns)])
-        for rank, row in enumerate(zip(*columns.values(), strict=True), start=1):
-            writer.writerow([rank, *map(_defuse, row)])
+        csv.writer(text).writerows(map(_defuse, row) for row in _list_rows(answer))
         return text.getvalue().encode()
 
     return _write_file(console, visit, "csv", "text/csv; charset=utf-8", write)
+
+
+def _list_rows(answer: Json) -> list[tuple[Any, ...]]:
+    """Return the headings and the rows of an answer's table."""
+    if "counts" in answer:
+        return [("provider", "count"), *answer["counts"].items()]
+    columns = RemoteResults([answer]).to_columns()
+    columns.pop("query")
+    cells = zip(*columns.values(), strict=True)
+    return [("rank", *columns), *((rank, *row) for rank, row in enumerate(cells, start=1))]
 
 
 def _defuse(cell: Any) -> Any:
@@ -309,11 +329,16 @@ def _defuse(cell: Any) -> Any:
 
 
 async def _write_parquet(console: Console, visit: Visit) -> Response:
-    def write(results: RemoteResults) -> bytes:
-        from pyarrow import parquet
+    def write(answer: Json) -> bytes:
+        from pyarrow import parquet, table
 
         content = io.BytesIO()
-        parquet.write_table(results.to_arrow().drop_columns(["query"]), content)
+        if "counts" in answer:
+            (headings, *rows) = _list_rows(answer)
+            found = table(dict(zip(headings, map(list, zip(*rows, strict=True)), strict=True)))
+        else:
+            found = RemoteResults([answer]).to_arrow().drop_columns(["query"])
+        parquet.write_table(found, content)
         return content.getvalue()
 
     media_type = "application/vnd.apache.parquet"
@@ -325,9 +350,9 @@ def _write_file(
     visit: Visit,
     ending: str,
     media_type: str,
-    write: Callable[[RemoteResults], bytes],
+    write: Callable[[Json], bytes],
 ) -> Response:
-    """Return a file with the neighbours of a query.
+    """Return a file with the neighbours or the counts of a query.
 
     Raises
     ------
@@ -339,7 +364,7 @@ def _write_file(
     query, _ = _find(console, visit)
     if query.answer is None or query.answer.status != 200:
         raise Problem(409, "no-answer", "the search runs or has failed, and has no result")
-    results = RemoteResults([json.loads(query.answer.content)])
     name = f"{query.collection}-{query.query_id}.{ending}"
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-    return Response(write(results), media_type=media_type, headers=headers)
+    content = write(json.loads(query.answer.content))
+    return Response(content, media_type=media_type, headers=headers)

@@ -14,6 +14,15 @@ document.addEventListener("click", async (event) => {
   }
 });
 
+// Show the progress of a search at each of its events; the part's reply to the last loads the result.
+const part = document.querySelector("[data-events]");
+if (part) {
+  const events = new EventSource(part.dataset.events);
+  const show = () => htmx.trigger(part, "progress");
+  for (const name of ["round", "certified", "done"]) events.addEventListener(name, show);
+  events.addEventListener("done", () => events.close());
+}
+
 // Read the numbers of a vector from a file, here in the browser.
 document.addEventListener("change", async (event) => {
   const target = document.getElementById(event.target.dataset.into);
