@@ -152,7 +152,7 @@ def test_a_partial_answer_leaves_out_a_provider_whose_database_fails(sources, ro
             try:
                 with pytest.raises(ServiceError, match="source-failed"):
                     client.kneighbors(points[:1], 20)
-                distances = pooled.kneighbors(points[:1], 20)[0]
+                (distances,) = pooled.kneighbors(points[:1], 20)[0]
                 for algorithm in ALGORITHMS:
                     partial.algorithm = algorithm
                     assert partial.kneighbors(points[:1], 20)[0][0].tobytes() == distances.tobytes()

@@ -77,7 +77,7 @@ def read_party_files(
     -------
     Dataset
         Rows in the order of the files. ``parties`` are the names of several files; ``notes`` name
-        columns that look constant or like identifiers.
+        columns that look constant or like identifiers, and files with categories of their own.
 
     Raises
     ------
