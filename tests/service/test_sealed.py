@@ -305,7 +305,7 @@ def test_an_invalid_content_is_a_typed_error(deployment, content):
     problem = post(deployment, {"sealed": seal.text})
     assert problem["code"] == "invalid-query"
     assert problem["detail"].endswith(
-        "collection 'sealed-words' has the metric edit, and the filters FILTERS"
+        "collection 'sealed-words' has the metric edit, and the filters site (text)"
     )
 
 

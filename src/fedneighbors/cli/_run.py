@@ -210,7 +210,7 @@ class Training:
 
 
 def _declare_features(privacy: "Privacy") -> "Privacy":
-    """Return the terms with a schema of the features, which replace the cells of a file."""
+    """Return the terms with a schema of features, which replace cells."""
     from fedneighbors.datasets._schema_columns import NumericColumn
 
     schema = privacy.schema

@@ -336,7 +336,7 @@ def _check_labels(tables: Sequence[Table], label: str) -> None:
 
 
 def _describe_columns(tables: Sequence[Table], joined: Table) -> Iterator[str]:
-    """Yield sentences about columns that are constant, empty, like identifiers or coded apart."""
+    """Yield sentences about columns of which a user should know."""
     for name, column in joined.columns.items():
         yield from _describe_codes(tables, name)
         is_missing = missing_cells(column)

@@ -244,7 +244,7 @@ class OfferedObjects:
         return frame
 
     def charge_to(self, ledger: Ledger) -> None:
-        """Charge private queries to a ledger, which gets the budget of the policy."""
+        """Charge private queries to a ledger, with the policy's budget."""
         self._guarded.charge_to(ledger)
 
     def offer_under(self, policy: PolicySection) -> OfferedCollection:
@@ -307,7 +307,10 @@ class CollectionReader:
         self._log, self._ledger = AccessLog(config.path(config.provider.log)), config.open_ledger()
 
     def read(self, on_query: Callable[[SqlQuery], None]) -> dict[str, OfferedObjects]:
-        """Read the collections; the argument is called with each query to a database."""
+        """Read the collections under the latest policies.
+
+        ``on_query`` is called with each query to a database before it is run.
+        """
         return self._read(self._config, on_query)
 
     def read_policies(self, on_query: Callable[[SqlQuery], None]) -> dict[str, OfferedObjects]:

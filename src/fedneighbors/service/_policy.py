@@ -92,7 +92,7 @@ class PolicyParty:
             self.charge_to(ledger)
 
     def charge_to(self, ledger: Ledger) -> None:
-        """Charge private queries to a ledger, which gets the budget of the policy."""
+        """Charge private queries to a ledger, with the policy's budget."""
         if self._policy.privacy is not None:
             self._budget = QueryBudget(ledger, self._collection, self._policy.privacy)
 

@@ -238,7 +238,7 @@ class PostgresSource(CandidateSource):
             opened.pop_all()
 
     def _check_privileges(self) -> None:
-        """Raise SourceError if the role may not read a column, or there is none."""
+        """Raise SourceError if the role may not read a column."""
         sql, table = optional_module("psycopg.sql", "sql"), self.options["table"]
         names = (self.options["id"], self.options[self.column_option], *self._kinds, *self._payload)
         values = {
