@@ -76,7 +76,8 @@ def test_an_error_in_a_file_names_its_key(tmp_path, change, message):
 )
 def test_an_error_of_a_source_names_the_key_of_the_file(tmp_path, source, message):
     path = tmp_path / "provider.toml"
-    path.write_text(PROVIDER.replace('{ file = "words.txt" }', source), encoding="utf-8")
+    text = PROVIDER.replace("URL", "https://b").replace('{ file = "words.txt" }', source)
+    path.write_text(text, encoding="utf-8")
     with pytest.raises(DataError) as info:
         ProviderConfig.read(path)
     assert f"{path}: {message}" in str(info.value)

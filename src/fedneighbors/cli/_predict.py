@@ -235,7 +235,7 @@ class _Source:
         return x.reshape(-1, *shape)
 
     def _read_by_schema(self, schema: Path, names: list[str] | None) -> "npt.NDArray[Any]":
-        """Read rows by a schema with the features of the model, if it has their names."""
+        """Read rows by a schema with the features of the model."""
         from fedneighbors.cli._console import print_warning
         from fedneighbors.datasets._reading import read_rows
         from fedneighbors.datasets._schema import Schema
