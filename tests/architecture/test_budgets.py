@@ -25,9 +25,10 @@ from tests.architecture.tree import ROOT, SOURCE, module_name, modules, sources
 # quotes of Intel, the kernel's interface), Model Context Protocol, retriever of LangChain, traces,
 # filters by substructure, and the console for browsers with its parts of the REST API; and by 1,120
 # lines and 8 files: sets and weights in rows, ontologies, patients of OMOP and FHIR, the Matchmaker
-# Exchange, backup and restoration, upgrade of earlier files, "bench"; and by 143 lines: radius
-# searches and counts of the console, rights of users in offers, tables of "bench".
-MAX_CODE_LINES = 54_153
+# Exchange, backup and restoration, upgrade of earlier files, "bench"; and by 322 lines: radius
+# searches and counts of the console, rights of users in offers, tables of "bench", policies that
+# are read again, privileges of columns, categories under a budget, training after "compare".
+MAX_CODE_LINES = 54_332
 MAX_KNNPER_LINES = 5_770  # frozen embeddings, schedules, plateaus, ablated pools: 680 more
 MAX_FILES = 389
 MAX_FILE_LINES = 500

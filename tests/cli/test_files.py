@@ -10,8 +10,10 @@ import pytest
 from sklearn.datasets import load_digits, load_iris
 from typer.testing import CliRunner
 
+from fedneighbors.baselines import FederatedDiscriminantClassifier
 from fedneighbors.cli._console import delay_interrupt
 from fedneighbors.cli._main import app
+from fedneighbors.datasets import read_party_files
 from fedneighbors.partition import Manifest
 from fedneighbors.records import read_record
 
@@ -275,6 +277,51 @@ def test_a_schema_and_a_budget_cover_every_file(files, tmp_path):
     assert "clipped" not in result.stderr  # decimal commas were read
     message = call_wrong("run", "flynn", *files, *options, "--drop", "a")
     assert "name columns that" in message
+
+
+@pytest.mark.parametrize(("method", "model"), [("flynn", "model.fnn"), ("fedpnn", "model.fnp")])
+def test_a_budget_covers_categories_of_files(tmp_path, method, model):
+    rows = [[row[0], row[1], "low" if row[2] < 3 else "high", row[5]] for row in ROWS]
+    header = ["patient", "a", "b", "kind"]
+    write(tmp_path / "north.csv", rows[0::2], header=header)
+    write(tmp_path / "south.csv", rows[1::2], header=header)
+    (tmp_path / "s.toml").write_text(
+        'label = "kind"\nclasses = ["setosa", "versicolor", "virginica"]\n[columns.a]\n'
+        'kind = "number"\nlow = 0\nhigh = 8\n[columns.b]\nkind = "category"\n'
+        'categories = ["low", "middle", "high"]\nmissing = "keep"\n'
+    )
+    schema = ("--schema", tmp_path / "s.toml")
+    files = [text for name in ("north", "south") for text in ("--data", tmp_path / f"{name}.csv")]
+    out = tmp_path / "out"
+
+    result = call("run", method, *files, *schema, "--epsilon", 5, "--out", out)
+    predicted = call(
+        *("predict", "--model", out / model, "--data", tmp_path / "south.csv", *schema),
+        *("--out", tmp_path / "p.csv"),
+    )
+
+    assert result.exit_code == 0, result.stderr
+    assert read_record(out / "record.jsonl").privacy["epsilon"] == 5
+    assert predicted.exit_code == 0, predicted.stderr
+    assert len(read_csv(tmp_path / "p.csv")) == 76
+
+
+def test_a_schema_reads_rows_for_a_model_without_names(tmp_path):
+    rows = [[row[1], "low" if row[2] < 3 else "high", row[5]] for row in ROWS]
+    path = write(tmp_path / "all.csv", rows, header=["a", "b", "kind"])
+    data = read_party_files({"all": path}, "kind")
+    model = FederatedDiscriminantClassifier().fit(data.x, data.y)
+    model.save(tmp_path / "model.fnd")
+    (tmp_path / "schema.toml").write_text(data.schema.to_toml())
+
+    result = call(
+        *("predict", "--model", tmp_path / "model.fnd", "--data", path),
+        *("--out", tmp_path / "p.csv"),
+    )
+
+    assert result.exit_code == 0, result.stderr
+    predictions = [row[0] for row in read_csv(tmp_path / "p.csv")[1:]]
+    assert predictions == model.predict(data.x).tolist()
 
 
 def test_predictions_have_ids_and_scores(model, folder, tmp_path):

@@ -36,6 +36,28 @@ def test_a_draft_has_ranges_and_warns_of_the_disclosure(draft):
     assert "Drafted from rows. If these are private" in out.read_text("utf-8")
 
 
+def test_a_draft_leaves_out_columns_and_reads_other_forms_of_text(tmp_path):
+    rows = "".join(f"p{n};{n},5;x;{'yes' if n % 2 else 'no'}\n" for n in range(300))
+    (tmp_path / "public.csv").write_bytes(
+        f"patient;dose;ort;died\n{rows}p;k.A.;ü;no\n".encode("cp1252")
+    )
+    out = tmp_path / "schema.toml"
+    options = ("--data", tmp_path / "public.csv", "--label", "died", "--out", out)
+
+    refused = call("schema", "draft", *options, "--encoding", "cp1252", "--missing", "k.A.")
+    result = call(
+        *("schema", "draft", *options, "--id", "patient", "--drop", "ort"),
+        *("--encoding", "cp1252", "--missing", "k.A."),
+    )
+
+    assert "public.csv is not numeric and has 301 distinct values" in refused.stderr
+    assert result.exit_code == 0, result.stderr
+    assert Schema.load(out).columns == (NumericColumn("dose", 0.5, 299.5, 150.0),)
+    out.unlink()
+    unknown = call("schema", "draft", *options, "--encoding", "cp1252", "--drop", "town")
+    assert "has no column 'town'" in unknown.stderr
+
+
 def test_a_draft_overwrites_no_file(draft, tmp_path):
     out, _ = draft
 

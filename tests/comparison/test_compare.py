@@ -11,8 +11,9 @@ from sklearn.datasets import make_classification
 from sklearn.linear_model import LogisticRegression
 
 import fedneighbors
+import fedneighbors.baselines
 from fedneighbors.comparison import _schedule
-from fedneighbors.comparison._candidates import CANDIDATES, Predictions, Trial, choose
+from fedneighbors.comparison._candidates import CANDIDATES, TRAINERS, Predictions, Trial, choose
 from fedneighbors.comparison._scores import (
     difference_interval,
     score_parties,
@@ -233,6 +234,17 @@ def test_compare_recommends_the_best_mean_score(tmp_path):
     assert result.recommended == max(means, key=means.get)
     assert result.reason.startswith(f"Recommended: {result.recommended}, ROC-AUC ")
     assert result.record.notes[0] == result.reason == str(result)
+    assert result.record.notes[1] == f"To train it: {TRAINERS[result.recommended]}."
+
+
+def test_each_candidate_that_can_be_recommended_has_a_trainer():
+    recommendable = {c.name for c in CANDIDATES if c.kind in ("alone", "federated")}
+
+    assert set(TRAINERS) == recommendable
+    for text in TRAINERS.values():
+        for name in re.findall(r"\b\w+Classifier\b", text):
+            module = fedneighbors.baselines if "baselines" in text else fedneighbors
+            assert hasattr(module, name)
 
 
 def test_an_interrupted_comparison_resumes(tmp_path):

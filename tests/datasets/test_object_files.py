@@ -125,6 +125,14 @@ def test_json_lines_that_do_not_suit_are_named(tmp_path, text, message):
         read_objects(path, "vectors", columns=["v"])
 
 
+def test_a_vector_next_to_numbers_has_to_be_named_alone(tmp_path):
+    path = tmp_path / "t.jsonl"
+    path.write_text('{"v": [1, 2], "beds": 3}', encoding="utf-8")
+    with pytest.raises(DataError, match="the object has 2 columns, 'v', 'beds': name it alone"):
+        read_objects(path, "vectors", columns=["v", "beds"])
+    assert read_objects(path, "vectors", columns=["v"]).items.tolist() == [[1, 2]]
+
+
 def write_arrow(path, table, *, is_stream=False, compression=None):
     options = pyarrow.ipc.IpcWriteOptions(compression=compression)
     new = pyarrow.ipc.new_stream if is_stream else pyarrow.ipc.new_file

@@ -81,6 +81,20 @@ def test_another_encoding_is_named_with_line_and_byte(read):
     assert data.feature_names == ("age", "ort=Zürich")
 
 
+def test_a_byte_order_mark_outweighs_the_stated_encoding(tmp_path):
+    files = {"north": tmp_path / "north.csv", "south": tmp_path / "south.csv"}
+    for (path, encoding), town in zip(
+        [(files["north"], "utf-8-sig"), (files["south"], "cp1252")], ["Zürich", "Köln"], strict=True
+    ):
+        path.write_text(f"ort,age,ill\n{town},40,no\n{town},50,yes\n", encoding=encoding)
+    form = TextFormat(encoding="cp1252")
+    data = read_party_files(files, "ill", text_format=form)
+    assert data.feature_names == ("ort=Zürich", "age")
+    assert data.schema.column_names == ("ort", "age")
+    schema = Schema.draft(read_columns(files["north"], text_format=form), "ill")
+    assert read_rows(files["north"], schema, text_format=form).missing == {"ort": 0, "age": 0}
+
+
 def test_utf_16_needs_its_encoding(read):
     with pytest.raises(DataError, match=r"or give its encoding .* utf-16"):
         read(north=NORTH, encoding="utf-16")
@@ -206,6 +220,18 @@ def test_constant_and_identifying_columns_are_noted(read):
     assert [note.split("'")[1] for note in data.notes] == ["patient", "number", "ward"]
     assert "--id patient" in data.notes[0]
     assert "--drop ward" in data.notes[2]
+
+
+def test_a_file_with_codes_of_its_own_is_noted(read):
+    female = NORTH.replace("f", "female").replace(",m", ",male")
+
+    (note,) = read(north=female, south=NORTH, west=NORTH).notes
+
+    assert "column 'sex': no category of" in note
+    assert "north.csv occurs in another file; the files may code the same facts" in note
+    assert "female" not in note
+    assert len(read(north=female, south=NORTH).notes) == 1
+    assert read(north=NORTH, south=NORTH.replace(",m", ",x")).notes == ()
 
 
 def test_a_party_of_one_class_is_noted(read):

@@ -197,6 +197,16 @@ def test_an_unreachable_broker_or_another_server_is_an_error():
     assert info.value.status == 502
 
 
+def test_a_client_without_tls_is_told_to_use_it(tmp_path):
+    with deployed(tmp_path, {"a": {"metric": "edit", "providers": ["north"]}}) as deployment:
+        url = deployment.url.replace("https", "http")
+        with (
+            RemoteNeighbors(url, collection="a", token="b") as client,
+            pytest.raises(BrokerUnreachable, match="A broker with TLS needs an address https://"),
+        ):
+            client.kneighbors("a", 1)
+
+
 @pytest.mark.parametrize("scheme", ["http", "https"])
 def test_a_stopped_broker_is_unreachable_after_the_deadline(scheme):
     options = {"collection": "a", "token": "b", "deadline_s": 0.1}

@@ -64,6 +64,25 @@ def test_an_error_in_a_file_names_its_key(tmp_path, change, message):
     assert message in str(info.value)
 
 
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ('{ file = "words.txt", speed = 3 }', "collections.words.source.speed: unknown key"),
+        ('{ file = "words.txt", loaded = 3 }', "collections.words.source.loaded: unknown key"),
+        ('{ file = "words.txt", sql = "SELECT 1" }', "collections.words.source: expected"),
+        ('{ kind = "omop", file = "a" }', "collections.words.source.reference_date: this key is"),
+        ("{ kind = 3 }", "collections.words.source.kind: input should be a valid string, got 3"),
+    ],
+)
+def test_an_error_of_a_source_names_the_key_of_the_file(tmp_path, source, message):
+    path = tmp_path / "provider.toml"
+    text = PROVIDER.replace("URL", "https://b").replace('{ file = "words.txt" }', source)
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(DataError) as info:
+        ProviderConfig.read(path)
+    assert f"{path}: {message}" in str(info.value)
+
+
 def test_a_missing_file_is_an_error(tmp_path):
     with pytest.raises(DataError, match="there is no file"):
         BrokerConfig.read(tmp_path / "broker.toml")

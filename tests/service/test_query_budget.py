@@ -1,7 +1,9 @@
 """The provider's own budget of private queries, which no broker can evade."""
 
+import asyncio
 import sqlite3
 from collections import deque
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -311,6 +313,35 @@ def test_a_provider_that_restarts_keeps_its_budget(tmp_path):
             replies += decode(frame, (LinkReplies,)).bodies
         assert isinstance(decode(replies[0], (PaddedBoundReply,)), PaddedBoundReply)
         assert decode(replies[1], (Refusal,)).code == BUDGET_SPENT
+
+
+def test_a_policy_that_is_read_again_keeps_what_was_spent(tmp_path):
+    path, words = tmp_path / "provider.toml", tmp_path / "words.txt"
+    text = PROVIDER.replace("private_queries = 1\n", "")
+    text += '[collections.words]\nmetric = "edit"\nsource = { file = "words.txt" }\n'
+    np.savetxt(tmp_path / "points.csv", POINTS, header="x", comments="")
+    words.write_text("alpha\n", encoding="utf-8")
+    (tmp_path / "state").mkdir()
+    Identity.new().write(tmp_path / "state/provider.pem")
+    path.write_text(text, encoding="utf-8")
+    config = ProviderConfig.read(path)
+    service = ProviderService.of(config, path)
+    ask(service._collections["points"]._guarded, bounds())
+    for n_stated, is_readable, n_allowed in [(1, True, 1), (9, False, 1), (2, True, 2)]:
+        path.write_text(text.replace("max_queries = 3", f"max_queries = {n_stated}"), "utf-8")
+        if not is_readable:
+            words.rename(tmp_path / "away")
+        assert asyncio.run(service.reload(policies=True)) == is_readable
+        if not is_readable:
+            (tmp_path / "away").rename(words)
+        with config.open_ledger() as ledger:
+            epsilons = [state.allowed.epsilon for state in ledger.budgets() if not state.user]
+        assert epsilons == [n_allowed * LIMITS["epsilon"]]
+        answered, guarded = [], service._collections["points"]._guarded
+        for position in range(3):  # the first was charged before
+            with suppress(Refused):
+                answered.append(ask(guarded, bounds(f"b{position}", position)))
+        assert len(answered) == n_allowed
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import os
 import signal
 import threading
 from collections import deque
+from contextlib import contextmanager
 
 import httpx
 import numpy as np
@@ -224,6 +225,92 @@ async def wait_for_loss(registry, name):
         await asyncio.sleep(0.01)
 
 
+PROVIDER = """format = 1
+[provider]
+name = "north"
+broker = "https://b"
+[collections.titles]
+metric = "edit"
+source = { file = "titles.csv", columns = ["title"], id = "id" }
+"""
+MORE = '[collections.more]\nmetric = "edit"\nsource = { file = "titles.txt"'
+
+
+def write_provider(folder, policy):
+    """Write a configuration with a policy; return its path."""
+    (folder / "provider.toml").write_text(f"{PROVIDER}policy = {{ {policy} }}\n")
+    return folder / "provider.toml"
+
+
+@contextmanager
+def configured(folder, policy):
+    """Run a provider with a policy; yield the deployment and the service."""
+    (folder / "state").mkdir()
+    Identity.new().write(folder / "state/provider.pem")
+    (folder / "titles.csv").write_text("id,title\nn1,alpha\nn2,beta\n")
+    path = write_provider(folder, policy)
+    with deployed(folder, {"titles": {"metric": "edit", "providers": ["north"]}}) as deployment:
+        service = ProviderService.of(ProviderConfig.read(path), path)
+        deployment.identities["north"] = service._identity
+        add_local_provider(deployment.broker.state, "north", service._identity)
+        work = service.run(deployment.url, deployment.certificate.read_text())
+        deployment.tasks["north"] = asyncio.run_coroutine_threadsafe(work, deployment.loop)
+        deployment.wait("north")
+        yield deployment, service
+
+
+def test_policies_are_read_again_and_quotas_stay_spent(tmp_path, caplog):
+    with configured(tmp_path, "queries_per_day = 2") as (deployment, service):
+        client = deployment.client("titles")
+        assert np.isnan(client.kneighbors("alpha", 1)[0][0]).all()
+        write_provider(tmp_path, 'level = "distances", queries_per_day = 2')
+        deployment.run(service.reload())  # as it does regularly
+        assert "another policy" not in caplog.text
+        assert deployment.run(service.reload(policies=True))
+        assert "reloaded titles: 2 objects, another policy" in caplog.text
+        assert client.kneighbors("alpha", 1)[0][0].tolist() == [0.0]
+        with pytest.raises(ServiceError, match="quota"):
+            client.kneighbors("beta", 1)
+        write_provider(tmp_path, "queries_per_day = 3")
+        assert deployment.run(service.reload(policies=True))
+        assert np.isnan(client.kneighbors("beta", 1)[0][0]).all()
+        with pytest.raises(ServiceError, match="quota"):
+            client.kneighbors("gamma", 1)
+
+
+def test_the_broker_learns_of_a_policy_before_replies_under_it(tmp_path):
+    with configured(tmp_path, 'level = "distances"') as (deployment, service):
+        seen = []
+        deployment.broker.on_offer = lambda _, one: seen.append(
+            (one.shows_distances, one.n_objects)
+        )
+        (tmp_path / "titles.csv").write_text("id,title\nn1,alpha\n")
+        write_provider(tmp_path, 'level = "ids"')
+        deployment.run(service.reload(policies=True))
+        assert np.isnan(deployment.client("titles").kneighbors("alpha", 1)[0][0]).all()
+        assert seen == [(False, 2), (False, 1)]
+
+
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        ('level = "all"', "provider.toml: collections.titles.policy.level: input should be"),
+        ('level = "none", payload = ["pages"]', "has no column 'pages'"),
+        ('level = "none" }\nfilters = { id = "text"', "collections.titles was changed, and only"),
+        (f'level = "none" }}\n{MORE}', "collections was changed, and only policies"),
+    ],
+)
+def test_an_invalid_policy_leaves_the_old_one_in_force(tmp_path, caplog, policy, message):
+    with configured(tmp_path, 'level = "distances"') as (deployment, service):
+        write_provider(tmp_path, policy)
+        assert not deployment.run(service.reload(policies=True))
+        assert "the collections were not reloaded: " in caplog.text
+        assert message in caplog.text
+        assert deployment.run(service.reload())
+        client = deployment.client("titles")
+        assert client.kneighbors("alpha", 2)[0][0].tolist() == [0.0, 4.0]
+
+
 @pytest.mark.e2e
 def test_a_process_answers_during_a_reload(tmp_path):
     port, commands = free_port(), Commands()
@@ -285,6 +372,13 @@ def test_a_process_answers_during_a_reload(tmp_path):
         assert client.kneighbors("graph search 7", 1)[1][0][0][1] == "a7"
         ended.set()
         thread.join(60)
+        table.write_text(versions[0])
+        with (tmp_path / "provider.toml").open("a") as file:
+            file.write('policy = { level = "none" }\n')
+        provider.send_signal(signal.SIGHUP)
+        commands.wait_for(provider, "reloaded titles: 1000 objects, another policy")
+        with pytest.raises(ServiceError, match="not-allowed"):
+            client.kneighbors("graph search 7", 1)
         provider.send_signal(signal.SIGTERM)
         assert provider.wait(60) == 0
     finally:

@@ -302,7 +302,11 @@ def test_a_query_is_valid_in_its_collection_only(deployment):
 )
 def test_an_invalid_content_is_a_typed_error(deployment, content):
     seal = QuerySeal(content, _raw_keys(deployment), "sealed-words")
-    assert post(deployment, {"sealed": seal.text})["code"] == "invalid-query"
+    problem = post(deployment, {"sealed": seal.text})
+    assert problem["code"] == "invalid-query"
+    assert problem["detail"].endswith(
+        "collection 'sealed-words' has the metric edit, and the filters site (text)"
+    )
 
 
 @pytest.mark.parametrize("text", ["", "ab", "é", base64.b64encode(b"x" * 99).decode()])

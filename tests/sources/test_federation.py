@@ -9,8 +9,10 @@ import pytest
 from fedneighbors import FederatedNeighbors
 from fedneighbors.federation._roles import Refused
 from fedneighbors.methods.fedknn._payloads import PayloadReply, PayloadRequest
+from fedneighbors.methods.fedknn._provider import SOURCE_FAILED
 from fedneighbors.methods.fedknn._queries import encode_query
 from fedneighbors.methods.fedknn.protocol import FinishRequest, NearestRequest
+from fedneighbors.service import ServiceError
 from fedneighbors.service._config import OfferSection
 from fedneighbors.service._offers import OfferedObjects
 from tests.service.deployment import deployed
@@ -131,6 +133,35 @@ def test_a_private_search_over_a_database_is_exact_and_charged_once(sources, row
             deployment.wait(*PROVIDERS)
         with pytest.raises(Exception, match="budget-exceeded"):
             client.kneighbors(points[:1] + 0.5, 12)
+
+
+def test_a_partial_answer_leaves_out_a_provider_whose_database_fails(sources, rows, tmp_path):
+    psycopg = pytest.importorskip("psycopg")
+    points, owners, _ = rows
+    others = np.flatnonzero(owners != "north")
+    pooled = FederatedNeighbors("haversine", "baseline").fit(points[others])
+    with deployed(tmp_path, {"places": COLLECTION}) as deployment:
+        for provider in PROVIDERS:
+            deployment.start(provider, offers(sources, provider))
+        deployment.wait(*PROVIDERS)
+        client = deployment.client("places")
+        partial = deployment.client("places", allow_partial=True)
+        database = sources[1]["north"]["database"]
+        with psycopg.connect(database, autocommit=True) as connection:
+            connection.execute("ALTER TABLE places RENAME TO away")
+            try:
+                with pytest.raises(ServiceError, match="source-failed"):
+                    client.kneighbors(points[:1], 20)
+                (distances,) = pooled.kneighbors(points[:1], 20)[0]
+                for algorithm in ALGORITHMS:
+                    partial.algorithm = algorithm
+                    assert partial.kneighbors(points[:1], 20)[0][0].tobytes() == distances.tobytes()
+                    assert partial.results_[0]["missing"] == {"north": SOURCE_FAILED}
+                    assert not partial.results_[0]["exact"]
+                assert partial.count(points[:1], 1e9).tolist() == [len(others)]
+            finally:
+                connection.execute("ALTER TABLE away RENAME TO places")
+        assert partial.count(points[:1], 1e9).tolist() == [N]
 
 
 def test_payloads_are_those_that_each_policy_allows(sources, rows, tmp_path):

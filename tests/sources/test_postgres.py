@@ -191,7 +191,7 @@ def test_queries_share_few_connections(places):
         ({"colour": "g"}, DataError, "unknown option 'colour'"),
         ({"table": None}, DataError, "expected a text for the option 'table'"),
         ({"table": "nowhere"}, SourceError, 'relation "nowhere" does not exist'),
-        ({"id": "nobody"}, SourceError, 'column "nobody" does not exist'),
+        ({"id": "nobody"}, SourceError, 'column "nobody" of relation "places" does not'),
         ({"location": "p"}, DataError, "column p has type geometry, expected geography"),
         ({"version": "SELECT 1 WHERE false"}, SourceError, "expected one row"),
         ({"version": 1}, DataError, "expected a text for the option 'version', got 1"),
@@ -204,6 +204,24 @@ def test_queries_share_few_connections(places):
 def test_wrong_settings_are_refused(places, changes, error, message):
     with pytest.raises(error, match=message):
         place_source(places, **changes).longest_name()
+
+
+def test_a_role_that_may_not_read_a_column_is_told_which(places, monkeypatch):
+    server, name, *_ = places
+    with server.connect(name) as connection:
+        connection.execute("CREATE ROLE half_reader LOGIN PASSWORD 'secret'")
+        connection.execute("GRANT SELECT (id, g, age) ON places TO half_reader")
+    monkeypatch.setenv("PGPASSWORD", "secret")
+    options = {"database": server.url(name, user="half_reader"), "table": "public.places"}
+    settings = SourceSettings(
+        "haversine", {**options, "id": "id", "location": "g"}, {"age": "number"}, ("site", "age")
+    )
+    with pytest.raises(SourceError) as info:
+        PostGISSource(settings)
+    assert str(info.value) == (
+        "the role of the database may not read site of public.places; GRANT SELECT (site) ON "
+        "public.places to it"
+    )
 
 
 def test_a_source_that_is_refused_leaves_no_connection(places):

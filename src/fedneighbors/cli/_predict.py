@@ -206,12 +206,18 @@ class _Source:
         names = getattr(estimator, "feature_names_in_", None)
         if is_arrays(self.path):
             return self._read_arrays(estimator, keep_missing=keep_missing)
-        if names is None:
-            return self._read_by_position(estimator.n_features_in_, keep_missing=keep_missing)
-        columns = [str(name) for name in names]
-        if self.schema is not None:
+        columns = None if names is None else [str(name) for name in names]
+        if self.schema is not None and (columns or self._has_features(estimator.n_features_in_)):
             return self._read_by_schema(self.schema, columns)
+        if columns is None:
+            return self._read_by_position(estimator.n_features_in_, keep_missing=keep_missing)
         return self._read_by_name(columns, keep_missing=keep_missing)
+
+    def _has_features(self, n_features: int) -> bool:
+        """Return whether the schema makes this number of features."""
+        from fedneighbors.datasets._schema import Schema
+
+        return self.schema is not None and len(Schema.load(self.schema).feature_names) == n_features
 
     def _read_arrays(self, estimator: "Model", *, keep_missing: bool) -> "npt.NDArray[Any]":
         """Read arrays; rows of a network of images get its shape."""
@@ -228,7 +234,7 @@ class _Source:
             )
         return x.reshape(-1, *shape)
 
-    def _read_by_schema(self, schema: Path, names: list[str]) -> "npt.NDArray[Any]":
+    def _read_by_schema(self, schema: Path, names: list[str] | None) -> "npt.NDArray[Any]":
         """Read rows by a schema with the features of the model."""
         from fedneighbors.cli._console import print_warning
         from fedneighbors.datasets._reading import read_rows
@@ -237,7 +243,7 @@ class _Source:
         from fedneighbors.errors import DataError
 
         rules = Schema.load(schema)
-        if rules.feature_names != tuple(names):
+        if names is not None and rules.feature_names != tuple(names):
             raise DataError(
                 f"{schema} has features {join_names(rules.feature_names)}, but the model has "
                 f"{join_names(names)}; give the schema of its training data with --schema"

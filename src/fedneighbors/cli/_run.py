@@ -1,9 +1,9 @@
 """``fedneighbors run``: one command per method, on a file split over simulated parties."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -65,6 +65,10 @@ from fedneighbors.cli._splits import (
     read_and_split,
     write_manifest,
 )
+
+if TYPE_CHECKING:
+    from fedneighbors.datasets._schema_columns import Column
+    from fedneighbors.privacy import Privacy
 
 _FILLED_NOTE = (
     "Medians of missing cells and categories of nominal columns come from all rows of the data, "
@@ -156,6 +160,8 @@ class Training:
             keep_missing=keep_missing,
         )
         table = data_split.table
+        if parameters.get("privacy") is not None:
+            parameters = parameters | {"privacy": _declare_features(parameters["privacy"])}
         with lock_folder(self.out):
             with progress_bar() as progress:
                 model, record, *roles = train(
@@ -201,6 +207,21 @@ class Training:
                 unseen=(),  # every client participates in training
             )
         write_manifest(manifest, self.out / "manifest.json")
+
+
+def _declare_features(privacy: "Privacy") -> "Privacy":
+    """Return the terms with a schema of features, which replace cells."""
+    from fedneighbors.datasets._schema_columns import NumericColumn
+
+    schema = privacy.schema
+    if schema is None:
+        return privacy
+    columns: list[Column] = []
+    for column in schema.columns:
+        parts = zip(column.feature_names, column.bounds, strict=True)
+        is_number = isinstance(column, NumericColumn)
+        columns += [column] if is_number else [NumericColumn(name, *pair) for name, pair in parts]
+    return replace(privacy, schema=replace(schema, columns=tuple(columns)))
 
 
 @text_options

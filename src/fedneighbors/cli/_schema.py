@@ -1,11 +1,17 @@
 """``fedneighbors schema``: draft a schema, and check a table against one."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from fedneighbors.cli._files import StrictCommand
+from fedneighbors.cli._files import (
+    DropOption,
+    IdOption,
+    StrictCommand,
+    choose_files,
+    text_options,
+)
 from fedneighbors.cli._splits import LabelOption
 
 schema = typer.Typer(
@@ -26,12 +32,17 @@ _HEADER = """\
     cls=StrictCommand,
     epilog="Example: [bold]fedneighbors schema draft --data public.csv --label outcome[/bold]",
 )
+@text_options
 def draft(
     data: Annotated[
         Path, typer.Option(help="Public or synthetic table: CSV, Parquet or ARFF file.")
     ],
     label: LabelOption = "target",
     out: Annotated[Path, typer.Option(help="Schema file (TOML).")] = Path("schema.toml"),
+    drop: DropOption = None,
+    identifier: IdOption = None,
+    *,
+    text_format: Any,
 ) -> None:
     """Draft a schema from a public or synthetic table.
 
@@ -41,11 +52,15 @@ def draft(
     from fedneighbors.cli._console import echo, print_warning
     from fedneighbors.datasets._reading import read_columns
     from fedneighbors.datasets._schema import Schema
+    from fedneighbors.datasets._table import check_present
     from fedneighbors.records import replace_file
 
     if out.exists():
         raise FileExistsError(f"{out} exists; delete it, or name another file with --out")
-    schema_draft = Schema.draft(read_columns(data, nominal=[label]), label)
+    table = read_columns(data, nominal=[label], text_format=text_format)
+    left_out = choose_files([str(data)], drop, identifier, text_format).drop
+    check_present(left_out, table.names, source=table.source)
+    schema_draft = Schema.draft(table.without(left_out), label)
     replace_file(out, (_HEADER + schema_draft.to_toml()).encode("utf-8"))
     print_warning(
         f"{out} has ranges, categories and labels of {data}; a draft from private rows is itself "

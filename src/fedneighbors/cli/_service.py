@@ -171,9 +171,11 @@ def enrol_provider(
 def serve_provider(config: ProviderFile = _PROVIDER) -> None:
     """Connect to the broker and answer requests, until interrupted.
 
-    A lost link is opened again. After the signal HUP, the collections are read again and replaced.
+    A lost link is opened again. After the signal HUP, the collections and the policies of the
+    configuration are read again and replaced; other changes need a restart.
     """
     import signal
+    from functools import partial
 
     from fedneighbors.cli._console import echo
     from fedneighbors.service._config import ProviderConfig
@@ -184,9 +186,9 @@ def serve_provider(config: ProviderFile = _PROVIDER) -> None:
     pin, address = read_pin(loaded.path(loaded.provider.certificate)), loaded.provider.broker
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the collections are being read
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # cancels a query to a database
-    service = ProviderService.of(loaded)
+    service = ProviderService.of(loaded, config)
     work = service.run(address, pin, on_connected=lambda: echo(f"connected to {address}", "green"))
-    _run(work, service.reload)
+    _run(work, partial(service.reload, policies=True))
 
 
 @provider.command(epilog="Example: [bold]fedneighbors provider budget[/bold]")

@@ -376,6 +376,31 @@ def private_name(name: str) -> str:
 
 
 _NETWORK = "a network's parameters after each round"
+_AVERAGED = (
+    "at each party, scikit-learn's {}, whose predictions are averaged with the parties' numbers of "
+    "rows as weights"
+)
+
+TRAINERS: Mapping[str, str] = {
+    "alone": "scikit-learn's models, which each party trains for itself",
+    "averaged linear models": _AVERAGED.format("LogisticRegression or Ridge"),
+    "averaged boosting": _AVERAGED.format("HistGradientBoosting"),
+    "discriminant analysis": "FederatedDiscriminantClassifier of fedneighbors.baselines",
+    "kNN-Per, discriminants": "KNNPerClassifier(representation='discriminants'), or `fedneighbors "
+    "run knnper --representation discriminants`",
+    "FlyNN": "FlyNNClassifier(), or `fedneighbors run flynn`",
+    "FedPNN": "FedPNNClassifier(), or `fedneighbors run fedpnn`",
+    "kNN search": "FederatedNeighborsClassifier or -Regressor(weights='distance'), on standardized "
+    "columns",
+    "federated boosting": "FederatedBoostingClassifier or -Regressor of fedneighbors.baselines",
+    "FedAvg": "FedAvgClassifier of fedneighbors.baselines",
+    "kNN-Per": "KNNPerClassifier or -Regressor(representation='network', combine='paper'), or "
+    "`fedneighbors run knnper --representation network --combine paper`",
+    "Ditto": "DittoClassifier of fedneighbors.baselines",
+    "kNN-Per, pool": "KNNPerClassifier(representation='network', combine='pool'), or `fedneighbors "
+    "run knnper --representation network --combine pool`",
+}
+"""Means by which users train each candidate that can be recommended."""
 
 CANDIDATES = (
     ComparedMethod("alone", "alone", _both(_fit_alone), "nothing"),

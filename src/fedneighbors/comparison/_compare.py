@@ -155,7 +155,7 @@ def compare(
         rounds=(),
         tables=summary.tables(),
         figures=summary.figures(),
-        notes=(summary.sentence, *schedule.notes),
+        notes=(summary.sentence, summary.next_step, *schedule.notes),
         started=started.isoformat(timespec="seconds"),
         seconds=(datetime.now(UTC) - started).total_seconds(),
         environment=environment(),

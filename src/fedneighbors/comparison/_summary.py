@@ -5,7 +5,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedneighbors.comparison._candidates import DELTA, EPSILON, ComparedMethod, private_name
+from fedneighbors.comparison._candidates import (
+    DELTA,
+    EPSILON,
+    TRAINERS,
+    ComparedMethod,
+    private_name,
+)
 from fedneighbors.comparison._schedule import MIN_REPEATS, Result
 from fedneighbors.comparison._scores import PARTY_METRIC, difference_interval
 from fedneighbors.comparison._table import Task
@@ -133,6 +139,11 @@ class Summary:
         if late:
             text += f"; without scores: {', '.join(late)}"
         return text + "."
+
+    @property
+    def next_step(self) -> str:
+        """Return a sentence about the training of the recommended method."""
+        return f"To train it: {TRAINERS[self.recommended.name]}."
 
     def _format(self, score: float | None) -> str:
         return "unknown" if score is None else f"{score:.3f}"

@@ -1,5 +1,6 @@
 """Cells of files, each row read by itself: no row changes how another one is read."""
 
+import codecs
 import csv
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -186,16 +187,18 @@ def header_delimiter(path: Path, text_format: TextFormat) -> str:
 def iterate_lines(path: Path, encoding: str = "utf-8") -> Iterator[str | None]:
     """Yield the lines of a file, None for too long ones.
 
-    Line ends and the byte order mark are removed.
+    Line ends and the byte order mark of UTF-8 are removed; a file with one is read as UTF-8.
     """
     if "a\n".encode(encoding)[-2:] != b"a\n":
         raise DataError(
             f"{path} cannot be read by a schema in the encoding {encoding}; save it as UTF-8"
         )
     with CheckedGzip(path) if path.suffix.lower() == ".gz" else path.open("rb") as stream:
-        mark = b"\xef\xbb\xbf"
+        mark = codecs.BOM_UTF8
         while line := stream.readline(_MAX_LINE):
-            line, mark = line.removeprefix(mark), b""
+            if mark and line.startswith(mark):
+                line, encoding = line.removeprefix(mark), "utf-8"
+            mark = b""
             if len(line) < _MAX_LINE or line.endswith(b"\n"):
                 yield line.decode(encoding, "replace").rstrip("\r\n")
                 continue

@@ -112,15 +112,21 @@ def open_text(
 ) -> TextIO:
     """Open text, decompressing ``.gz`` files.
 
-    A byte order mark of UTF-8 is skipped.
+    A byte order mark of UTF-8 is skipped; a file with one is read as UTF-8.
     """
-    if mode == "rt" and codecs.lookup(encoding).name == "utf-8":
+    if mode == "rt" and (codecs.lookup(encoding).name == "utf-8" or _has_mark(path)):
         encoding = "utf-8-sig"
     if path.suffix.lower() == ".gz" and mode == "rt":
         return TextIOWrapper(CheckedGzip(path), encoding=encoding, newline=newline)
     if path.suffix.lower() == ".gz":
         return cast(TextIO, gzip.open(path, mode, encoding=encoding, newline=newline))
     return cast(TextIO, path.open(mode, encoding=encoding, newline=newline))
+
+
+def _has_mark(path: Path) -> bool:
+    """Return whether a file begins with the byte order mark of UTF-8."""
+    with CheckedGzip(path) if path.suffix.lower() == ".gz" else path.open("rb") as stream:
+        return stream.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8
 
 
 def read_lines(path: str | os.PathLike[str], *, encoding: str = "utf-8") -> list[str]:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from fedneighbors.datasets._graphs import Graph, graph_from_text
 from fedneighbors.datasets._molecules import fingerprint_from_smiles, graph_from_smiles
 from fedneighbors.datasets._schema import Schema
-from fedneighbors.datasets._table import check_present
+from fedneighbors.datasets._table import check_present, join_names
 from fedneighbors.errors import DataError
 
 Kind = Literal["vectors", "places", "strings", "sets", "graphs", "fingerprints", "rows"]
@@ -120,6 +120,12 @@ def items_from_cells(cells: Cells, names: Sequence[str], kind: Kind, *, source: 
         raise DataError(f"expected {expected} in {source}, got {list(names)}; name it with columns")
     if is_matrix and not len(cells[names[0]]):
         return np.empty((0, 2 if kind == "places" else len(names)))
+    for name in names if len(names) > 1 else ():
+        if isinstance(cells[name][0], bytes | list | np.ndarray):
+            raise DataError(
+                f"column {name!r} of {source} has a whole object in each cell, and the object has "
+                f"{len(names)} columns, {join_names(names)}: name it alone with columns"
+            )
     is_single = len(names) == 1 and not _is_number(next(iter(cells[names[0]]), None))
     parse: Callable[[Any], Any] = _PARSERS[kind] if is_single or not is_matrix else _parse_number
     columns = [_parse_column(cells[name], parse, name=name, source=source) for name in names]

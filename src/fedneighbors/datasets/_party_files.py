@@ -77,7 +77,7 @@ def read_party_files(
     -------
     Dataset
         Rows in the order of the files. ``parties`` are the names of several files; ``notes`` name
-        columns that look constant or like identifiers.
+        columns that look constant or like identifiers, and files with categories of their own.
 
     Raises
     ------
@@ -336,8 +336,9 @@ def _check_labels(tables: Sequence[Table], label: str) -> None:
 
 
 def _describe_columns(tables: Sequence[Table], joined: Table) -> Iterator[str]:
-    """Yield sentences about columns that are constant, empty or like identifiers."""
+    """Yield sentences about columns of which a user should know."""
     for name, column in joined.columns.items():
+        yield from _describe_codes(tables, name)
         is_missing = missing_cells(column)
         present = column[~is_missing]
         if not is_missing.any() and len(column) > 1 and (present == present[0]).all():
@@ -356,6 +357,26 @@ def _describe_columns(tables: Sequence[Table], joined: Table) -> Iterator[str]:
                     f"column {name!r} of {table.source} is empty; its cells are filled like other "
                     "missing cells"
                 )
+
+
+def _describe_codes(tables: Sequence[Table], name: str) -> Iterator[str]:
+    """Yield sentences about files whose categories occur in no other file."""
+    cells = [table.columns[name] for table in tables]
+    codes = [
+        set(column[~missing_cells(column)].tolist()) if column.dtype.kind == "O" else set()
+        for column in cells
+    ]
+    if any(map(_looks_like_id, cells)):
+        return
+    for number, own in enumerate(codes):
+        others = set().union(*codes[:number], *codes[number + 1 :])
+        if own and others and not own & others:
+            yield (
+                f"column {name!r}: no category of {tables[number].source} occurs in another file; "
+                "the files may code the same facts differently: use the same codes in all"
+            )
+            if len(tables) == 2:
+                return
 
 
 def _looks_like_id(column: Column) -> bool:

@@ -17,7 +17,7 @@ from fedneighbors.federation._messages import encode
 from fedneighbors.federation._roles import Refused
 from fedneighbors.methods.fedknn._filters import FilterColumns, Where, filter_text
 from fedneighbors.methods.fedknn._planning import Planner
-from fedneighbors.methods.fedknn._provider import SOURCE_FAILED
+from fedneighbors.methods.fedknn._provider import INVALID_QUERY, SOURCE_FAILED
 from fedneighbors.methods.fedknn._queries import FilteredQuery, encode_queries, read_json_query
 from fedneighbors.methods.fedknn._radius import RangeCounts, count_within, range_search
 from fedneighbors.methods.fedknn._settings import SearchSettings
@@ -193,7 +193,17 @@ class BrokerCollection:
         self.n_columns = offered.n_columns or self.n_columns
 
     def explain_invalid(self, query: Any) -> str:
-        """Return the reason for which providers refuse a query; empty if unknown."""
+        """Return the reason for which providers refuse a query; empty if unknown.
+
+        Of a sealed query, which is None, only the expected form is known.
+        """
+        if query is None:
+            vectors = f", vectors of {self.n_columns} numbers" * bool(self.n_columns)
+            filters = ", ".join(f"{name} ({kind})" for name, kind in self.filters.items())
+            return (
+                f"{INVALID_QUERY}: collection {self.name!r} has the metric {self.metric}{vectors}, "
+                f"and the filters {filters or 'none'}"
+            )
         n_columns = len(query) if isinstance(query, np.ndarray) else 0
         if METRIC_KINDS[self.metric] == "vectors" and self.n_columns not in (0, n_columns):
             return f"expected a vector of {self.n_columns} numbers, got {n_columns}"

@@ -7,6 +7,7 @@ import tomllib
 from collections import ChainMap
 from collections.abc import Collection, Iterable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
@@ -49,6 +50,7 @@ STEP_ERROR = 1e-9
 """Relative tolerance of multiples of a distance step: 0.3 is no exact multiple of 0.1."""
 
 Level = Literal["none", "boolean", "count", "ids", "distances"]
+_TAGS = {("source", tag) for tag in ("loaded", "patients", "pushed")}  # in places of errors
 C = TypeVar("C", bound="Config")
 
 
@@ -83,7 +85,8 @@ class Config(ConfigSection):
             return cls.model_validate({**content, "folder": path.parent})
         except ValidationError as error:
             first = error.errors()[0]
-            place = ".".join(map(str, first["loc"]))
+            pairs = pairwise(("", *map(str, first["loc"])))
+            place = ".".join(key for before, key in pairs if (before, key) not in _TAGS)
             raise DataError(f"{path}: {place}: {_describe(first)}") from None
         except FileNotFoundError:
             raise DataError(f"there is no file {path}; name it with --config") from None

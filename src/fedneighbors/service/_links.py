@@ -12,6 +12,7 @@ from fedneighbors.errors import FederationError, WireError
 from fedneighbors.federation._loop import ExchangeResult
 from fedneighbors.federation._messages import decode, encode
 from fedneighbors.federation._roles import Refused, make_refusal
+from fedneighbors.methods.fedknn._provider import SOURCE_FAILED
 from fedneighbors.service._limits import MAX_HELLO_BYTES
 from fedneighbors.service._messages import (
     MAX_LINK_VALUES,
@@ -31,6 +32,7 @@ from fedneighbors.service._tracing import read_parent, record_span
 _MAX_PENDING = 1000  # requests of a link without a reply
 _MAX_CLOSED = 64  # names of ended queries in one request
 _CLOSE_S = 0.2  # time for a request that names ended queries, and for a refusal
+_SOURCE_FAILED = encode(make_refusal(Refused(SOURCE_FAILED)))
 _MAX_WAITING_TO_CLOSE = 4096  # more are not named; the provider closes idle queries by itself
 _numbers = itertools.count()  # of exchanges
 
@@ -373,7 +375,7 @@ class QueryExchange:
         Monotonic time after which providers without a reply are missing.
     is_patient : bool
         Wait until the deadline in each exchange. Otherwise wait for half of the remaining time, so
-        that the query can go on without a missing provider.
+        that the query can go on without a missing provider; one whose source fails is missing, too.
     origin : Origin
         Its user, groups, purpose and size.
     noise_of : callable
@@ -399,7 +401,7 @@ class QueryExchange:
         self._origin, self._noise_of = origin, noise_of
         self._registry, self._links = registry, registry.links
         self._collection, self._query, self._deadline = collection, query, deadline
-        self._share = 1.0 if is_patient else 0.5
+        self._is_patient, self._share = is_patient, 1.0 if is_patient else 0.5
         self._used: dict[str, ProviderLink] = {}
         self._steps: dict[str, int] = {}
         self.epochs: dict[str, str] = {}
@@ -460,10 +462,13 @@ class QueryExchange:
                     unanswered = late if end is None else {}
                     record_span("call", started, end, parent=trace, provider=name, **unanswered)
         for name in links:
-            if name in replies.bodies:
-                self._steps[name] = self._steps.get(name, 0) + 1
-            else:
+            if name not in replies.bodies:
                 missing[name] = "no answer before the deadline"
+                continue
+            self._steps[name] = self._steps.get(name, 0) + 1
+            if not self._is_patient and replies.bodies[name] == _SOURCE_FAILED:
+                del replies.bodies[name]
+                missing[name] = SOURCE_FAILED
         epochs = {name: epoch.hex() for name, epoch in replies.epochs.items() if epoch}
         for name, epoch in epochs.items():
             links[name].epochs[self._collection] = epoch

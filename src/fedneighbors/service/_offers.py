@@ -24,7 +24,13 @@ from fedneighbors.methods.fedknn.protocol import BoundRequest, FinishRequest, Ne
 from fedneighbors.privacy.ledger._ledger import Ledger
 from fedneighbors.secure_sum._keys import digest
 from fedneighbors.service._access_log import AccessLog
-from fedneighbors.service._config import LIMITS, GrantSection, OfferSection, PolicySection
+from fedneighbors.service._config import (
+    LIMITS,
+    GrantSection,
+    OfferSection,
+    PolicySection,
+    ProviderConfig,
+)
 from fedneighbors.service._loading import Forgotten, compute_epoch, read_source
 from fedneighbors.service._messages import (
     UNKNOWN_QUERY,
@@ -76,7 +82,7 @@ class OfferedObjects:
         log: AccessLog | None = None,
         ledger: Ledger | None = None,
     ) -> None:
-        policy = policy or PolicySection()
+        self.policy = policy = policy or PolicySection()
         self.party, self.epoch, self.release = party, epoch, release
         self.offer = _add_policy(offer, policy)
         self.retired_at = math.inf  # set when the objects are replaced
@@ -244,6 +250,14 @@ class OfferedObjects:
         self._steps.move_to_end(request.query)
         return frame
 
+    def charge_to(self, ledger: Ledger) -> None:
+        """Charge private queries to a ledger, with the policy's budget."""
+        self._guarded.charge_to(ledger)
+
+    def offer_under(self, policy: PolicySection) -> OfferedCollection:
+        """Return the description of the objects under another policy."""
+        return _add_policy(self.offer, policy)
+
     def has(self, query: str) -> bool:
         """Return whether a query is open."""
         return query in self._steps
@@ -275,6 +289,96 @@ class OfferedObjects:
     def close_all(self) -> None:
         """Close all queries."""
         self.close(tuple(self._steps))
+
+
+class CollectionReader:
+    """Reads the collections of a provider's configuration, and its policies again.
+
+    Parameters
+    ----------
+    config : ProviderConfig
+        The configuration.
+    secret : bytes
+        Secret of the provider, as for :meth:`OfferedObjects.read`.
+    file : path, optional
+        Its file; without it, policies stay.
+
+    Raises
+    ------
+    LedgerError
+        If the ledger is damaged, or is another provider's.
+    """
+
+    def __init__(self, config: ProviderConfig, secret: bytes, file: Path | None = None) -> None:
+        self._config, self._secret, self._file = config, secret, file
+        self._log, self._ledger = AccessLog(config.path(config.provider.log)), config.open_ledger()
+
+    def read(self, on_query: Callable[[SqlQuery], None]) -> dict[str, OfferedObjects]:
+        """Read the collections under the latest policies.
+
+        ``on_query`` is called with each query to a database before it is run.
+        """
+        return self._read(self._config, on_query)
+
+    def read_policies(self, on_query: Callable[[SqlQuery], None]) -> dict[str, OfferedObjects]:
+        """Read the policies of the file, and then the collections.
+
+        Raises
+        ------
+        DataError
+            If the file is invalid, or differs from the configuration in more than policies.
+        """
+        if self._file is None:
+            return self.read(on_query)
+        new = ProviderConfig.read(self._file)
+        _check_unchanged(self._config, new, self._file)
+        self._ledger = self._ledger or new.open_ledger()
+        found = self._read(new, on_query)
+        self._config = new
+        return found
+
+    def _read(
+        self, config: ProviderConfig, on_query: Callable[[SqlQuery], None]
+    ) -> dict[str, OfferedObjects]:
+        found = {}
+        with ExitStack() as opened:  # closed after an error
+            for name, one in config.collections.items():
+                found[name] = OfferedObjects.read(
+                    config.provider.name,
+                    name,
+                    one,
+                    config.folder,
+                    secret=self._secret,
+                    on_query=on_query,
+                    log=self._log,
+                    forgotten=config.forgotten_file,
+                )
+                opened.callback(found[name].release)
+            if self._ledger is not None:  # after an error, it has the former budgets
+                for offered in found.values():
+                    offered.charge_to(self._ledger)
+            opened.pop_all()
+        return found
+
+
+def _check_unchanged(old: ProviderConfig, new: ProviderConfig, file: Path) -> None:
+    """Raise DataError if configurations differ in more than policies."""
+    if list(old.collections) != list(new.collections):
+        changed = "collections"
+    else:
+        pairs: list[tuple[str, Any, Any]] = [
+            ("provider", old.provider, new.provider),
+            ("attestation", old.attestation, new.attestation),
+        ]
+        for name, one in old.collections.items():
+            same = one.model_copy(update={"policy": new.collections[name].policy})
+            pairs.append((f"collections.{name}", same, new.collections[name]))
+        changed = next((place for place, one, other in pairs if one != other), "")
+    if changed:
+        raise DataError(
+            f"{file}: {changed} was changed, and only policies are read again while the provider "
+            "runs; restart it"
+        )
 
 
 def describe_offer(

@@ -278,8 +278,9 @@ async def perform_query(
         problem = problem_of(error, query_id)
         outcome = problem.content["code"]
         if isinstance(error, PartyRefused) and outcome == "invalid-query":
-            reason = "" if query is None else found.explain_invalid(query)
-            problem = Problem(422, outcome, reason or error.code, query_id=query_id)
+            problem = Problem(
+                422, outcome, found.explain_invalid(query) or error.code, query_id=query_id
+            )
         raise problem from None
     except asyncio.CancelledError:
         outcome = "cancelled"

@@ -91,9 +91,14 @@ class PolicyParty:
         self._returned: dict[str, int] = {}  # objects of each open query
         self._budget: QueryBudget | None = None
         if policy.privacy is not None:
-            if ledger is not None:
-                self._budget = QueryBudget(ledger, collection, policy.privacy)
             party.charge = self._charge
+        if ledger is not None:
+            self.charge_to(ledger)
+
+    def charge_to(self, ledger: Ledger) -> None:
+        """Charge private queries to a ledger, with the policy's budget."""
+        if self._policy.privacy is not None:
+            self._budget = QueryBudget(ledger, self._collection, self._policy.privacy)
 
     def answer(self, request: Message) -> Message:
         """Return the reply to a request, or refuse it."""

@@ -8,7 +8,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from fedneighbors.errors import FedneighborsError, WireError
 from fedneighbors.federation._messages import decode, encode
 from fedneighbors.federation._roles import Refusal, Refused, make_refusal
 from fedneighbors.secure_sum._keys import Identity
-from fedneighbors.service._access_log import AccessLog
 from fedneighbors.service._attestation import AmdRules, EvidenceRefused, IntelRules
 from fedneighbors.service._config import ProviderConfig
 from fedneighbors.service._dialling import (
@@ -43,7 +41,7 @@ from fedneighbors.service._messages import (
     OfferedCollection,
     Welcome,
 )
-from fedneighbors.service._offers import IDLE_S, OfferedObjects
+from fedneighbors.service._offers import IDLE_S, CollectionReader, OfferedObjects
 from fedneighbors.service._tracing import record_span
 from fedneighbors.sources._sql import SqlQuery
 
@@ -74,9 +72,9 @@ class ProviderService:
         Key with which it enrolled.
     collections : mapping of str to OfferedObjects
         Collections by name.
-    load : callable, optional
-        Reads the collections again; it is given a function that takes each query to a database
-        before it is run.
+    load, load_policies : callable, optional
+        Read the collections again, the second under the present policies of the configuration; they
+        are given a function that takes each query to a database before it is run.
     reload_s : float, optional
         Read them again each time that this number of seconds has passed.
     pause_file : path, optional
@@ -98,6 +96,7 @@ class ProviderService:
         collections: Mapping[str, OfferedObjects],
         load: Load | None = None,
         *,
+        load_policies: Load | None = None,
         reload_s: float | None = None,
         pause_file: Path | None = None,
         forgotten_file: Path | None = None,
@@ -107,7 +106,7 @@ class ProviderService:
     ) -> None:
         self.name = name
         self._attestation, self._folder = attestation, folder
-        self._identity, self._load = identity, load
+        self._identity, self._load, self._load_policies = identity, load, load_policies
         self._reload_s, self._pause_file = reload_s, pause_file
         self._forgotten_file, self._n_forgotten_bytes = forgotten_file, n_forgotten_bytes
         self._collections = dict(collections)
@@ -121,77 +120,80 @@ class ProviderService:
         self._tasks: set[asyncio.Task[None]] = set()
 
     @classmethod
-    def of(cls, config: ProviderConfig) -> "ProviderService":
+    def of(cls, config: ProviderConfig, file: Path | None = None) -> "ProviderService":
         """Read the key and the collections of a configuration.
+
+        Parameters
+        ----------
+        config : ProviderConfig
+            The configuration.
+        file : path, optional
+            Its file, whose policies :meth:`reload` can read again.
 
         Raises
         ------
         DataError, ValueError, OSError
             If the key or a source is invalid.
         """
-        section, folder = config.provider, config.folder
+        section = config.provider
         identity = read_key(config.path(section.key))
-        secret, access = identity.private, AccessLog(config.path(section.log))
-        ledger = config.open_ledger()
-
-        def load(on_query: Callable[[SqlQuery], None]) -> dict[str, OfferedObjects]:
-            found = {}
-            with ExitStack() as opened:  # closed after an error
-                for name, one in config.collections.items():
-                    found[name] = OfferedObjects.read(
-                        section.name,
-                        name,
-                        one,
-                        folder,
-                        secret=secret,
-                        on_query=on_query,
-                        log=access,
-                        ledger=ledger,
-                        forgotten=config.forgotten_file,
-                    )
-                    opened.callback(found[name].release)
-                opened.pop_all()
-            return found
-
+        reader = CollectionReader(config, identity.private, file)
         n_forgotten_bytes = _size_of(config.forgotten_file)
         return cls(
             section.name,
             identity,
-            load(lambda _: None),
-            load,
+            reader.read(lambda _: None),
+            reader.read,
+            load_policies=reader.read_policies,
             reload_s=section.reload_s,
             pause_file=config.pause_file,
             forgotten_file=config.forgotten_file,
             n_forgotten_bytes=n_forgotten_bytes,
             attestation=config.attestation,
-            folder=folder,
+            folder=config.folder,
         )
 
-    async def reload(self) -> bool:
+    async def reload(self, *, policies: bool = False) -> bool:
         """Read the collections again, and replace them; return whether it was possible.
 
         Open queries keep the former ones for a while. After an error, which is logged, nothing is
         replaced.
+
+        Parameters
+        ----------
+        policies : bool
+            Read the policies of the configuration again, too.
         """
-        if self._load is None:
+        load = self._load_policies if policies and self._load_policies else self._load
+        if load is None:
             return False
         async with self._reloading:
             try:
-                new = await asyncio.to_thread(self._load, self._set_query)
+                new = await asyncio.to_thread(load, self._set_query)
             except (FedneighborsError, ValueError, OSError) as error:
                 log.error("the collections were not reloaded: %s", error)
                 return False
             finally:
                 self._query = None
+            former = {name: self._collections[name] for name in new}
+            announced = tuple(former[name].offer_under(one.policy) for name, one in new.items())
+            if announced != self._offers():
+                # before the first reply under a policy that may show no distances any more
+                await self._announce(announced)
             run = asyncio.get_running_loop().run_in_executor
             replaced = (run(self._pools[name], self._replace, name, new[name]) for name in new)
             await asyncio.gather(*replaced)
-            if self._connection is not None:
-                with contextlib.suppress(ConnectionClosed):  # the next hello has the new ones
-                    await self._connection.send(encode(ChangedOffers(self._offers())))
-        for one in new.values():
-            log.warning("reloaded %s: %d objects", one.offer.name, one.offer.n_objects)
+            await self._announce(self._offers())
+        for name, one in new.items():
+            changed = "" if one.policy == former[name].policy else ", another policy"
+            log.warning("reloaded %s: %d objects%s", name, one.offer.n_objects, changed)
         return True
+
+    async def _announce(self, offers: tuple[OfferedCollection, ...]) -> None:
+        """Send changed descriptions of the collections to the broker."""
+        if self._connection is not None:
+            with contextlib.suppress(ConnectionClosed):  # the next hello has them
+                await self._connection.send(encode(ChangedOffers(offers)))
 
     def _set_query(self, query: SqlQuery) -> None:
         self._query = query

@@ -355,6 +355,8 @@ class RemoteSearch:
             reason = f"no answer within {self._patience_s:g} s"
         elif "CERTIFICATE_VERIFY_FAILED" in reason:
             reason += "; pass the file of a self-signed certificate as certificate, --certificate"
+        elif isinstance(error, httpx.RemoteProtocolError) and self.url.startswith("http:"):
+            reason += " A broker with TLS needs an address https://..."
         return BrokerUnreachable(self.url, reason)
 
 

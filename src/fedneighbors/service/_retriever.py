@@ -105,8 +105,15 @@ class FederatedRetriever(BaseRetriever):
         if not self.search.payload:
             raise ValueError("expected a client with payload=True: documents are made of payloads")
         self.search.check_trust(facts)
-        found = read_text_query(query, facts["objects"]) if vector is None else vector
-        return [found], int(options.get("k", self.k))
+        k = int(options.get("k", self.k))
+        if vector is not None:
+            return [vector], k
+        try:
+            return [read_text_query(query, facts["objects"])], k
+        except DataError as error:
+            if facts["objects"] != "vectors":
+                raise
+            raise DataError(f"{error}; pass embeddings, which turn a text into a vector") from None
 
     def _make_documents(self, answer: dict[str, Any]) -> list[Document]:
         documents = []

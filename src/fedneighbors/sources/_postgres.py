@@ -76,7 +76,7 @@ class Snapshot:
         try:
             self._connection = connect(database, password, deadline_s)
         except psycopg.Error as error:
-            raise SourceError(f"cannot connect to the database: {error}") from None
+            raise SourceError(f"cannot connect to the database: {_describe(error)}") from None
         self._connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         self._connection.read_only = True
 
@@ -95,7 +95,7 @@ class Snapshot:
                 self._connection.execute("SELECT 1")
             except self._error as error:
                 self.close()
-                raise SourceError(f"the database failed: {error}") from None
+                raise SourceError(f"the database failed: {_describe(error)}") from None
             self.begun = time.monotonic()
             if self._version_sql is not None:
                 self.version = self._read_version(self._version_sql, deadline_s)
@@ -164,9 +164,9 @@ class Snapshot:
         except self._cancelled as error:
             if is_hurried:
                 raise TimeoutError(LATE) from None
-            raise SourceError(f"the database stopped a statement: {error}") from None
+            raise SourceError(f"the database stopped a statement: {_describe(error)}") from None
         except self._error as error:
-            raise SourceError(f"the database failed: {error}") from None
+            raise SourceError(f"the database failed: {_describe(error)}") from None
         finally:
             if self._connection.info.transaction_status == _FAILED:  # no statement can follow
                 self.close()
@@ -174,6 +174,11 @@ class Snapshot:
     def close(self) -> None:
         """Close the connection; a running statement ends."""
         self._connection.close()
+
+
+def _describe(error: Any) -> str:
+    """Return the sentence of an error in one line, without the statement."""
+    return " ".join((error.diag.message_primary or str(error)).split())
 
 
 class PostgresSource(CandidateSource):
@@ -226,10 +231,31 @@ class PostgresSource(CandidateSource):
         self._longest: tuple[str | None, int] | None = None
         with ExitStack() as opened:  # closed after an error
             opened.callback(self.close)
+            self._check_privileges()
             names = (options[self.column_option], *self._kinds)
             self._types = dict(zip(names, self._read_types(names), strict=True))
             self._prepare()
             opened.pop_all()
+
+    def _check_privileges(self) -> None:
+        """Raise SourceError if the role may not read a column."""
+        sql, table = optional_module("psycopg.sql", "sql"), self.options["table"]
+        names = (self.options["id"], self.options[self.column_option], *self._kinds, *self._payload)
+        values = {
+            "table": sql.Identifier(*table.split(".")).as_string(None),
+            "names": list(dict.fromkeys(names)),
+        }
+        refused = (
+            "SELECT name FROM unnest(%(names)s::text[]) AS name "
+            "WHERE NOT has_column_privilege(%(table)s::text, name, 'SELECT')"
+        )
+        with self.snapshot() as snapshot:
+            columns = ", ".join(name for (name,) in snapshot.run(refused, values))
+        if columns:
+            raise SourceError(
+                f"the role of the database may not read {columns} of {table}; "
+                f"GRANT SELECT ({columns}) ON {table} to it"
+            )
 
     def _read_types(self, names: Sequence[str]) -> tuple[str, ...]:
         """Return the types of columns, even of an empty table."""

@@ -170,7 +170,7 @@ class Provider:
         try:
             return self._answer(request)
         except SourceError as error:  # its text may contain values
-            log.error("%s: %r", self.name, str(error))
+            log.error("%s: %s", self.name, " ".join(str(error).split()))
             if (name := getattr(request, "name", None)) in self._open:
                 self._open.pop(name)[1].close()
             raise Refused(SOURCE_FAILED) from None
