@@ -307,15 +307,19 @@ def forget(
 def check(config: ProviderFile = _PROVIDER) -> None:
     """Read the configuration and all collections, without a broker.
 
-    Prints for each collection its objects, metric, filters and epoch, or its first error. Files for
-    the broker's evidence must be readable.
+    Prints for each collection its objects, metric, filters and epoch, or its first error, and how
+    many cells of rows are outside of the schema, with an example. Files for the broker's evidence
+    must be readable.
     """
+    import logging
+
     from fedneighbors.cli._console import echo
     from fedneighbors.errors import FedneighborsError
     from fedneighbors.secure_sum._keys import Identity
     from fedneighbors.service._config import ProviderConfig
     from fedneighbors.service._offers import OfferedObjects
 
+    logging.getLogger("fedneighbors").addHandler(logging.NullHandler())  # notes are printed here
     loaded = ProviderConfig.read(config)
     key = loaded.path(loaded.provider.key)
     secret = Identity.read(key).private if key.is_file() else None
@@ -344,6 +348,10 @@ def check(config: ProviderFile = _PROVIDER) -> None:
         filters = f", filters {', '.join(offer.filters)}" if offer.filters else ""
         epoch = f", epoch {found.epoch}" if secret and found.epoch else ""  # needs the key
         echo(f"{name}: {offer.n_objects} objects, {offer.metric}{filters}{epoch}")
+        for note in found.notes:
+            echo(f"  {note}", "yellow")
+        for column, example in found.examples.items():
+            echo(f"  an example from your rows, column {column!r}: {example!r}", "yellow")
     if failed:
         raise typer.Exit(1)
 

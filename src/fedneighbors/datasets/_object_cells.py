@@ -4,7 +4,7 @@ import json
 import math
 import struct
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -278,6 +278,8 @@ class Objects:
         Columns of a table that were read; empty for other sources.
     is_named : bool
         Whether labels are unique names in the source.
+    examples : mapping of str to str
+        A cell of each column that has some outside of the schema; for the owner alone.
     """
 
     items: Any
@@ -288,6 +290,7 @@ class Objects:
     notes: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
     is_named: bool = False
+    examples: Mapping[str, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -461,9 +464,8 @@ def objects_from_rows(
     if kind == "rows":
         items = list(zip(*(cells[name] for name in schema.column_names), strict=True))
         items = [items[position] for position in kept]
-        n_missing = {c.name: 0 for c in schema.columns if c.missing == "keep"}
-        encoded = replace(encoded, missing={**encoded.missing, **n_missing})  # they stay missing
-    notes = schema.notes(replace(encoded, n_unreadable=n_unreadable))
+    encoded = replace(encoded, n_unreadable=n_unreadable)
+    notes = schema.notes(encoded, are_rows=kind == "rows")
     owners = None if owner is None else [cells[owner][position] for position in kept]
     return Objects(
         items,
@@ -472,6 +474,7 @@ def objects_from_rows(
         None if owners is None else np.array(owners, dtype=object),
         rows,
         notes,
+        examples={name: one.example for name, one in encoded.faults.items() if one.example},
     )
 
 

@@ -7,7 +7,7 @@ import math
 import os
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -104,12 +104,18 @@ class Forgotten:
 
 @dataclass(frozen=True)
 class SourceContent:
-    """Objects of a source, with their names, columns for filters and payload, if any."""
+    """Objects of a source, with their names, columns for filters and payload, if any.
+
+    Notes are sentences about cells outside of a schema, without values; ``examples``, which the
+    owner alone may see, has one of each column.
+    """
 
     items: Any
     ids: list[str] | None
     columns: FilterColumns | None
     payload: dict[str, list[Any]]
+    notes: tuple[str, ...] = ()
+    examples: Mapping[str, str] = field(default_factory=dict)
 
     def without(self, forgotten: Forgotten) -> "SourceContent":
         """Return the objects that are not forgotten.
@@ -134,6 +140,8 @@ class SourceContent:
             [ids[row] for row in rows],
             None if self.columns is None else self.columns.select(rows),
             {name: [column[row] for row in rows] for name, column in self.payload.items()},
+            self.notes,
+            self.examples,
         )
 
 
@@ -194,7 +202,9 @@ def read_source(
     if shown:
         table = _read_columns(file, shown) if cells is None else cells
         payload = _read_payload(table, section.policy.payload, place)
-    content = SourceContent(objects.items, ids, columns, payload)
+    content = SourceContent(
+        objects.items, ids, columns, payload, objects.notes, dict(objects.examples)
+    )
     if ids is None or (source.sql is None and not isinstance(source, PatientsSection)):
         return content
     # a database has no order, but the content of an epoch has
@@ -299,6 +309,7 @@ def _read_rows(
 ) -> tuple[Objects, Cells]:
     """Return the coded rows that a schema allows, and their cells."""
     n_unreadable, cells = 0, table if isinstance(table, Mapping) else {}
+    read = cells
     if isinstance(table, Path):
         texts, n_unreadable = read_declared_cells(table, schema, names, None)
         numbers = set(schema.column_names).difference(schema.nominal_names)
@@ -307,8 +318,10 @@ def _read_rows(
             name: _read_texts(column, parse_number if name in numbers else cell_text)
             for name, column in texts.items()
         }
+        # texts that are no numbers are counted
+        read = {**cells, **{name: texts[name] for name in numbers if name != source.id}}
     objects = objects_from_rows(
-        cells, "rows", place, schema, label=source.id, n_unreadable=n_unreadable
+        read, "rows", place, schema, label=source.id, n_unreadable=n_unreadable
     )
     for note in objects.notes:
         log.warning("%s: %s", place, note)
