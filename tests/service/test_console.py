@@ -375,6 +375,13 @@ def test_a_form_gives_the_answer_of_the_rest_api(deployment, user, collection):
 
 
 @pytest.mark.parametrize("collection", SEARCHES)
+def test_tables_have_similarities_and_hints_of_their_metric(user, collection):
+    page = user.get(search(user, collection, **SEARCHES[collection])).text
+    assert ('<th scope="col">Similarity' in page) == (collection in ("words", "molecules"))
+    assert ("rows with few cells can be near by chance" in page) == (collection == "patients")
+
+
+@pytest.mark.parametrize("collection", SEARCHES)
 def test_a_result_has_the_form_of_its_search(user, collection):
     path = search(user, collection, **SEARCHES[collection])
     fields = re.findall(r'name="(\S+)"[^>]*? value="([^"]+)"', user.get(path).text)

@@ -493,6 +493,11 @@ def test_patients_are_searched_on_the_command_line(hospitals, monkeypatch):
     neighbors = json.loads(done.stdout)["neighbors"]
     assert len(neighbors) == 3
     assert all((one["provider"], one["id"]) in rows for one in neighbors)
+    in_order = "61,F,59621000 44054006"
+    again = CliRunner().invoke(app, ["search", running.url, "patients", in_order, *options])
+    assert json.loads(again.stdout)["neighbors"] == neighbors
+    table = CliRunner().invoke(app, ["search", running.url, "patients", query, *options[:-1]])
+    assert "rows with few cells can be near by chance" in table.stdout
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Cells outside of a schema: counted in rows, refused in queries."""
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -108,16 +109,34 @@ def _deny(column: Column) -> str:
     return "no numbers"
 
 
-def check_cell(column: Column, cell: Any) -> None:
-    """Raise DataError if a cell is neither empty nor allowed; the error lacks the cell.
+def check_row(columns: Sequence[Column], row: Any) -> None:
+    """Raise unless a query is a mapping whose cells are empty or allowed.
+
+    Of a query, nothing is clipped or left out silently.
 
     Parameters
     ----------
-    column : Column
-        The column.
-    cell : object
-        Cell of a query, in which nothing is to be clipped or left out silently.
+    columns : sequence of Column
+        Columns of the schema.
+    row : object
+        The query.
+
+    Raises
+    ------
+    DataError
+        If it is no mapping, has another column, or a cell is outside of the schema. The error names
+        what is allowed, but not the cell.
     """
+    names = [column.name for column in columns]
+    if not isinstance(row, Mapping):
+        raise DataError(f"expected a mapping of the columns {join_names(names)} to cells")
+    if unknown := [name for name in row if name not in names]:
+        raise DataError(f"expected the columns {join_names(names)}, got {join_names(unknown)}")
+    for column in columns:
+        _check_cell(column, row.get(column.name))
+
+
+def _check_cell(column: Column, cell: Any) -> None:
     if isinstance(column, SetColumn) and _is_joined(cell):
         raise DataError(f"column {column.name!r}: expected a list of codes, or spaces between them")
     if isinstance(column, SetColumn) or cell_text(cell) is None:

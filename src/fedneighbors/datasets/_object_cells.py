@@ -34,6 +34,15 @@ METRIC_KINDS: dict[str, Kind] = {
 }
 """Kind of object that each metric compares."""
 
+SIMILARITIES = frozenset({"cosine", "jaccard", "tanimoto"})
+"""Metrics whose distance is 1 minus a similarity, which people know better."""
+
+FEW_CELLS = (
+    "A column that is missing in the query or in a row is left out of their distance: rows with "
+    "few cells can be near by chance. A filter on the columns that matter excludes them."
+)
+"""Hint to readers of the nearest rows."""
+
 _HAS_SRID = 0x20000000  # flag of the type of a point in PostGIS's binary format
 _DEGREES = 4326  # spatial reference of longitude and latitude
 

@@ -1,5 +1,7 @@
-"""Objects of a search from files: vectors, places, strings, sets, graphs, rows and others."""
+"""Objects of a search from files, and queries from text."""
 
+import csv
+import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -182,6 +184,55 @@ def read_party_objects(
         tuple(f"{part.source}: {note}" for part in parts for note in part.notes),
         parts[0].columns,
     )
+
+
+def read_text_query(
+    text: str, kind: Kind, *, columns: Sequence[str] = (), n_columns: int | None = None
+) -> Any:
+    """Return the query of a user's text.
+
+    Parameters
+    ----------
+    text : str
+        Comma-separated numbers; a string; the words of a set; SMILES; or a row: JSON, or its cells
+        in the order of the columns, between commas, of which empty ones are missing.
+    kind : {"vectors", "places", "strings", "sets", "graphs", "fingerprints", "rows"}
+        Kind of the objects.
+    columns : sequence of str
+        Columns of rows; without them, a row is JSON.
+    n_columns : int, optional
+        Number of vector components; by default any.
+
+    Returns
+    -------
+    object
+        SMILES as they are; a row as a mapping of columns to cells.
+
+    Raises
+    ------
+    ValueError
+        If the text is invalid.
+    """
+    if kind == "rows":
+        if text.lstrip()[:1] == "{" or not columns:
+            return read_json(text, "a row")
+        cells = next(csv.reader([text], skipinitialspace=True), [])
+        if len(cells) != len(columns):
+            raise DataError(
+                f"expected the cells {', '.join(columns)}, or a row as JSON, got {text!r}"
+            )
+        return {name: cell or None for name, cell in zip(columns, cells, strict=True)}
+    if kind in ("graphs", "fingerprints"):
+        return text
+    return parse_object(text, kind, n_columns=n_columns or text.count(",") + 1)
+
+
+def read_json(text: str, name: str) -> Any:
+    """Return the value of JSON that a user wrote; errors begin with a name."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{name}: expected JSON, got {text!r:.60}: {error}") from None
 
 
 def _read_text(file: Path, kind: Kind, *, encoding: str) -> Objects:

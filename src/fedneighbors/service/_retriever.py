@@ -6,9 +6,9 @@ from typing import Any
 
 from pydantic import Field, PrivateAttr
 
+from fedneighbors.datasets._objects import read_text_query
 from fedneighbors.errors import DataError, MissingExtraError
 from fedneighbors.service._client import AsyncRemoteNeighbors, RemoteNeighbors
-from fedneighbors.service._remote_search import read_text_query
 
 try:
     from langchain_core.callbacks import (
@@ -105,7 +105,10 @@ class FederatedRetriever(BaseRetriever):
         if not self.search.payload:
             raise ValueError("expected a client with payload=True: documents are made of payloads")
         self.search.check_trust(facts)
-        found = read_text_query(query, facts["objects"]) if vector is None else vector
+        found: Any = vector
+        if vector is None:
+            names = tuple(facts["columns"] or ())
+            found = read_text_query(query, facts["objects"], columns=names)
         return [found], int(options.get("k", self.k))
 
     def _make_documents(self, answer: dict[str, Any]) -> list[Document]:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from fedneighbors._typing import Floats, Integers
-from fedneighbors.datasets._cell_faults import check_cell
+from fedneighbors.datasets._cell_faults import check_row
 from fedneighbors.datasets._schema import Schema
 from fedneighbors.datasets._schema_columns import (
     CategoricalColumn,
@@ -184,8 +184,7 @@ class TabularMetric:
         DataError
             As for `read`; also if a cell is outside of the schema: the error names what is allowed.
         """
-        for column in self._require_schema().columns:
-            check_cell(column, row.get(column.name))
+        check_row(self._require_schema().columns, row)
         return self.read([row])[0]
 
     def distance(self, first: Any, second: Any) -> float:
