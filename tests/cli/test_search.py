@@ -140,6 +140,36 @@ def test_patients_are_found_by_a_schema(patients):
     assert call("explain", *options, "--query", "row:s:1").exit_code == 0
 
 
+def test_filters_use_columns_of_each_file(patients):
+    options = (
+        *("--data", f"n={patients / 'north.csv'}", "--data", f"s={patients / 'south.csv'}"),
+        *("--metric", "tabular", "--schema", patients / "s.toml", "--query", "90,m,b"),
+    )
+
+    record, _ = search(
+        *options, "--where", '{"ward": "b", "not": {"age": {"<": 50}}}', out=patients / "out"
+    )
+    wrong = call("run", "fedknn", *options, "--where", '{"wards": "b"}')
+
+    found = [row["object"] for row in read_table(record, "neighbors")]
+    assert found == ["n row 4", "s row 1"]
+    assert "expected a column among none in a filter, got 'wards'" in wrong.stderr
+
+
+def test_molecules_are_filtered_by_a_substructure(tmp_path):
+    (tmp_path / "m.smi").write_text("CCO ethanol\nc1ccccc1O phenol\nc1ccccc1 benzene\n")
+    where = '{"smiles": {"substructure": "c1ccccc1"}}'
+
+    record, _ = search(
+        *("--data", tmp_path / "m.smi", "--metric", "tanimoto", "--query", "CCO", "--parties", 2),
+        *("--where", where),
+        out=tmp_path / "out",
+    )
+
+    found = {row["object"] for row in read_table(record, "neighbors")}
+    assert found == {"phenol", "benzene"}
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

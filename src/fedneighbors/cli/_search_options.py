@@ -114,6 +114,14 @@ QueriesOption = Annotated[
     Path | None,
     typer.Option(help="File of queries, in the format of --data.", rich_help_panel=_QUERY),
 ]
+WhereOption = Annotated[
+    str,
+    typer.Option(
+        help='Filter by columns of the tables, as JSON such as \'{"age": {">=": 50}}\', like that '
+        "of fedneighbors search; of .smi files, the column is smiles.",
+        rich_help_panel=_QUERY,
+    ),
+]
 NeighborsOption = Annotated[
     int, typer.Option("-k", "--n-neighbors", min=1, help="Number of neighbors (k).")
 ]
@@ -278,6 +286,37 @@ def _parse_query(text: str, *, source: Source, objects: "Objects") -> tuple[Any,
         dropped = "; a dropped row is no query" if objects.rows else ""
         raise typer.BadParameter(f"expected a row from 1 to {last}, got {text}{dropped}")
     return objects.items[position], objects.labels[position]
+
+
+def read_filter(where: str, *, source: Source, objects: "Objects") -> "tuple[Any, Any]":
+    """Return the filter of the command line, and the columns that it names.
+
+    Both are None without a filter.
+
+    Raises
+    ------
+    ValueError
+        If the filter is no JSON.
+    DataError
+        If a file cannot be read as a table.
+    """
+    from fedneighbors.datasets._molecules import Molecules
+    from fedneighbors.datasets._objects import read_filter_cells, read_json
+    from fedneighbors.methods.fedknn._filters import list_columns
+
+    if not where:
+        return None, None
+    found = read_json(where, "--where")
+    names = list_columns(found)
+    columns: dict[str, list[Any]] = {}
+    rows = objects.rows or range(1, len(objects) + 1)
+    for party, file in source.data.items():
+        cells = read_filter_cells(Path(file), names, text_format=source.text_format)
+        own = [row for i, row in enumerate(rows) if not party or objects.owner_of(i) == party]
+        for name, column in cells.items():
+            columns.setdefault(name, []).extend(column[row - 1] for row in own)
+    molecules = {name: Molecules(cells) for name, cells in columns.items() if names[name]}
+    return found, {**columns, **molecules}
 
 
 def _parse_row(text: str, schema: "Schema", *, is_tabular: bool) -> Any:

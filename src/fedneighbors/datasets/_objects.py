@@ -3,7 +3,7 @@
 import csv
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from fedneighbors.datasets._catalog import find_file, load
 from fedneighbors.datasets._cells import has_values, read_all_cells
 from fedneighbors.datasets._files import read_fasta, read_lines
 from fedneighbors.datasets._graphs import read_graphs
-from fedneighbors.datasets._molecules import read_fingerprints, read_molecules
+from fedneighbors.datasets._molecules import read_fingerprints, read_molecules, read_smiles
 from fedneighbors.datasets._object_cells import (
     Kind,
     Objects,
@@ -184,6 +184,26 @@ def read_party_objects(
         tuple(f"{part.source}: {note}" for part in parts for note in part.notes),
         parts[0].columns,
     )
+
+
+def read_filter_cells(
+    file: Path,
+    names: Collection[str],
+    *,
+    nominal: Collection[str] = (),
+    text_format: TextFormat | None = None,
+) -> dict[str, list[Any]]:
+    """Read those of the named columns that a table has.
+
+    A file of molecules has the column ``smiles``. Options are those of `read_columns`.
+    """
+    if set(file.suffixes) & MOLECULE_FILES:
+        return {"smiles": read_smiles(file)} if "smiles" in names else {}
+    if has_values(file):
+        cells = read_all_cells(file)
+        return {name: cells[name] for name in names if name in cells}
+    table = read_columns(file, nominal=nominal, text_format=text_format)
+    return {name: table.columns[name].tolist() for name in names if name in table.columns}
 
 
 def read_text_query(

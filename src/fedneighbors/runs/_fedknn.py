@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from fedneighbors.datasets._object_cells import FEW_CELLS, SIMILARITIES
 from fedneighbors.datasets._schema import Schema
+from fedneighbors.methods.fedknn._filters import Where
 from fedneighbors.methods.fedknn._queries import QueryRecord
 from fedneighbors.methods.fedknn.estimator import FederatedNeighbors
 from fedneighbors.records import Figure, ResultTable, RunRecord, Scalar, environment
@@ -51,6 +52,7 @@ def search_and_record(
     *,
     k: int,
     parameters: Mapping[str, Scalar | list[Scalar]],
+    where: Where | None = None,
 ) -> RunRecord:
     """Search all queries and return the run record.
 
@@ -64,6 +66,8 @@ def search_and_record(
         Number of neighbours.
     parameters : mapping
         Settings for the record.
+    where : mapping, optional
+        Filter by the columns of the objects.
 
     Returns
     -------
@@ -78,7 +82,7 @@ def search_and_record(
         As :meth:`FederatedNeighbors.kneighbors`.
     """
     started, clock = datetime.now(UTC), time.perf_counter()
-    distances, indices = search.kneighbors(inputs.queries, k)
+    distances, indices = search.kneighbors(inputs.queries, k, where=where)
     seconds = time.perf_counter() - clock
     records = search.query_records_
     is_tabular = search.metric == "tabular" or isinstance(search.metric, Schema)
@@ -122,6 +126,7 @@ def _tabulate_neighbors(
         for rank, (distance, i) in enumerate(
             zip(query_distances, query_indices.tolist(), strict=True), start=1
         )
+        if i >= 0  # fewer objects than k may meet a filter
     ]
     shown = ("distance", "similarity") if with_similarity else ("distance",)
     columns = ("query", "rank", "object", "row", *shown, "party")

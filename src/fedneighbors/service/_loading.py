@@ -16,7 +16,6 @@ import numpy as np
 from fedneighbors._lazy import optional_module
 from fedneighbors._typing import Integers
 from fedneighbors.datasets._cells import has_values, read_all_cells
-from fedneighbors.datasets._molecules import read_smiles
 from fedneighbors.datasets._object_cells import (
     METRIC_KINDS,
     Cells,
@@ -25,8 +24,8 @@ from fedneighbors.datasets._object_cells import (
     objects_from_rows,
     type_filter_cells,
 )
-from fedneighbors.datasets._objects import MOLECULE_FILES, read_objects
-from fedneighbors.datasets._reading import read_columns, read_declared_cells
+from fedneighbors.datasets._objects import read_filter_cells, read_objects
+from fedneighbors.datasets._reading import read_declared_cells
 from fedneighbors.datasets._schema import Schema
 from fedneighbors.datasets._schema_columns import cell_text
 from fedneighbors.datasets._text_format import parse_number
@@ -353,12 +352,8 @@ def _to_json(cell: Any) -> Any:
 
 
 def _read_columns(file: Path, kinds: Mapping[str, str]) -> Cells:
-    """Read columns of a table, or ``smiles`` of a file of molecules."""
-    if set(file.suffixes) & MOLECULE_FILES:
-        return {"smiles": read_smiles(file)} if "smiles" in kinds else {}
     nominal = [name for name, kind in kinds.items() if kind != "number"]
-    table = read_columns(file, nominal=nominal)
-    return {name: table.columns[name].tolist() for name in kinds if name in table.columns}
+    return read_filter_cells(file, list(kinds), nominal=nominal)
 
 
 def _type_filters(
