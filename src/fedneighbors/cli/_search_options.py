@@ -311,10 +311,15 @@ def read_filter(where: str, *, source: Source, objects: "Objects") -> "tuple[Any
     columns: dict[str, list[Any]] = {}
     rows = objects.rows or range(1, len(objects) + 1)
     for party, file in source.data.items():
-        cells = read_filter_cells(Path(file), names, text_format=source.text_format)
-        own = [row for i, row in enumerate(rows) if not party or objects.owner_of(i) == party]
+        own = [i for i in range(len(objects)) if not party or objects.owner_of(i) == party]
+        cells = read_filter_cells(
+            Path(file),
+            names,
+            labels=[objects.labels[i] for i in own],
+            text_format=source.text_format,
+        )
         for name, column in cells.items():
-            columns.setdefault(name, []).extend(column[row - 1] for row in own)
+            columns.setdefault(name, []).extend(column[rows[i] - 1] for i in own)
     molecules = {name: Molecules(cells) for name, cells in columns.items() if names[name]}
     return found, {**columns, **molecules}
 

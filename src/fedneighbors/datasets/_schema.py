@@ -201,6 +201,10 @@ class Schema:
             If a column is missing or has sets, or an array has another number of columns.
         """
         self._refuse_sets()
+        return self.check_rows(rows, y)
+
+    def check_rows(self, rows: Any, y: Any = None) -> EncodedRows:
+        """Convert labelled rows like :meth:`encode`; sets have no features."""
         cells = self._cells_of(rows)
         features = self.check_cells(cells)
         labels = cells.get(self.label) if y is None else y

@@ -183,11 +183,19 @@ def read_source(
         rows = file if cells is None else cells
         objects, cells = _read_rows(rows, schema, names, kinds, source, place)
     elif cells is None:
-        objects = read_objects(file, kind, columns=source.columns, label=source.id)
+        objects = read_objects(
+            file,
+            kind,
+            columns=source.columns,
+            label=source.id,
+            skip_unreadable=source.unreadable == "skip",
+        )
     else:
         objects = objects_from_cells(
             cells, kind, place, columns=source.columns, label=source.id, others=[*kinds, *shown]
         )
+    for note in objects.notes:
+        log.warning("%s: %s", place, note)
     ids = list(objects.labels) if source.id or objects.is_named else None
     if ids is None and schema is not None:  # the rows that are left keep their numbers
         ids = [str(row - 1) for row in objects.rows or ()]
@@ -195,11 +203,11 @@ def read_source(
         raise DataError(f"{place}: column {source.id!r} has equal names; ids must be unique")
     columns = None
     if kinds:
-        table = _read_columns(file, kinds) if cells is None else cells
+        table = _read_columns(file, kinds, objects.labels) if cells is None else cells
         columns = _type_filters(table, kinds, len(objects), place)
     payload: dict[str, list[Any]] = {}
     if shown:
-        table = _read_columns(file, shown) if cells is None else cells
+        table = _read_columns(file, shown, objects.labels) if cells is None else cells
         payload = _read_payload(table, section.policy.payload, place)
     content = SourceContent(
         objects.items, ids, columns, payload, objects.notes, dict(objects.examples)
@@ -322,8 +330,6 @@ def _read_rows(
     objects = objects_from_rows(
         read, "rows", place, schema, label=source.id, n_unreadable=n_unreadable
     )
-    for note in objects.notes:
-        log.warning("%s: %s", place, note)
     positions = [row - 1 for row in objects.rows or ()]
     kept = {name: [column[row] for row in positions] for name, column in cells.items()}
     return replace(objects, items=TabularMetric(schema).read(objects.items)), kept
@@ -351,9 +357,9 @@ def _to_json(cell: Any) -> Any:
     return plain if plain is None or isinstance(plain, bool | int | float | str) else str(plain)
 
 
-def _read_columns(file: Path, kinds: Mapping[str, str]) -> Cells:
+def _read_columns(file: Path, kinds: Mapping[str, str], labels: Sequence[str]) -> Cells:
     nominal = [name for name, kind in kinds.items() if kind != "number"]
-    return read_filter_cells(file, list(kinds), nominal=nominal)
+    return read_filter_cells(file, list(kinds), labels=labels, nominal=nominal)
 
 
 def _type_filters(
