@@ -382,5 +382,5 @@ def test_only_files_of_molecules_can_skip_lines(tmp_path):
     changed = MOLECULES.replace("UNREADABLE", ', unreadable = "skip"')
     path.write_text(changed.replace("library.smi", "library.csv"), encoding="utf-8")
 
-    with pytest.raises(DataError, match="expected a .smi, .smiles or .sdf file next to unreadable"):
+    with pytest.raises(DataError, match="file next to unreadable; correct other ones"):
         ProviderConfig.read(path)

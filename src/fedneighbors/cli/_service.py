@@ -42,8 +42,10 @@ def serve_broker(config: BrokerFile = _BROKER) -> None:
     A certificate is made at the first start, unless the configuration names one. Before the first
     token is made, a one-time link to the console is printed.
     """
-    from fedneighbors.cli._console import echo
+    from fedneighbors.cli._console import echo, log_with_times
     from fedneighbors.service._server import run_broker
+
+    log_with_times()
 
     def show(url: str, link: str) -> None:
         echo(f"the broker answers at {url}", "green")
@@ -175,18 +177,18 @@ def serve_provider(config: ProviderFile = _PROVIDER) -> None:
     """
     import signal
 
-    from fedneighbors.cli._console import echo
+    from fedneighbors.cli._console import log_with_times
     from fedneighbors.service._config import ProviderConfig
     from fedneighbors.service._enrolment import read_pin
     from fedneighbors.service._provider import ProviderService
 
+    log_with_times()
     loaded = ProviderConfig.read(config)
     pin, address = read_pin(loaded.path(loaded.provider.certificate)), loaded.provider.broker
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the collections are being read
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # cancels a query to a database
     service = ProviderService.of(loaded)
-    work = service.run(address, pin, on_connected=lambda: echo(f"connected to {address}", "green"))
-    _run(work, service.reload)
+    _run(service.run(address, pin), service.reload)
 
 
 @provider.command(epilog="Example: [bold]fedneighbors provider budget[/bold]")
