@@ -384,3 +384,32 @@ def test_only_files_of_molecules_can_skip_lines(tmp_path):
 
     with pytest.raises(DataError, match="file next to unreadable; correct other ones"):
         ProviderConfig.read(path)
+
+
+def test_broker_check_reads_all_that_would_be_served(tmp_path):
+    path = tmp_path / "broker.toml"
+    path.write_text(BROKER, encoding="utf-8")
+
+    def check(status):
+        done = CliRunner().invoke(app, ["broker", "check", "--config", str(path)])
+        assert done.exit_code == status, done.output
+        return done.output
+
+    first = check(0)
+    assert "words: edit, auto, 0 of 2 providers enrolled; not enrolled: north, south" in first
+    assert "users would be answered at https://127.0.0.1:8443" in first
+    assert [one.name for one in tmp_path.iterdir()] == ["broker.toml"]  # nothing was made
+    state, _ = open_state(BrokerConfig.read(path))
+    code, identity = state.new_code("north", b""), Identity.new()
+    state.enrol(
+        "north", code.secret, identity.public, identity.sign(code.content("north", identity.public))
+    )
+    state.close()
+    assert "1 of 2 providers enrolled; not enrolled: south" in check(0)
+    rows = (
+        BROKER + '[collections.rows]\nmetric = "tabular"\nschema = "none.toml"\nproviders = ["a"]\n'
+    )
+    path.write_text(rows, encoding="utf-8")
+    broken = check(1)
+    assert "words: edit, auto" in broken
+    assert "rows: there is no file" in broken

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedneighbors.cli._access_log import broker_log, provider_log
-from fedneighbors.cli._operations import backup, restore
+from fedneighbors.cli._operations import backup, check_broker, restore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
@@ -29,6 +29,8 @@ for group, name in ((broker, "broker"), (provider, "provider")):
     example = f"Example: [bold]fedneighbors {name} {{}} {name}.backup[/bold]"
     group.command("backup", epilog=example.format("backup"))(backup)
     group.command("restore", epilog=example.format("restore"))(restore)
+
+broker.command("check", epilog="Example: [bold]fedneighbors broker check[/bold]")(check_broker)
 
 BrokerFile = Annotated[Path, typer.Option("--config", help="The broker's configuration (TOML).")]
 ProviderFile = Annotated[Path, typer.Option("--config", help="The provider's configuration.")]
@@ -389,7 +391,8 @@ def doctor(
     """Check each hop to a broker, and name the one that fails.
 
     The line of a failed hop says what to do. A provider that runs is not disturbed. A user's token
-    is checked if FEDNEIGHBORS_TOKEN has one. The exit code is 1 if a check failed.
+    is checked if FEDNEIGHBORS_TOKEN has one. The exit code is 1 if a check failed. `broker check`
+    reads the broker's own configuration.
     """
     import os
 
