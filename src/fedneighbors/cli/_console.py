@@ -32,7 +32,7 @@ def print_warning(text: str) -> None:
 
 
 def log_with_times() -> None:
-    """Write the log of a server to standard error, with the time of each line (UTC)."""
+    """Write the log of a server to standard error, with times (UTC)."""
     formatter = logging.Formatter(
         "%(asctime)s %(levelname)s %(name)s: %(message)s", "%Y-%m-%dT%H:%M:%SZ"
     )

@@ -13,7 +13,7 @@ schema = typer.Typer(
     help="Declare the columns of a table: draft a schema, check a table against one.",
 )
 
-_MAX_CATEGORIES = 256  # of a column in a draft
+_MAX_CATEGORIES = 256  # a draft refuses columns with more
 _HEADER = """\
 # Columns and labels of a table: kinds, ranges and categories, and a rule for missing cells.
 # missing: a value to fill in, "drop" to drop the row, or "keep" to leave it missing.

@@ -289,7 +289,7 @@ def _parse_query(text: str, *, source: Source, objects: "Objects") -> tuple[Any,
 
 
 def read_filter(where: str, *, source: Source, objects: "Objects") -> "tuple[Any, Any]":
-    """Return the filter of the command line, and the columns that it names.
+    """Return the filter of the command line, and its columns.
 
     Both are None without a filter.
 

@@ -110,7 +110,7 @@ def _deny(column: Column) -> str:
 
 
 def check_row(columns: Sequence[Column], row: Any) -> None:
-    """Raise unless a query is a mapping whose cells are empty or allowed.
+    """Raise unless the cells of a query are empty or allowed.
 
     Of a query, nothing is clipped or left out silently.
 

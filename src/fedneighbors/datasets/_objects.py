@@ -259,7 +259,7 @@ def read_text_query(
 
 
 def read_json(text: str, name: str) -> Any:
-    """Return the value of JSON that a user wrote; errors begin with a name."""
+    """Return the value of JSON; errors begin with a name."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -347,7 +347,10 @@ class LinkRegistry:
             await link.reject(Refused(reason))
 
     def remove(self, link: ProviderLink, reason: str) -> None:
-        """Close a link and remove it, unless it was replaced; log the reason."""
+        """Close a link and remove it, unless it was replaced.
+
+        The reason is logged.
+        """
         link.close()
         if self.links.get(link.name) is link:
             log.info(_DISCONNECTED, link.name, reason)

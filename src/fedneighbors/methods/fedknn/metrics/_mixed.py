@@ -177,7 +177,7 @@ class TabularMetric:
         return self._encode(_columns_of(rows, schema.column_names))
 
     def read_query(self, row: Mapping[str, Any]) -> Any:
-        """Return a coded row, of which no cell is clipped or left out.
+        """Return a coded row; refuse cells outside of the schema.
 
         Raises
         ------
