@@ -25,10 +25,10 @@ from tests.architecture.tree import ROOT, SOURCE, module_name, modules, sources
 # quotes of Intel, the kernel's interface), Model Context Protocol, retriever of LangChain, traces,
 # filters by substructure, and the console for browsers with its parts of the REST API; and by 1,120
 # lines and 8 files: sets and weights in rows, ontologies, patients of OMOP and FHIR, the Matchmaker
-# Exchange, backup and restoration, upgrade of earlier files, "bench"; and by 338 lines and one
+# Exchange, backup and restoration, upgrade of earlier files, "bench"; and by 339 lines and one
 # file: cells outside of a schema (counted, refused in queries), filters of files, molecules that
 # cannot be read, one parser of queries, "broker check", times and links in logs.
-MAX_CODE_LINES = 54_318
+MAX_CODE_LINES = 54_319
 MAX_KNNPER_LINES = 5_770  # frozen embeddings, schedules, plateaus, ablated pools: 680 more
 MAX_FILES = 390
 MAX_FILE_LINES = 500
