@@ -4,7 +4,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fedneighbors.cli._main import app
-from fedneighbors.datasets import CategoricalColumn, NumericColumn, Schema
+from fedneighbors.datasets import CategoricalColumn, NumericColumn, Schema, SetColumn
 
 
 def call(*arguments):
@@ -91,3 +91,39 @@ def test_a_check_without_a_column_fails_in_one_line(draft, tmp_path):
     assert result.exit_code == 1
     assert "has no column 'ward'" in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+def test_a_draft_leaves_out_columns_that_identify_rows(tmp_path):
+    lines = [f"p{row},{row},{row % 3},note {row},{row}" for row in range(40)]
+    header = "patient,visit_id,ward,remark,age"
+    (tmp_path / "public.csv").write_text("\n".join([header, *lines]))
+    out = tmp_path / "schema.toml"
+
+    result = call("schema", "draft", "--data", tmp_path / "public.csv", "--label", "ward",
+                  "--out", out)  # fmt: skip
+
+    assert result.exit_code == 0, result.output
+    assert Schema.load(out).column_names == ("age",)
+    text = out.read_text("utf-8")
+    for name in ("patient", "visit_id", "remark"):
+        assert f'# left out, as it identifies rows: "{name}"' in text
+    assert "left out, as they identify rows: patient, visit_id, remark" in result.stderr
+
+
+def test_a_check_counts_sets_and_shows_an_example_of_wrong_cells(tmp_path):
+    columns = (CategoricalColumn("sex", ("f", "m"), "keep"), SetColumn("codes"))
+    (tmp_path / "s.toml").write_text(Schema(columns).to_toml())
+    (tmp_path / "rows.csv").write_text("sex,codes\nf,I10 E11\nfemale,I10;E11\n,\n")
+
+    result = call(
+        "schema", "check", "--data", tmp_path / "rows.csv", "--schema", tmp_path / "s.toml"
+    )
+
+    assert result.exit_code == 0, result.output
+    lines = [line.split() for line in result.stdout.splitlines()]
+    assert ["sex", "category", "0", "2", "keep"] in lines
+    assert ["codes", "set", "0", "1", "drop"] in lines
+    assert "column 'sex': 1 cells are invalid, 0 clipped; an example" in result.stdout
+    assert "from your rows: 'female'" in result.stdout
+    assert "1 join codes without spaces; an example from your rows: 'I10;E11'" in result.stdout
+    assert "2 of 3 rows are used" in result.stdout

@@ -126,14 +126,48 @@ def test_patients_are_found_by_a_schema(patients):
     by_file, _ = search(*options, "--queries", patients / "queries.csv", out=patients / "file")
     by_cells, _ = search(*options, "--query", "90, m, b", out=patients / "cells")
     by_row, _ = search(*options, "--query", "row:n:4", out=patients / "row")
+    by_json, printed = search(
+        *options, "--query", '{"ward": "b", "age": 90, "sex": "m"}', out=patients / "json"
+    )
     partial, _ = search(*options, "--query", ",f,c", out=patients / "partial")
 
-    for record in (by_file, by_cells, by_row):
+    assert "rows with few cells can be near by chance" in printed
+    for record in (by_file, by_cells, by_row, by_json):
         near = read_table(record, "neighbors")
         assert [row["object"] for row in near] == ["n row 4", "s row 1", "n row 2"]
         assert [row["distance"] for row in near] == pytest.approx([0.0, 0.05, 0.49 / 3])
     assert read_table(partial, "neighbors")[0]["object"] == "n row 3"
     assert call("explain", *options, "--query", "row:s:1").exit_code == 0
+
+
+def test_filters_use_columns_of_each_file(patients):
+    options = (
+        *("--data", f"n={patients / 'north.csv'}", "--data", f"s={patients / 'south.csv'}"),
+        *("--metric", "tabular", "--schema", patients / "s.toml", "--query", "90,m,b"),
+    )
+
+    record, _ = search(
+        *options, "--where", '{"ward": "b", "not": {"age": {"<": 50}}}', out=patients / "out"
+    )
+    wrong = call("run", "fedknn", *options, "--where", '{"wards": "b"}')
+
+    found = [row["object"] for row in read_table(record, "neighbors")]
+    assert found == ["n row 4", "s row 1"]
+    assert "expected a column among none in a filter, got 'wards'" in wrong.stderr
+
+
+def test_molecules_are_filtered_by_a_substructure(tmp_path):
+    (tmp_path / "m.smi").write_text("CCO ethanol\nc1ccccc1O phenol\nc1ccccc1 benzene\n")
+    where = '{"smiles": {"substructure": "c1ccccc1"}}'
+
+    record, _ = search(
+        *("--data", tmp_path / "m.smi", "--metric", "tanimoto", "--query", "CCO", "--parties", 2),
+        *("--where", where),
+        out=tmp_path / "out",
+    )
+
+    found = {row["object"] for row in read_table(record, "neighbors")}
+    assert found == {"phenol", "benzene"}
 
 
 @pytest.mark.parametrize(
@@ -143,6 +177,14 @@ def test_patients_are_found_by_a_schema(patients):
         (("--metric", "tabular", "--schema", "open.toml"), "low and high of column 'age'"),
         (("--metric", "tabular", "--schema", "s.toml", "--query", "1,f"), "expected the cells"),
         (("--metric", "tabular", "--schema", "s.toml", "--query", "1,f,"), "in column 'ward'"),
+        (
+            ("--metric", "tabular", "--schema", "s.toml", "--query", "1,female,a"),
+            "column 'sex': expected one of 'f', 'm', or an empty cell",
+        ),
+        (
+            ("--metric", "tabular", "--schema", "s.toml", "--query", '{"wards": "a"}'),
+            "expected the columns 'age', 'sex', 'ward', got 'wards'",
+        ),
         (("--metric", "edit", "--schema", "s.toml"), "the columns of vectors or rows"),
     ],
 )
@@ -218,6 +260,21 @@ def test_every_kind_of_object_can_be_searched(name, text, options, nearest, tmp_
     )
 
     assert [row["object"] for row in read_table(record, "neighbors")] == [nearest]
+
+
+def test_similarities_are_next_to_distances(tmp_path):
+    (tmp_path / "w.txt").write_text("a b c\nd e\n")
+
+    record, printed = search(
+        *("--data", tmp_path / "w.txt", "--metric", "jaccard", "--query", "a b", "-k", 2),
+        *("--parties", 2),
+        out=tmp_path / "out",
+    )
+
+    near = read_table(record, "neighbors")
+    assert "similarity" in printed
+    assert [row["similarity"] for row in near] == pytest.approx([2 / 3, 0.0])
+    assert all(row["similarity"] == 1 - row["distance"] for row in near)
 
 
 def test_a_limit_uses_only_the_first_objects(titles, tmp_path):

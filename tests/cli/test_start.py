@@ -36,6 +36,7 @@ COMMANDS = [
     ["broker", "revoke"],
     ["broker", "token"],
     ["broker", "status"],
+    ["broker", "check"],
     ["broker", "log", "verify"],
     ["broker", "log", "export"],
     ["provider", "backup"],

@@ -16,8 +16,10 @@ from fedneighbors.datasets._molecules import (
     graph_to_smiles,
     read_fingerprints,
     read_molecules,
+    read_smiles,
     write_smiles,
 )
+from fedneighbors.datasets._objects import read_objects
 from fedneighbors.errors import DataError, MissingDataError, MissingExtraError
 
 
@@ -256,6 +258,9 @@ def test_molecules_are_read_and_written_line_by_line(tmp_path):
     [
         ("C a\nC(C b", "line 2: expected SMILES"),
         ("C a\nCC a", "line 2: expected a new name, got 'a' again"),
+        ("C a\nC(C b\nCC c\nC(( d", r"line 2: expected SMILES, got 'C\(C'; nor can lines 4"),
+        ("SMILES name\nC a", "line 1: expected SMILES, got 'SMILES'; it looks like a header"),
+        ("canonical_smiles\nC a", "line 1: expected SMILES.*; it looks like a header: remove it"),
     ],
 )
 def test_a_line_that_cannot_be_read_is_named(tmp_path, text, message):
@@ -264,6 +269,31 @@ def test_a_line_that_cannot_be_read_is_named(tmp_path, text, message):
 
     with pytest.raises(DataError, match=message):
         read_molecules(path)
+
+
+def test_unreadable_lines_are_skipped_and_numbered_on_request(tmp_path):
+    path = tmp_path / "some.smi"
+    path.write_text("SMILES name\nCCO ethanol\nC(C b\nC=C\n")
+    skipped = []
+
+    found = read_molecules(path, skipped=skipped)
+
+    assert found.names == ["ethanol", "4"]
+    assert skipped == [1, 3]
+    assert list(read_fingerprints(path, skipped=[])) == found.names
+    assert read_smiles(path, found.names) == ["CCO", "C=C"]
+
+
+def test_compressed_molecules_are_read_up_to_a_limit(tmp_path):
+    path = tmp_path / "some.smi.gz"
+    path.write_bytes(gzip.compress(b"CCO ethanol\nC=C\n"))
+    bomb = tmp_path / "bomb.smi.gz"
+    bomb.write_bytes(gzip.compress(b"C" * 10_000_000))
+
+    assert read_molecules(path).names == ["ethanol", "2"]
+    assert read_objects(path, "fingerprints").labels == ("ethanol", "2")
+    with pytest.raises(DataError, match="as a file made to exhaust memory would"):
+        read_molecules(bomb)
 
 
 def test_a_missing_smiles_file_is_refused(tmp_path):

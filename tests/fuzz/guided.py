@@ -224,7 +224,7 @@ class Replies:
         except Exception as error:
             self.failure = error
         for one in list(registry.links.values()):
-            registry.remove(one)
+            registry.remove(one, "the test ends")
         for offers in self.offers.values():
             for one in offers.values():
                 one.close_all()
@@ -289,7 +289,7 @@ class Replies:
         try:
             found.receive(frame)
         except WireError:  # the server closes the link
-            self.broker.registry.remove(found)
+            self.broker.registry.remove(found, "the test ends")
             return None
         except Refused as error:
             asyncio.get_running_loop().create_task(found.reject(error))

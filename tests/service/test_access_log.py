@@ -1,8 +1,10 @@
 """Logs of queries: chains of digests, and the comparison of broker and provider."""
 
 import json
+import re
 import sqlite3
 import threading
+from datetime import datetime
 
 import pytest
 from typer.testing import CliRunner
@@ -148,7 +150,11 @@ def test_commands_verify_and_compare(log, tmp_path, monkeypatch):
         assert f"6 entries agree; the head is {log.head}" in verified.output.replace("\n", "")
         assert "give an earlier --head" in call(app, [party, "log", "verify"]).output
         exported = call(app, [party, "log", "export"]).stdout.splitlines()
-        assert [json.loads(line) for line in exported] == list(log.entries())
+        entries = [json.loads(line) for line in exported]
+        assert all(re.fullmatch(r"[-0-9]{10}T[:0-9]{8}\.\d{3}Z", one["time"]) for one in entries)
+        for one in entries:
+            one["time"] = round(datetime.fromisoformat(one["time"]).timestamp(), 3)
+        assert entries == list(log.entries())
     queries = [f"{number:016x}" for number in range(6)]
     for known, code in ((queries, 0), (queries[1:], 1)):
         lines = map(json.dumps, broker_entries(*known))

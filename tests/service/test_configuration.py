@@ -361,3 +361,74 @@ def test_a_token_has_the_scopes_of_the_command(tmp_path):
     with contextlib.closing(state):
         scopes = [state.user_of(token).scopes for token in tokens]
     assert scopes == [("search",), ("count:words", "search:words")]
+
+
+MOLECULES = """
+format = 1
+[provider]
+name = "north"
+broker = "https://127.0.0.1"
+[collections.molecules]
+metric = "tanimoto"
+filters = { smiles = "molecule" }
+source = { file = "library.smi"UNREADABLE }
+"""
+
+
+@pytest.mark.parametrize(
+    ("setting", "status", "words"),
+    [
+        ("", 1, "library.smi, line 2: expected SMILES, got 'C1C'; nor can lines 4"),
+        (', unreadable = "skip"', 0, "2 molecules cannot be read and are left out: lines 2, 4"),
+    ],
+)
+def test_unreadable_molecules_are_refused_or_counted(tmp_path, caplog, setting, status, words):
+    path = tmp_path / "provider.toml"
+    path.write_text(MOLECULES.replace("UNREADABLE", setting), encoding="utf-8")
+    (tmp_path / "library.smi").write_text("CCO a\nC1C b\nOCC c\nC(C d\n", encoding="utf-8")
+
+    done = CliRunner().invoke(app, ["provider", "check", "--config", str(path)])
+
+    assert done.exit_code == status
+    assert words in done.stdout
+    assert ("molecules: 2 objects, tanimoto" in done.stdout) == (status == 0)
+    assert ("left out: lines 2, 4" in caplog.text) == (status == 0)
+    assert "C1C" not in caplog.text
+
+
+def test_only_files_of_molecules_can_skip_lines(tmp_path):
+    path = tmp_path / "provider.toml"
+    changed = MOLECULES.replace("UNREADABLE", ', unreadable = "skip"')
+    path.write_text(changed.replace("library.smi", "library.csv"), encoding="utf-8")
+
+    with pytest.raises(DataError, match="file next to unreadable; correct other ones"):
+        ProviderConfig.read(path)
+
+
+def test_broker_check_reads_all_that_would_be_served(tmp_path):
+    path = tmp_path / "broker.toml"
+    path.write_text(BROKER, encoding="utf-8")
+
+    def check(status):
+        done = CliRunner().invoke(app, ["broker", "check", "--config", str(path)])
+        assert done.exit_code == status, done.output
+        return done.output
+
+    first = check(0)
+    assert "words: edit, auto, 0 of 2 providers enrolled; not enrolled: north, south" in first
+    assert "users would be answered at https://127.0.0.1:8443" in first
+    assert [one.name for one in tmp_path.iterdir()] == ["broker.toml"]  # nothing was made
+    state, _ = open_state(BrokerConfig.read(path))
+    code, identity = state.new_code("north", b""), Identity.new()
+    state.enrol(
+        "north", code.secret, identity.public, identity.sign(code.content("north", identity.public))
+    )
+    state.close()
+    assert "1 of 2 providers enrolled; not enrolled: south" in check(0)
+    rows = (
+        BROKER + '[collections.rows]\nmetric = "tabular"\nschema = "none.toml"\nproviders = ["a"]\n'
+    )
+    path.write_text(rows, encoding="utf-8")
+    broken = check(1)
+    assert "words: edit, auto" in broken
+    assert "rows: there is no file" in broken

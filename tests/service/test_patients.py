@@ -471,6 +471,16 @@ def test_sealed_queries_find_the_same_patients(hospitals):
     assert [near.tolist() for near in found] == [near.tolist() for near in expected]
 
 
+def test_sealed_queries_outside_of_the_schema_are_refused(hospitals):
+    running = hospitals[0]
+    keys = {name: make_sealing_key(one.private).hex() for name, one in running.identities.items()}
+
+    with running.client("sealed", keys=keys) as sealed, pytest.raises(ServiceError) as caught:
+        sealed.kneighbors([{"sex": "female"}], 1)
+
+    assert (caught.value.status, caught.value.code) == (422, "invalid-query")
+
+
 def test_patients_are_searched_on_the_command_line(hospitals, monkeypatch):
     running, rows, _ = hospitals
     monkeypatch.setenv("FEDNEIGHBORS_TOKEN", running.token)
@@ -483,6 +493,11 @@ def test_patients_are_searched_on_the_command_line(hospitals, monkeypatch):
     neighbors = json.loads(done.stdout)["neighbors"]
     assert len(neighbors) == 3
     assert all((one["provider"], one["id"]) in rows for one in neighbors)
+    in_order = "61,F,59621000 44054006"
+    again = CliRunner().invoke(app, ["search", running.url, "patients", in_order, *options])
+    assert json.loads(again.stdout)["neighbors"] == neighbors
+    table = CliRunner().invoke(app, ["search", running.url, "patients", query, *options[:-1]])
+    assert "rows with few cells can be near by chance" in table.stdout
 
 
 @pytest.mark.parametrize(
@@ -491,6 +506,7 @@ def test_patients_are_searched_on_the_command_line(hospitals, monkeypatch):
         ({"conditions": "[1"}, "expected codes in brackets as JSON"),
         ({"conditions": [1.5]}, "column 'conditions': expected a list of codes"),
         ({"conditions": {"a": 1}}, "and of sets to lists"),
+        ({"conditions": "I10;E11"}, "expected a list of codes, or spaces between them"),
         ({"age": [61]}, "expected a mapping of columns to numbers, texts or null"),
     ],
 )

@@ -143,6 +143,43 @@ def test_two_organisations_are_searched_and_survive_restarts(commands, tmp_path)
         assert providers[name].wait(TIMEOUT_S) == 0
 
 
+LINE = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ INFO fedneighbors[.]service[.]_[a-z]+: %s$"
+
+
+def test_logs_have_times_and_name_links_of_providers(commands, tmp_path):
+    port = free_port()
+    (tmp_path / "broker.toml").write_text(
+        f'format = 1\n[server]\nlisten = "127.0.0.1:{port}"\n[collections.titles]\n'
+        'metric = "edit"\nproviders = ["north"]\n'
+    )
+    (tmp_path / "titles.txt").write_text(FILES["north"])
+    (tmp_path / "provider.toml").write_text(
+        f'format = 1\n[provider]\nname = "north"\nbroker = "https://127.0.0.1:{port}"\n'
+        '[collections.titles]\nmetric = "edit"\nsource = { file = "titles.txt" }\n'
+    )
+    server = commands.start(tmp_path, "broker", "serve")
+    commands.wait_for(server, "the broker answers at")
+    code = commands.call(tmp_path, "broker", "enrol", "north")
+    commands.call(tmp_path, "provider", "enrol", code)
+
+    def expect(process, words, rest=""):
+        assert re.search(LINE % (words + re.escape(rest)), commands.wait_for(process, words), re.M)
+
+    provider = commands.start(tmp_path, "provider", "serve")
+    expect(provider, "connected to", f" https://127.0.0.1:{port}")
+    expect(server, "provider north connected")
+    provider.kill()
+    expect(server, "provider north disconnected", " (the connection was lost)")
+    provider = commands.start(tmp_path, "provider", "serve")
+    expect(server, "provider north connected")
+    provider.send_signal(signal.SIGINT)
+    expect(server, "provider north disconnected", " (the provider closed the link)")
+    commands.start(tmp_path, "provider", "serve")
+    expect(server, "provider north connected")
+    commands.call(tmp_path, "broker", "revoke", "north")
+    expect(server, "provider north disconnected", " (the key of the provider is revoked)")
+
+
 def test_each_command_that_the_demonstration_prints_works(commands, tmp_path):
     demo = commands.start(tmp_path, "serve", "--demo", "--listen", f"127.0.0.1:{free_port()}")
     text = commands.wait_for(demo, "Ctrl-C ends")

@@ -6,15 +6,17 @@ import numpy as np
 import pandas as pd
 import pytest
 from numpy.testing import assert_array_equal
+from typer.testing import CliRunner
 
 from fedneighbors import FederatedNeighbors
-from fedneighbors.datasets import CategoricalColumn, NumericColumn, Schema
+from fedneighbors.cli._main import app
+from fedneighbors.datasets import CategoricalColumn, NumericColumn, Schema, SetColumn
 from fedneighbors.errors import DataError
 from fedneighbors.federation._roles import Refused
 from fedneighbors.methods.fedknn._queries import encode_query
 from fedneighbors.methods.fedknn.protocol import NearestRequest
 from fedneighbors.service import ServiceError
-from fedneighbors.service._config import BrokerConfig, OfferSection
+from fedneighbors.service._config import BrokerConfig, OfferSection, ProviderConfig
 from fedneighbors.service._provider import OfferedObjects
 from tests.seeds import cases
 from tests.service.deployment import deployed
@@ -43,6 +45,12 @@ def make_rows(n, seed):
             "ward": rng.choice([None, "surgery", "medicine", "other"], n),
         }
     ).astype({"age": float, "lactate": float})
+
+
+def make_queries(n, seed):
+    """Return rows without cells outside of the schema, which queries may not have."""
+    rows = make_rows(n, seed)
+    return rows.assign(age=rows["age"].clip(upper=100), sex=rows["sex"].replace("unknown", None))
 
 
 ROWS = make_rows(90, seed=0).assign(id=[str(row) for row in range(90)], site=["a", "b", None] * 30)
@@ -102,7 +110,7 @@ def pooled():
 def test_answers_equal_the_pooled_table(deployment, pooled, algorithm):
     search = deployment.client("patients", algorithm=algorithm)
     for seed in range(cases(9)):
-        queries = make_rows(4, seed=seed + 1)
+        queries = make_queries(4, seed=seed + 1)
         k, where = [1, 7, 200][seed % 3], [None, {"site": "a"}, {"age": {">=": 41}}][seed % 3]
 
         found, objects = search.kneighbors(queries, k, where=where)
@@ -118,7 +126,7 @@ def test_answers_equal_the_pooled_table(deployment, pooled, algorithm):
 
 
 def test_private_answers_equal_the_pooled_table(deployment, pooled):
-    queries = make_rows(2, seed=50)
+    queries = make_queries(2, seed=50)
     with deployment.client("private") as search:
         found, _ = search.kneighbors(queries, 5)
 
@@ -157,6 +165,9 @@ def test_columns_of_a_collection_are_described(deployment):
         ({"agee": 3}, "expected the columns .age., .lactate., .sex., .ward., got .agee."),
         ([3, 4], "expected a mapping of columns to numbers, texts or null"),
         ({"age": [3]}, "expected a mapping"),
+        ({"sex": "female"}, "column 'sex': expected one of 'f', 'm', or an empty cell"),
+        ({"age": 101}, "column 'age': expected a number from 0 to 100, or an empty cell"),
+        ({"age": "young"}, "column 'age': expected a number from 0 to 100"),
     ],
 )
 def test_wrong_query_is_an_error(deployment, query, message):
@@ -176,6 +187,51 @@ def test_rows_that_the_schema_drops_keep_the_numbers_of_others(folder, tmp_path,
     reply = found.party.answer(NearestRequest("q", encode_query(np.array([0.03, 1])), 2, None))
     assert list(reply.ids) == ["2", "0"]
     assert "a.csv: column 'age': 1 cells are missing" in caplog.text
+
+
+@pytest.fixture
+def provider(tmp_path):
+    """Write a provider with cells outside of its schema; return its configuration."""
+    columns = (*SCHEMA.columns[::2], SetColumn("codes", missing="keep"))
+    (tmp_path / "patients.toml").write_text(Schema(columns).to_toml(), encoding="utf-8")
+    (tmp_path / "a.csv").write_text(
+        "age,sex,codes\n30,female,I10 E11\n300,male,I10;E11\n,,\nold,f,I10\n", encoding="utf-8"
+    )
+    written = tmp_path / "provider.toml"
+    written.write_text(
+        'format = 1\n[provider]\nname = "north"\nbroker = "https://127.0.0.1"\n'
+        '[collections.patients]\nmetric = "tabular"\nschema = "patients.toml"\n'
+        'source = { file = "a.csv" }\n',
+        encoding="utf-8",
+    )
+    return written
+
+
+def test_provider_check_counts_cells_outside_of_the_schema(provider):
+    done = CliRunner().invoke(app, ["provider", "check", "--config", str(provider)])
+
+    assert done.exit_code == 0, done.output
+    assert done.stdout.splitlines() == [
+        "patients: 4 objects, tabular",
+        "  column 'age': 1 cells are no numbers and stay missing",
+        "  column 'age': 1 cells are clipped to its range",
+        "  column 'sex': 2 cells are none of 'f', 'm' and stay missing",
+        "  column 'codes': 1 texts have a comma, semicolon or bar within a code; codes are "
+        "separated by spaces",
+        "  an example from your rows, column 'age': 'old'",
+        "  an example from your rows, column 'sex': 'female'",
+        "  an example from your rows, column 'codes': 'I10;E11'",
+    ]
+
+
+def test_logs_count_cells_outside_of_the_schema_without_values(provider, caplog):
+    (section,) = ProviderConfig.read(provider).collections.values()
+
+    OfferedObjects.read("north", "patients", section, provider.parent, secret=b"s")
+
+    assert "column 'sex': 2 cells are none of 'f', 'm' and stay missing" in caplog.text
+    for value in ("female", "old", "I10"):
+        assert value not in caplog.text
 
 
 def test_other_columns_than_at_the_broker_are_refused(deployment, folder, tmp_path):

@@ -46,13 +46,13 @@ def verify_provider(head: HeadOption = "0:", config: ProviderFile = _PROVIDER) -
 
 @broker_log.command("export", epilog="Example: [bold]fedneighbors broker log export > log[/bold]")
 def export_broker(config: BrokerFile = _BROKER) -> None:
-    """Print the entries as JSON lines."""
+    """Print the entries as JSON lines, with times in ISO 8601 (UTC)."""
     _export(_open_broker(config))
 
 
 @provider_log.command("export", epilog="Example: [bold]fedneighbors provider log export[/bold]")
 def export_provider(config: ProviderFile = _PROVIDER) -> None:
-    """Print the entries as JSON lines."""
+    """Print the entries as JSON lines, with times in ISO 8601 (UTC)."""
     _export(_open_provider(config)[0])
 
 
@@ -120,7 +120,9 @@ def _verify(log: "AccessLog", head: str) -> None:
 
 def _export(log: Any) -> None:
     import json
+    from datetime import UTC, datetime
 
     with contextlib.closing(log):
         for entry in log.entries():
-            typer.echo(json.dumps(entry))
+            moment = datetime.fromtimestamp(entry["time"], UTC).isoformat(timespec="milliseconds")
+            typer.echo(json.dumps({**entry, "time": moment.replace("+00:00", "Z")}))

@@ -1,7 +1,9 @@
 """Console output: results to standard output, progress and errors to standard error."""
 
+import logging
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -27,6 +29,18 @@ def print_error(text: str) -> None:
 def print_warning(text: str) -> None:
     """Print a warning to standard error, as one yellow line."""
     Console(stderr=True, highlight=False, soft_wrap=True).print(Text(f"note: {text}", "yellow"))
+
+
+def log_with_times() -> None:
+    """Write the log of a server to standard error, with times (UTC)."""
+    formatter = logging.Formatter(
+        "%(asctime)s %(levelname)s %(name)s: %(message)s", "%Y-%m-%dT%H:%M:%SZ"
+    )
+    formatter.converter = time.gmtime
+    handler = logging.StreamHandler()
+    handler.setFormatter(formatter)
+    logging.basicConfig(handlers=[handler])
+    logging.getLogger("fedneighbors.service").setLevel(logging.INFO)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""``fedneighbors broker backup`` and ``restore``, the same of providers, and ``bench``."""
+"""``fedneighbors broker backup``, ``restore`` and ``check``, and ``bench``."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -52,6 +52,55 @@ def restore(
             "private queries are refused: lower max_queries by those after the backup, then "
             f"fedneighbors ledger reconcile {ledger}"
         )
+
+
+def check_broker(
+    config: Annotated[Path, typer.Option(help="The broker's configuration (TOML).")] = Path(
+        "broker.toml"
+    ),
+) -> None:
+    """Read the configuration and the state, without serving.
+
+    Prints for each collection its metric, filters and enrolled providers, or its first error.
+    Nothing is made or changed. `doctor` checks the way to a broker that runs.
+    """
+    import contextlib
+
+    from fedneighbors.cli._console import echo
+    from fedneighbors.errors import FedneighborsError
+    from fedneighbors.service._broker import BrokerCollection
+    from fedneighbors.service._config import BrokerConfig
+    from fedneighbors.service._state import BrokerState, server_files
+    from fedneighbors.service._tls import read_fingerprint
+    from fedneighbors.service._tsm import Attester
+
+    loaded, enrolled = BrokerConfig.read(config), set[str]()
+    certificate, key = server_files(loaded)
+    if certificate is not None and (certificate.exists() or loaded.server.certificate):
+        read_fingerprint(certificate)
+        if key is not None:
+            key.read_bytes()
+    if loaded.path(loaded.state).exists():
+        with contextlib.closing(BrokerState(loaded.path(loaded.state))) as state:
+            enrolled = {one.name for one in state.providers() if not one.is_revoked}
+    Attester.of(loaded)
+    has_failed = False
+    for name, section in loaded.collections.items():
+        try:
+            found = BrokerCollection(name, section, None, loaded.folder)
+        except (FedneighborsError, ValueError) as error:
+            has_failed = True
+            echo(f"{name}: {error}", "red")
+            continue
+        filters = f", filters {', '.join(found.filters)}" if found.filters else ""
+        budget = ", private" if found.settings.privacy is not None else ""
+        left = [one for one in found.providers if one not in enrolled]
+        missing = f"; not enrolled: {', '.join(left)}" if left else ""
+        number = f"{len(found.providers) - len(left)} of {len(found.providers)} providers enrolled"
+        echo(f"{name}: {found.metric}, {section.algorithm}{filters}{budget}, {number}{missing}")
+    echo(f"users would be answered at {loaded.server.url}")
+    if has_failed:
+        raise typer.Exit(1)
 
 
 def _find_role(context: typer.Context, config: Path | None) -> tuple[Any, Path]:

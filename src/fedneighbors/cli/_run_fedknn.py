@@ -28,11 +28,13 @@ from fedneighbors.cli._search_options import (
     QueryOption,
     Source,
     TieSeedOption,
+    WhereOption,
     Workers,
     WorkersOption,
     build_search,
     open_ledger,
     read_federation,
+    read_filter,
     read_queries,
 )
 from fedneighbors.cli._splits import PartiesOption, PartyColumnOption
@@ -51,6 +53,7 @@ def fedknn(
     query: QueryOption = None,
     queries: QueriesOption = None,
     k: NeighborsOption = 10,
+    where: WhereOption = "",
     columns: ColumnsOption = "",
     schema: ObjectSchemaOption = None,
     name_column: NameColumnOption = None,
@@ -95,6 +98,7 @@ def fedknn(
     )
     objects, owners = read_federation(source, partition, parties, seed)
     query_objects, labels = read_queries(query, queries, source=source, objects=objects)
+    condition, filter_columns = read_filter(where, source=source, objects=objects)
     parameters = {
         "data": ", ".join(Path(file).name for file in files.values()),
         "metric": metric.value,
@@ -102,11 +106,12 @@ def fedknn(
         "objects": len(objects),
         "parties by": party_column or (partition if "" in files else "file"),
         "round trip in ms": delay,
+        **({"where": where} if where else {}),
     }
     with lock_folder(out), open_ledger(ledger) as broker_ledger:
-        search.fit(objects.items, parties=owners, ledger=broker_ledger)
+        search.fit(objects.items, parties=owners, ledger=broker_ledger, columns=filter_columns)
         inputs = SearchInput(owners, objects.labels, query_objects, labels, objects.rows)
-        record = search_and_record(search, inputs, k=k, parameters=parameters)
+        record = search_and_record(search, inputs, k=k, parameters=parameters, where=condition)
         _report_search(record, out)
 
 

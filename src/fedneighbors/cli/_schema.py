@@ -19,6 +19,7 @@ schema = typer.Typer(
     help="Declare the columns of a table: draft a schema, check a table against one.",
 )
 
+_MAX_CATEGORIES = 256  # a draft refuses columns with more
 _HEADER = """\
 # Columns and labels of a table: kinds, ranges and categories, and a rule for missing cells.
 # missing: a value to fill in, "drop" to drop the row, or "keep" to leave it missing.
@@ -46,22 +47,32 @@ def draft(
 ) -> None:
     """Draft a schema from a public or synthetic table.
 
-    A draft from private rows is itself a disclosure: it has their smallest and
-    largest values, their categories and their labels.
+    Columns that identify rows are left out, with a comment. A draft from private rows is itself a
+    disclosure: it has their smallest and largest values, their categories and their labels.
     """
+    import json
+
     from fedneighbors.cli._console import echo, print_warning
     from fedneighbors.datasets._reading import read_columns
     from fedneighbors.datasets._schema import Schema
+    from fedneighbors.datasets._schema_columns import is_identifier
     from fedneighbors.datasets._table import check_present
     from fedneighbors.records import replace_file
 
     if out.exists():
         raise FileExistsError(f"{out} exists; delete it, or name another file with --out")
     table = read_columns(data, nominal=[label], text_format=text_format)
-    left_out = choose_files([str(data)], drop, identifier, text_format).drop
-    check_present(left_out, table.names, source=table.source)
-    schema_draft = Schema.draft(table.without(left_out), label)
-    replace_file(out, (_HEADER + schema_draft.to_toml()).encode("utf-8"))
+    dropped = choose_files([str(data)], drop, identifier, text_format).drop
+    check_present(dropped, table.names, source=table.source)
+    table = table.without(dropped)
+    features = table.without([label]).columns
+    ids = [name for name, cells in features.items() if is_identifier(name, cells, _MAX_CATEGORIES)]
+    schema_draft = Schema.draft(table.without(ids), label, max_categories=_MAX_CATEGORIES)
+    left_out = [f"# left out, as it identifies rows: {json.dumps(name)}\n" for name in ids]
+    content = "".join([_HEADER, *left_out, "\n" if ids else "", schema_draft.to_toml()])
+    replace_file(out, content.encode("utf-8"))
+    if ids:
+        print_warning(f"left out, as they identify rows: {', '.join(ids)}")
     print_warning(
         f"{out} has ranges, categories and labels of {data}; a draft from private rows is itself "
         "a disclosure: replace them by publicly known ones"
@@ -79,17 +90,20 @@ def check(
 ) -> None:
     """Count the cells and rows that a schema clips, fills or drops.
 
-    The counts are exact and not covered by a privacy budget: do not share them.
+    Prints an example of cells outside of the schema. The counts are exact and not covered by a
+    privacy budget: do not share them.
     """
     from fedneighbors.cli._console import echo
     from fedneighbors.cli._results import print_grid
-    from fedneighbors.datasets._reading import read_rows
+    from fedneighbors.datasets._reading import read_declared_cells
     from fedneighbors.datasets._schema import Schema
     from fedneighbors.datasets._schema_columns import kind_of
     from fedneighbors.records import ResultTable
 
     declared = Schema.load(schema)
-    rows = read_rows(data, declared)
+    label = [declared.label] if declared.label else []
+    found, n_unreadable = read_declared_cells(data, declared, label, None)
+    rows = declared.check_rows(found)
     cells = tuple(
         (
             column.name,
@@ -102,7 +116,14 @@ def check(
     )
     columns = ("column", "kind", "clipped", "missing or invalid", "rule")
     print_grid(ResultTable("cells", "Cells of each column", columns, cells))
-    n_rows = len(rows.kept) + rows.n_unreadable
-    echo(f"{len(rows.x)} of {n_rows} rows are used")
-    echo(f"{rows.n_unreadable:>8} rows have another number of cells than the header")
+    for name, faults in rows.faults.items():
+        if faults.example:
+            joined = f", {faults.n_joined} join codes without spaces" if faults.n_joined else ""
+            echo(
+                f"column {name!r}: {faults.n_invalid} cells are invalid, {rows.clipped[name]} "
+                f"clipped{joined}; an example from your rows: {faults.example!r}",
+                "yellow",
+            )
+    echo(f"{len(rows.x)} of {len(rows.kept) + n_unreadable} rows are used")
+    echo(f"{n_unreadable:>8} rows have another number of cells than the header")
     echo(f"{rows.n_unlabelled:>8} rows have no declared label")

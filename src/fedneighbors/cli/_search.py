@@ -29,7 +29,8 @@ def search(
         str,
         typer.Argument(
             help="Comma-separated numbers; a text; the words of a set; SMILES; or a row such as "
-            '\'{"age": 64, "sex": "f"}\'. After -- if it begins with a minus.'
+            '\'{"age": 64, "sex": "f"}\', or its cells in order, such as 64,f. After -- if it '
+            "begins with a minus."
         ),
     ],
     k: Annotated[int, typer.Option("-k", min=1, help="Number of neighbors.")] = 10,
@@ -60,8 +61,8 @@ def search(
     """
     import json
 
+    from fedneighbors.datasets._objects import read_json, read_text_query
     from fedneighbors.service._client import RemoteNeighbors
-    from fedneighbors.service._remote_search import read_json, read_text_query
 
     token = read_token()
     if count and radius is None:
@@ -82,7 +83,8 @@ def search(
     ) as remote:
         description = remote.describe()
         remote.check_trust(description)
-        queries = [read_text_query(query, description["objects"])]
+        names = description["columns"] or ()
+        queries = [read_text_query(query, description["objects"], columns=tuple(names))]
         if radius is None:
             remote.kneighbors(queries, k, where=filters)
         else:
@@ -90,7 +92,7 @@ def search(
         if as_json:
             typer.echo(json.dumps(remote.results_[0]))
         else:
-            _print_answer(remote)
+            _print_answer(remote, description["metric"])
 
 
 def mcp(
@@ -166,9 +168,10 @@ def read_keys(path: Path) -> dict[str, str]:
         ) from None
 
 
-def _print_answer(remote: "RemoteNeighbors") -> None:
+def _print_answer(remote: "RemoteNeighbors", metric: str) -> None:
     from fedneighbors.cli._console import echo
     from fedneighbors.cli._results import print_grid
+    from fedneighbors.datasets._object_cells import FEW_CELLS, SIMILARITIES
     from fedneighbors.records import ResultTable
 
     (answer,) = remote.results_
@@ -180,10 +183,14 @@ def _print_answer(remote: "RemoteNeighbors") -> None:
         columns.pop("query")
         if any(one["distance"] is None for one in answer["neighbors"]):
             columns.pop("distance")  # a user sees all or none
+        elif metric in SIMILARITIES and "similarity" not in columns:
+            columns["similarity"] = 1 - columns["distance"]
         rows = tuple(zip(*(list(cells) for cells in columns.values()), strict=True))
         hidden = f"{len(rows) - _MAX_ROWS} more: see --json" if len(rows) > _MAX_ROWS else ""
         title = f"{len(rows)} nearest objects"
         print_grid(ResultTable("nearest", title, tuple(columns), rows[:_MAX_ROWS], hidden))
+        if metric == "tabular":
+            echo(FEW_CELLS, "dim")
     facts = [
         "exact" if answer["exact"] else "not certified as exact",
         *([answer["algorithm"]] if answer.get("algorithm") else []),

@@ -1,6 +1,5 @@
 """Command-line options of searches, and the objects and search that they describe."""
 
-import csv
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -105,15 +104,23 @@ TieSeedOption = Annotated[
 QueryOption = Annotated[
     list[str] | None,
     typer.Option(
-        help="Query: a string, comma-separated numbers (with --schema: cells), the words of a "
-        "set, SMILES, or row:17 for the 17th row of the data (row:NAME:17 for that of a party's "
-        "file); repeatable.",
+        help="Query, as for fedneighbors search: a string, comma-separated numbers, the words of a "
+        "set, SMILES, or with --schema a row (cells in order, or JSON); or row:17 for the 17th row "
+        "of the data (row:NAME:17 for that of a party's file); repeatable.",
         rich_help_panel=_QUERY,
     ),
 ]
 QueriesOption = Annotated[
     Path | None,
     typer.Option(help="File of queries, in the format of --data.", rich_help_panel=_QUERY),
+]
+WhereOption = Annotated[
+    str,
+    typer.Option(
+        help='Filter by columns of the tables, as JSON such as \'{"age": {">=": 50}}\', like that '
+        "of fedneighbors search; of .smi files, the column is smiles.",
+        rich_help_panel=_QUERY,
+    ),
 ]
 NeighborsOption = Annotated[
     int, typer.Option("-k", "--n-neighbors", min=1, help="Number of neighbors (k).")
@@ -246,11 +253,15 @@ def read_queries(
     DataError
         If a query cannot be parsed, or the file cannot be read.
     """
+    from fedneighbors.cli._console import print_warning
+
     if not texts and file is None:
         raise typer.BadParameter("give a --query, or a file of queries with --queries")
     labelled = [_parse_query(text, source=source, objects=objects) for text in texts or ()]
     if file is not None:
         from_file = source.read_queries(file, objects.columns)
+        for note in from_file.notes:
+            print_warning(f"{file}: {note}")
         labelled += zip(from_file.items, from_file.labels, strict=True)
     return [query for query, _ in labelled], [label for _, label in labelled]
 
@@ -258,22 +269,15 @@ def read_queries(
 def _parse_query(text: str, *, source: Source, objects: "Objects") -> tuple[Any, str]:
     """Return the query of a text, and its label."""
     from fedneighbors.datasets._object_cells import parse_object
+    from fedneighbors.datasets._objects import read_text_query
 
-    row = _ROW.fullmatch(text)
+    row, kind = _ROW.fullmatch(text), source.metric.kind
     if row is None and source.schema is not None:
-        cells = next(csv.reader([text], skipinitialspace=True))
-        names = source.schema.column_names
-        if len(cells) != len(names):
-            raise typer.BadParameter(f"expected the cells {', '.join(names)}, got {text!r}")
-        if source.metric is MetricName.TABULAR:
-            return tuple(cells), text
-        query = source.schema.encode_all(
-            {name: [cell] for name, cell in zip(names, cells, strict=True)}
-        )
-        return query[0], text
+        return _parse_row(text, source.schema, is_tabular=source.metric is MetricName.TABULAR), text
     if row is None:
-        n_columns = 0 if source.metric.kind != "vectors" else len(objects.items[0])
-        return parse_object(text, source.metric.kind, n_columns=n_columns), text
+        n_columns = None if kind != "vectors" else len(objects.items[0])
+        query = read_text_query(text, kind, n_columns=n_columns)
+        return parse_object(text, kind) if kind in ("graphs", "fingerprints") else query, text
     if row[1] is None and len(source.data) > 1:
         raise typer.BadParameter(f"{text} may be of any file; name the party: row:NAME:{row[2]}")
     position = objects.find_row(int(row[2]), row[1])
@@ -282,6 +286,60 @@ def _parse_query(text: str, *, source: Source, objects: "Objects") -> tuple[Any,
         dropped = "; a dropped row is no query" if objects.rows else ""
         raise typer.BadParameter(f"expected a row from 1 to {last}, got {text}{dropped}")
     return objects.items[position], objects.labels[position]
+
+
+def read_filter(where: str, *, source: Source, objects: "Objects") -> "tuple[Any, Any]":
+    """Return the filter of the command line, and its columns.
+
+    Both are None without a filter.
+
+    Raises
+    ------
+    ValueError
+        If the filter is no JSON.
+    DataError
+        If a file cannot be read as a table.
+    """
+    from fedneighbors.datasets._molecules import Molecules
+    from fedneighbors.datasets._objects import read_filter_cells, read_json
+    from fedneighbors.methods.fedknn._filters import list_columns
+
+    if not where:
+        return None, None
+    found = read_json(where, "--where")
+    names = list_columns(found)
+    columns: dict[str, list[Any]] = {}
+    rows = objects.rows or range(1, len(objects) + 1)
+    for party, file in source.data.items():
+        own = [i for i in range(len(objects)) if not party or objects.owner_of(i) == party]
+        cells = read_filter_cells(
+            Path(file),
+            names,
+            labels=[objects.labels[i] for i in own],
+            text_format=source.text_format,
+        )
+        for name, column in cells.items():
+            columns.setdefault(name, []).extend(column[rows[i] - 1] for i in own)
+    molecules = {name: Molecules(cells) for name, cells in columns.items() if names[name]}
+    return found, {**columns, **molecules}
+
+
+def _parse_row(text: str, schema: "Schema", *, is_tabular: bool) -> Any:
+    """Return the cells of a row, or their features.
+
+    Raises
+    ------
+    DataError
+        If a column is unknown, or a cell outside of the schema.
+    """
+    from fedneighbors.datasets._cell_faults import check_row
+    from fedneighbors.datasets._objects import read_text_query
+
+    row = read_text_query(text, "rows", columns=schema.column_names)
+    check_row(schema.columns, row)
+    if is_tabular:
+        return tuple(row.get(name) for name in schema.column_names)
+    return schema.encode_all({name: [row.get(name)] for name in schema.column_names})[0]
 
 
 class AlgorithmName(StrEnum):

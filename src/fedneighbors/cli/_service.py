@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedneighbors.cli._access_log import broker_log, provider_log
-from fedneighbors.cli._operations import backup, restore
+from fedneighbors.cli._operations import backup, check_broker, restore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
@@ -30,6 +30,8 @@ for group, name in ((broker, "broker"), (provider, "provider")):
     group.command("backup", epilog=example.format("backup"))(backup)
     group.command("restore", epilog=example.format("restore"))(restore)
 
+broker.command("check", epilog="Example: [bold]fedneighbors broker check[/bold]")(check_broker)
+
 BrokerFile = Annotated[Path, typer.Option("--config", help="The broker's configuration (TOML).")]
 ProviderFile = Annotated[Path, typer.Option("--config", help="The provider's configuration.")]
 _BROKER, _PROVIDER = Path("broker.toml"), Path("provider.toml")
@@ -42,8 +44,10 @@ def serve_broker(config: BrokerFile = _BROKER) -> None:
     A certificate is made at the first start, unless the configuration names one. Before the first
     token is made, a one-time link to the console is printed.
     """
-    from fedneighbors.cli._console import echo
+    from fedneighbors.cli._console import echo, log_with_times
     from fedneighbors.service._server import run_broker
+
+    log_with_times()
 
     def show(url: str, link: str) -> None:
         echo(f"the broker answers at {url}", "green")
@@ -177,18 +181,18 @@ def serve_provider(config: ProviderFile = _PROVIDER) -> None:
     import signal
     from functools import partial
 
-    from fedneighbors.cli._console import echo
+    from fedneighbors.cli._console import log_with_times
     from fedneighbors.service._config import ProviderConfig
     from fedneighbors.service._enrolment import read_pin
     from fedneighbors.service._provider import ProviderService
 
+    log_with_times()
     loaded = ProviderConfig.read(config)
     pin, address = read_pin(loaded.path(loaded.provider.certificate)), loaded.provider.broker
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the collections are being read
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # cancels a query to a database
     service = ProviderService.of(loaded, config)
-    work = service.run(address, pin, on_connected=lambda: echo(f"connected to {address}", "green"))
-    _run(work, partial(service.reload, policies=True))
+    _run(service.run(address, pin), partial(service.reload, policies=True))
 
 
 @provider.command(epilog="Example: [bold]fedneighbors provider budget[/bold]")
@@ -309,15 +313,19 @@ def forget(
 def check(config: ProviderFile = _PROVIDER) -> None:
     """Read the configuration and all collections, without a broker.
 
-    Prints for each collection its objects, metric, filters and epoch, or its first error. Files for
-    the broker's evidence must be readable.
+    Prints for each collection its objects, metric, filters and epoch, or its first error, and how
+    many cells of rows are outside of the schema, with an example. Files for the broker's evidence
+    must be readable.
     """
+    import logging
+
     from fedneighbors.cli._console import echo
     from fedneighbors.errors import FedneighborsError
     from fedneighbors.secure_sum._keys import Identity
     from fedneighbors.service._config import ProviderConfig
     from fedneighbors.service._offers import OfferedObjects
 
+    logging.getLogger("fedneighbors").addHandler(logging.NullHandler())  # notes are printed here
     loaded = ProviderConfig.read(config)
     key = loaded.path(loaded.provider.key)
     secret = Identity.read(key).private if key.is_file() else None
@@ -346,6 +354,10 @@ def check(config: ProviderFile = _PROVIDER) -> None:
         filters = f", filters {', '.join(offer.filters)}" if offer.filters else ""
         epoch = f", epoch {found.epoch}" if secret and found.epoch else ""  # needs the key
         echo(f"{name}: {offer.n_objects} objects, {offer.metric}{filters}{epoch}")
+        for note in found.notes:
+            echo(f"  {note}", "yellow")
+        for column, example in found.examples.items():
+            echo(f"  an example from your rows, column {column!r}: {example!r}", "yellow")
     if failed:
         raise typer.Exit(1)
 
@@ -381,7 +393,8 @@ def doctor(
     """Check each hop to a broker, and name the one that fails.
 
     The line of a failed hop says what to do. A provider that runs is not disturbed. A user's token
-    is checked if FEDNEIGHBORS_TOKEN has one. The exit code is 1 if a check failed.
+    is checked if FEDNEIGHBORS_TOKEN has one. The exit code is 1 if a check failed. `broker check`
+    reads the broker's own configuration.
     """
     import os
 

@@ -1,6 +1,7 @@
 """Molecules from SMILES and SDF (RDKit): graphs and fingerprints."""
 
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
@@ -11,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors._lazy import optional_module
-from fedneighbors.datasets._files import explain_errors, read_lines
+from fedneighbors.datasets._files import read_lines
 from fedneighbors.datasets._graphs import Graph, GraphSet
 from fedneighbors.errors import DataError, MissingExtraError
 
@@ -20,6 +21,7 @@ MAX_PATTERN = 1000
 """Maximum number of characters of a substructure."""
 
 _PATTERN_BITS, _SCREENED = 2048, 1 << 14  # bits of a fingerprint; molecules compared at a time
+_HEADER, _MAX_LISTED = re.compile("[\"']?([a-z]+_)?smiles", re.IGNORECASE), 10  # in messages
 _AROMATIC = "4"  # bond type of aromatic bonds in MDL Molfiles
 
 
@@ -272,7 +274,7 @@ def graph_to_smiles(graph: Graph) -> str:
     return str(chem.MolToSmiles(molecule.GetMol()))
 
 
-def read_molecules(path: str | os.PathLike[str]) -> GraphSet:
+def read_molecules(path: str | os.PathLike[str], *, skipped: list[int] | None = None) -> GraphSet:
     """Read the graphs of molecules from SMILES or SDF.
 
     Parameters
@@ -280,70 +282,89 @@ def read_molecules(path: str | os.PathLike[str]) -> GraphSet:
     path : str or path
         SDF if the name ends in ``.sdf`` or ``.sdf.gz``; the first line of a record is the name of
         the molecule. Otherwise one molecule on each line: SMILES and, after white space, a name.
-        Empty lines are skipped. The default name is the number of the line or record.
+        Empty lines are skipped. The default name is the number of the line or record. The file is
+        compressed if its name ends in ``.gz``, ``.xz`` or ``.bz2``.
+    skipped : list of int, optional
+        Takes the numbers of lines or records that cannot be read. By default, they are an error.
 
     Raises
     ------
     MissingDataError
         If there is no such file.
     DataError
-        If a molecule cannot be read or two names are equal; the error names the line or record.
+        If a molecule cannot be read or two names are equal; the error names the lines or records.
     MissingExtraError
         If RDKit is not installed.
     """
-    graphs = _read_molecules(path, graph_from_smiles, _make_graph)
+    graphs = _read_molecules(path, graph_from_smiles, _make_graph, skipped)
     return GraphSet(list(graphs.values()), list(graphs))
 
 
-def read_fingerprints(path: str | os.PathLike[str]) -> dict[str, npt.NDArray[np.uint8]]:
+def read_fingerprints(
+    path: str | os.PathLike[str], *, skipped: list[int] | None = None
+) -> dict[str, npt.NDArray[np.uint8]]:
     """Read the fingerprints of molecules from SMILES or SDF, by name.
 
     Files and errors are those of `read_molecules`, the fingerprints of `fingerprint_from_smiles`.
     """
-    return _read_molecules(path, fingerprint_from_smiles, _make_fingerprint)
+    return _read_molecules(path, fingerprint_from_smiles, _make_fingerprint, skipped)
 
 
-def read_smiles(path: str | os.PathLike[str]) -> list[str]:
-    """Read the SMILES of molecules from SMILES or SDF.
+def read_smiles(path: str | os.PathLike[str], names: Sequence[str]) -> list[str]:
+    """Read the SMILES of named molecules from SMILES or SDF.
 
-    Files and errors are those of `read_molecules`.
+    Files and errors are those of `read_molecules`; other molecules need not be readable.
     """
     to_smiles = optional_module("rdkit.Chem", "chem").MolToSmiles
     found = _read_molecules(
-        path, str, lambda molecule: str(to_smiles(_sanitize(molecule, "record")))
+        path, str, lambda molecule: str(to_smiles(_sanitize(molecule, "record"))), []
     )
-    return list(found.values())
+    return [found[name] for name in names]
 
 
 def _read_molecules(
-    path: str | os.PathLike[str], parse_smiles: Callable[[str], _M], convert: Callable[[Any], _M]
+    path: str | os.PathLike[str],
+    parse_smiles: Callable[[str], _M],
+    convert: Callable[[Any], _M],
+    skipped: list[int] | None,
 ) -> dict[str, _M]:
     """Read molecules by functions of SMILES and of molecules in SDF."""
-    file = Path(path)
-    is_sdf, molecules = ".sdf" in file.suffixes, dict[str, _M]()
-    for place, name, text in (_sdf_records if is_sdf else _smiles_lines)(file):
+    file, molecules = Path(path), dict[str, _M]()
+    is_sdf = ".sdf" in file.suffixes
+    unit, unreadable, first = "record" if is_sdf else "line", list[int](), ""
+    for number, name, text in (_sdf_records if is_sdf else _smiles_lines)(file):
         if name in molecules:
-            raise DataError(f"{place}: expected a new name, got {name!r} again")
+            raise DataError(f"{file}, {unit} {number}: expected a new name, got {name!r} again")
         try:
             molecules[name] = convert(_parse_molblock(text)) if is_sdf else parse_smiles(text)
         except DataError as error:
-            raise DataError(f"{place}: {error}") from None
+            is_header = number == 1 and _HEADER.match(text) is not None
+            first = first or f"{error}{'; it looks like a header: remove it' if is_header else ''}"
+            unreadable.append(number)
+    if unreadable and skipped is None:
+        others = f"; nor can {unit}s {list_numbers(unreadable[1:])}" if unreadable[1:] else ""
+        raise DataError(f"{file}, {unit} {unreadable[0]}: {first}{others}")
+    (skipped if skipped is not None else []).extend(unreadable)
     return molecules
 
 
-def _smiles_lines(file: Path) -> Iterator[tuple[str, str, str]]:
-    """Yield place, name and SMILES of each molecule."""
-    with explain_errors(file):
-        lines = file.read_text(encoding="utf-8").splitlines()
-    for number, line in enumerate(lines, start=1):
+def list_numbers(numbers: Sequence[int]) -> str:
+    """Return the first of some numbers as text for a message."""
+    shown = ", ".join(map(str, numbers[:_MAX_LISTED]))
+    rest = len(numbers) - _MAX_LISTED
+    return f"{shown} and {rest} more" if rest > 0 else shown
+
+
+def _smiles_lines(file: Path) -> Iterator[tuple[int, str, str]]:
+    """Yield line, name and SMILES of each molecule."""
+    for number, line in enumerate(read_lines(file), start=1):
         words = line.split(maxsplit=1)
         if words:
-            name = words[1].strip() if len(words) == 2 else str(number)
-            yield f"{file}, line {number}", name, words[0]
+            yield number, words[1].strip() if len(words) == 2 else str(number), words[0]
 
 
-def _sdf_records(file: Path) -> Iterator[tuple[str, str, str]]:
-    """Yield place, name and molblock of each molecule."""
+def _sdf_records(file: Path) -> Iterator[tuple[int, str, str]]:
+    """Yield number, name and molblock of each molecule."""
     record: list[str] = []
     number = 1
     for line in read_lines(file):
@@ -351,7 +372,7 @@ def _sdf_records(file: Path) -> Iterator[tuple[str, str, str]]:
             record.append(line)
             continue
         name = record[0].strip() if record else ""
-        yield f"{file}, record {number}", name or str(number), "\n".join(record)
+        yield number, name or str(number), "\n".join(record)
         record, number = [], number + 1
     if any(map(str.strip, record)):
         raise DataError(f"{file}, record {number}: expected $$$$ at the end; is it truncated?")

@@ -4,7 +4,7 @@ import json
 import math
 import struct
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -33,6 +33,15 @@ METRIC_KINDS: dict[str, Kind] = {
     "tabular": "rows",
 }
 """Kind of object that each metric compares."""
+
+SIMILARITIES = frozenset({"cosine", "jaccard", "tanimoto"})
+"""Metrics whose distance is 1 minus a similarity, which people know better."""
+
+FEW_CELLS = (
+    "A column that is missing in the query or in a row is left out of their distance: rows with "
+    "few cells can be near by chance. A filter on the columns that matter excludes them."
+)
+"""Hint to readers of the nearest rows."""
 
 _HAS_SRID = 0x20000000  # flag of the type of a point in PostGIS's binary format
 _DEGREES = 4326  # spatial reference of longitude and latitude
@@ -284,6 +293,8 @@ class Objects:
         Columns of a table that were read; empty for other sources.
     is_named : bool
         Whether labels are unique names in the source.
+    examples : mapping of str to str
+        A cell of each column that has some outside of the schema; for the owner alone.
     """
 
     items: Any
@@ -294,6 +305,7 @@ class Objects:
     notes: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
     is_named: bool = False
+    examples: Mapping[str, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -467,9 +479,8 @@ def objects_from_rows(
     if kind == "rows":
         items = list(zip(*(cells[name] for name in schema.column_names), strict=True))
         items = [items[position] for position in kept]
-        n_missing = {c.name: 0 for c in schema.columns if c.missing == "keep"}
-        encoded = replace(encoded, missing={**encoded.missing, **n_missing})  # they stay missing
-    notes = schema.notes(replace(encoded, n_unreadable=n_unreadable))
+    encoded = replace(encoded, n_unreadable=n_unreadable)
+    notes = schema.notes(encoded, are_rows=kind == "rows")
     owners = None if owner is None else [cells[owner][position] for position in kept]
     return Objects(
         items,
@@ -478,6 +489,7 @@ def objects_from_rows(
         None if owners is None else np.array(owners, dtype=object),
         rows,
         notes,
+        examples={name: one.example for name, one in encoded.faults.items() if one.example},
     )
 
 

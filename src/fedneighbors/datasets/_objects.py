@@ -1,7 +1,9 @@
-"""Objects of a search from files: vectors, places, strings, sets, graphs, rows and others."""
+"""Objects of a search from files, and queries from text."""
 
+import csv
+import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,12 @@ from fedneighbors.datasets._catalog import find_file, load
 from fedneighbors.datasets._cells import has_values, read_all_cells
 from fedneighbors.datasets._files import read_fasta, read_lines
 from fedneighbors.datasets._graphs import read_graphs
-from fedneighbors.datasets._molecules import read_fingerprints, read_molecules
+from fedneighbors.datasets._molecules import (
+    list_numbers,
+    read_fingerprints,
+    read_molecules,
+    read_smiles,
+)
 from fedneighbors.datasets._object_cells import (
     Kind,
     Objects,
@@ -45,6 +52,7 @@ def read_objects(
     schema: Schema | None = None,
     complete: bool = False,
     text_format: TextFormat | None = None,
+    skip_unreadable: bool = False,
 ) -> Objects:
     """Read the objects of a file or of a named data set.
 
@@ -72,6 +80,8 @@ def read_objects(
         Raise an error instead of dropping rows.
     text_format : TextFormat, optional
         Separators and encoding of a text table; encoding of strings and sets.
+    skip_unreadable : bool
+        Leave out molecules of SMILES and SDF files that cannot be read, with a note.
 
     Raises
     ------
@@ -117,7 +127,8 @@ def read_objects(
         )
     if columns or owner or label or schema:
         raise DataError(f"{file} has no columns; only tables have them, such as CSV or Parquet")
-    return _read_text(file, kind, encoding=(text_format or TextFormat()).encoding)
+    encoding = (text_format or TextFormat()).encoding
+    return _read_text(file, kind, encoding=encoding, skip_unreadable=skip_unreadable)
 
 
 def read_party_objects(
@@ -184,18 +195,96 @@ def read_party_objects(
     )
 
 
-def _read_text(file: Path, kind: Kind, *, encoding: str) -> Objects:
+def read_filter_cells(
+    file: Path,
+    names: Collection[str],
+    *,
+    labels: Sequence[str],
+    nominal: Collection[str] = (),
+    text_format: TextFormat | None = None,
+) -> dict[str, list[Any]]:
+    """Read those of the named columns that a table has.
+
+    A file of molecules has the column ``smiles``, of the molecules with these labels. Other options
+    are those of `read_columns`.
+    """
+    if set(file.suffixes) & MOLECULE_FILES:
+        return {"smiles": read_smiles(file, labels)} if "smiles" in names else {}
+    if has_values(file):
+        cells = read_all_cells(file)
+        return {name: cells[name] for name in names if name in cells}
+    table = read_columns(file, nominal=nominal, text_format=text_format)
+    return {name: table.columns[name].tolist() for name in names if name in table.columns}
+
+
+def read_text_query(
+    text: str, kind: Kind, *, columns: Sequence[str] = (), n_columns: int | None = None
+) -> Any:
+    """Return the query of a user's text.
+
+    Parameters
+    ----------
+    text : str
+        Comma-separated numbers; a string; the words of a set; SMILES; or a row: JSON, or its cells
+        in the order of the columns, between commas, of which empty ones are missing.
+    kind : {"vectors", "places", "strings", "sets", "graphs", "fingerprints", "rows"}
+        Kind of the objects.
+    columns : sequence of str
+        Columns of rows; without them, a row is JSON.
+    n_columns : int, optional
+        Number of vector components; by default any.
+
+    Returns
+    -------
+    object
+        SMILES as they are; a row as a mapping of columns to cells.
+
+    Raises
+    ------
+    ValueError
+        If the text is invalid.
+    """
+    if kind == "rows":
+        if text.lstrip()[:1] == "{" or not columns:
+            return read_json(text, "a row")
+        cells = next(csv.reader([text], skipinitialspace=True), [])
+        if len(cells) != len(columns):
+            raise DataError(
+                f"expected the cells {', '.join(columns)}, or a row as JSON, got {text!r}"
+            )
+        return {name: cell or None for name, cell in zip(columns, cells, strict=True)}
+    if kind in ("graphs", "fingerprints"):
+        return text
+    return parse_object(text, kind, n_columns=n_columns or text.count(",") + 1)
+
+
+def read_json(text: str, name: str) -> Any:
+    """Return the value of JSON; errors begin with a name."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{name}: expected JSON, got {text!r:.60}: {error}") from None
+
+
+def _read_text(file: Path, kind: Kind, *, encoding: str, skip_unreadable: bool) -> Objects:
     named: Mapping[str, Any] | None = None
+    unreadable: list[int] = []
+    skipped = unreadable if skip_unreadable else None
     if kind == "graphs":
         is_molecules = bool(set(file.suffixes) & MOLECULE_FILES)
-        graphs = read_molecules(file) if is_molecules else read_graphs(file)
+        graphs = read_molecules(file, skipped=skipped) if is_molecules else read_graphs(file)
         named = dict(zip(graphs.names, graphs.graphs, strict=True))
     elif kind == "fingerprints" and set(file.suffixes) & MOLECULE_FILES:
-        named = read_fingerprints(file)
+        named = read_fingerprints(file, skipped=skipped)
     elif kind == "strings" and set(file.suffixes) & _FASTA:
         named = read_fasta(file)
     if named is not None:
-        return Objects(list(named.values()), tuple(named), str(file), is_named=True)
+        notes: tuple[str, ...] = ()
+        if unreadable:
+            unit = "records" if ".sdf" in file.suffixes else "lines"
+            places = f"{unit} {list_numbers(unreadable)}"
+            notes = (f"{len(unreadable)} molecules cannot be read and are left out: {places}",)
+        return Objects(list(named.values()), tuple(named), str(file), notes=notes, is_named=True)
     if kind not in ("strings", "sets"):
         raise DataError(
             f"{file}: expected a table of {kind}, a file that ends in .csv, .csv.gz or .parquet"

@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors._typing import Floats
+from fedneighbors.datasets._cell_faults import CellFaults, find_faults, note_cells
 from fedneighbors.datasets._files import explain_errors
 from fedneighbors.datasets._ontology import Ontology
 from fedneighbors.datasets._schema_columns import (
-    CategoricalColumn,
     Cells,
     Column,
     NumericColumn,
@@ -53,6 +53,8 @@ class EncodedRows:
         Number of rows that could not be split into cells.
     n_unlabelled : int
         Number of rows with a missing label or one that is not among the classes.
+    faults : mapping of str to CellFaults
+        Cells of each column that are not empty, but outside of the schema.
     """
 
     x: Floats
@@ -62,6 +64,7 @@ class EncodedRows:
     clipped: Mapping[str, int]
     n_unreadable: int = 0
     n_unlabelled: int = 0
+    faults: Mapping[str, CellFaults] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -198,6 +201,10 @@ class Schema:
             If a column is missing or has sets, or an array has another number of columns.
         """
         self._refuse_sets()
+        return self.check_rows(rows, y)
+
+    def check_rows(self, rows: Any, y: Any = None) -> EncodedRows:
+        """Convert labelled rows like :meth:`encode`; sets have no features."""
         cells = self._cells_of(rows)
         features = self.check_cells(cells)
         labels = cells.get(self.label) if y is None else y
@@ -261,31 +268,21 @@ class Schema:
                 "missing ones in the schema"
             )
 
-    def notes(self, rows: EncodedRows) -> tuple[str, ...]:
-        """Return a sentence about each column with missing or clipped cells.
+    def notes(self, rows: EncodedRows, *, are_rows: bool = False) -> tuple[str, ...]:
+        """Return sentences about missing, clipped and joined cells; none has a value.
 
         Parameters
         ----------
         rows : EncodedRows
             Rows that this schema converted.
+        are_rows : bool
+            Cells that the schema keeps missing stay so, in place of features of 0.
         """
         notes = []
         for column in self.columns:
-            missing, clipped = rows.missing[column.name], rows.clipped[column.name]
-            if missing and column.missing != "keep":
-                rule = "drop their rows" if column.missing == "drop" else f"become {column.missing}"
-                notes.append(
-                    f"column {column.name!r}: {missing} cells are missing or invalid and {rule}"
-                )
-            elif missing and isinstance(column, CategoricalColumn):
-                is_binary = len(column.categories) == 2
-                notes.append(
-                    f"column {column.name!r}: {missing} cells are none of "
-                    f"{join_names(column.categories, most=10)} and count as "
-                    f"{repr(column.categories[0]) if is_binary else 'no category'}"
-                )
-            if clipped:
-                notes.append(f"column {column.name!r}: {clipped} cells are clipped to its range")
+            n_cells = rows.missing[column.name], rows.clipped[column.name]
+            faults = rows.faults.get(column.name, CellFaults())
+            notes += note_cells(column, *n_cells, faults, is_row=are_rows)
         if rows.n_unlabelled:
             notes.append(f"{rows.n_unlabelled} rows have no declared label and are dropped")
         if (n_rows := rows.n_unreadable) > 0:
@@ -308,16 +305,20 @@ class Schema:
             All declared columns; labels are ignored.
         """
         n_rows = len(cells[self.columns[0].name])
-        kept, missing, clipped = np.ones(n_rows, bool), {}, {}
+        kept, missing, clipped, faults = np.ones(n_rows, bool), {}, {}, {}
         features = []
         for column in self.columns:
             part, is_missing, is_clipped = column.encode(cells[column.name])
             features.append(part)
             missing[column.name] = int(is_missing.sum())
             clipped[column.name] = int(is_clipped.sum())
+            faults[column.name] = find_faults(
+                column, cells[column.name], missing=is_missing, clipped=is_clipped
+            )
             if column.missing == "drop":
                 kept &= ~is_missing
-        return EncodedRows(np.hstack(features)[kept], None, kept, missing, clipped)
+        x = np.hstack(features)[kept]
+        return EncodedRows(x, None, kept, missing, clipped, faults=faults)
 
     def _cells_of(self, rows: Any) -> Mapping[str, Cells]:
         """Return the cells of each column."""

@@ -16,6 +16,8 @@ from fedneighbors.datasets._table import join_names, missing_cells
 from fedneighbors.errors import DataError
 
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,17})(\.0*)?")  # 18 digits always fit int64
+_ID_NAME = re.compile("(^|[^A-Za-z])[Ii][Dd]$|[a-z](ID|Id)$|(^|[^A-Za-z])[Uu][Uu][Ii][Dd]$")
+_MAX_DISTINCT = 20  # texts that may all differ in a small table, and still be categories
 _RULES = ("drop", "keep")
 _MISSING_CATEGORY = "missing"
 _MAX_WEIGHT = 1e9  # sums of weights stay finite
@@ -357,6 +359,30 @@ def draft_categories(
             "identifies rows; if it has numbers, list the marks of its missing cells with missing"
         )
     return CategoricalColumn(name, categories, _MISSING_CATEGORY if has_missing else "keep")
+
+
+def is_identifier(name: str, cells: npt.NDArray[Any], max_categories: int) -> bool:
+    """Return whether a column identifies rows rather than describes them.
+
+    It has texts, or whole numbers under a name such as patient_id, that all differ; or too many
+    texts for categories.
+
+    Parameters
+    ----------
+    name : str
+        Column name.
+    cells : array of shape (n_rows,)
+        Cells, None or NaN if missing.
+    max_categories : int
+        Maximum number of categories.
+    """
+    present = cells[~missing_cells(cells)]
+    n_distinct, is_named = len(set(present.tolist())), _ID_NAME.search(name) is not None
+    if cells.dtype == np.object_ and n_distinct > max_categories:
+        return True
+    if cells.dtype != np.object_ and not (is_named and (present == np.rint(present)).all()):
+        return False
+    return n_distinct == len(present) > (1 if is_named else _MAX_DISTINCT)
 
 
 def read_labels(

@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fedneighbors.datasets._object_cells import FEW_CELLS, SIMILARITIES
+from fedneighbors.datasets._schema import Schema
+from fedneighbors.methods.fedknn._filters import Where
 from fedneighbors.methods.fedknn._queries import QueryRecord
 from fedneighbors.methods.fedknn.estimator import FederatedNeighbors
 from fedneighbors.records import Figure, ResultTable, RunRecord, Scalar, environment
@@ -49,6 +52,7 @@ def search_and_record(
     *,
     k: int,
     parameters: Mapping[str, Scalar | list[Scalar]],
+    where: Where | None = None,
 ) -> RunRecord:
     """Search all queries and return the run record.
 
@@ -62,6 +66,8 @@ def search_and_record(
         Number of neighbours.
     parameters : mapping
         Settings for the record.
+    where : mapping, optional
+        Filter by the columns of the objects.
 
     Returns
     -------
@@ -76,20 +82,23 @@ def search_and_record(
         As :meth:`FederatedNeighbors.kneighbors`.
     """
     started, clock = datetime.now(UTC), time.perf_counter()
-    distances, indices = search.kneighbors(inputs.queries, k)
+    distances, indices = search.kneighbors(inputs.queries, k, where=where)
     seconds = time.perf_counter() - clock
     records = search.query_records_
+    is_tabular = search.metric == "tabular" or isinstance(search.metric, Schema)
     return RunRecord(
         name="fedknn.search",
         parameters={**parameters, "k": k, "queries": len(records)},
         tables=(
-            _tabulate_neighbors(inputs, distances, indices),
+            _tabulate_neighbors(
+                inputs, distances, indices, with_similarity=search.metric in SIMILARITIES
+            ),
             _tabulate_costs(records),
             _tabulate_providers(inputs, records),
             _tabulate_phases(records),
         ),
         figures=_list_figures(len(records)),
-        notes=_write_notes(records),
+        notes=(*_write_notes(records), *([FEW_CELLS] if is_tabular else [])),
         started=started.isoformat(timespec="seconds"),
         seconds=seconds,
         environment=environment(),
@@ -98,19 +107,29 @@ def search_and_record(
 
 
 def _tabulate_neighbors(
-    inputs: SearchInput, distances: Sequence[Any], indices: Sequence[Any]
+    inputs: SearchInput,
+    distances: Sequence[Any],
+    indices: Sequence[Any],
+    *,
+    with_similarity: bool,
 ) -> ResultTable:
     owners, places = inputs.owners.tolist(), inputs.rows or range(1, len(inputs.labels) + 1)
     rows = [
-        (name, rank, _shorten(inputs.labels[i]), places[i], float(distance), owners[i])
+        (
+            *(name, rank, _shorten(inputs.labels[i]), places[i], float(distance)),
+            *((1 - float(distance),) if with_similarity else ()),
+            owners[i],
+        )
         for name, query_distances, query_indices in zip(
             _number_labels(inputs.query_labels), distances, indices, strict=True
         )
         for rank, (distance, i) in enumerate(
             zip(query_distances, query_indices.tolist(), strict=True), start=1
         )
+        if i >= 0  # fewer objects than k may meet a filter
     ]
-    columns = ("query", "rank", "object", "row", "distance", "party")
+    shown = ("distance", "similarity") if with_similarity else ("distance",)
+    columns = ("query", "rank", "object", "row", *shown, "party")
     return ResultTable("neighbors", "Nearest objects", columns, tuple(rows))
 
 

@@ -49,6 +49,7 @@ from fedneighbors.service._tsm import EvidenceMissing
 from fedneighbors.service.console import Sessions, make_console
 
 log = logging.getLogger(__name__)
+_LOST = (1005, 1006)  # codes of a WebSocket that ends without a message of its client
 
 PAGE, MAX_PAGE, MAX_AUDIT = 100, 1000, 1000
 _HELLO_S = 10.0  # time for a provider's first message
@@ -273,6 +274,7 @@ async def _serve_link(broker: Broker, websocket: WebSocket) -> None:
     if link is None:
         return
     websocket.state.allow_long()
+    reason = "the broker closed the link"
     try:
         await websocket.send_bytes(encode(Welcome()))
         if not link.is_check:
@@ -281,12 +283,18 @@ async def _serve_link(broker: Broker, websocket: WebSocket) -> None:
             try:
                 link.receive(await websocket.receive_bytes())
             except Refused as error:
+                reason = error.code
                 await link.reject(error)
         await websocket.close(_POLICY_VIOLATION)
-    except (WebSocketDisconnect, WireError, KeyError, RuntimeError):
-        pass  # RuntimeError: Starlette's error of a connection that is closed
+    except WebSocketDisconnect as error:
+        is_lost = error.code in _LOST
+        reason = "the connection was lost" if is_lost else "the provider closed the link"
+    except RuntimeError:  # Starlette's error of a connection that is closed
+        reason = "the connection was lost"
+    except (WireError, KeyError):
+        reason = "its message is invalid"
     finally:
-        broker.registry.remove(link)
+        broker.registry.remove(link, reason)
 
 
 async def _accept_link(broker: Broker, websocket: WebSocket) -> ProviderLink | None:

@@ -12,13 +12,13 @@ from typing import Any
 import httpx
 import numpy as np
 
+from fedneighbors.datasets._objects import read_text_query
 from fedneighbors.errors import DataError, FedneighborsError
 from fedneighbors.service._client import AsyncRemoteNeighbors
 from fedneighbors.service._remote_search import (
     ApiRequest,
     BrokerUnreachable,
     ServiceError,
-    read_text_query,
 )
 
 N_DRAWN = 1000
@@ -186,7 +186,8 @@ def _make_requests(
     if lines is None:
         queries = draw_queries(description)
     else:
-        queries = [read_text_query(one, description["objects"]) for one in lines if one.strip()]
+        kind, names = description["objects"], tuple(description["columns"] or ())
+        queries = [read_text_query(one, kind, columns=names) for one in lines if one.strip()]
     most = charge if description["private"] else None
     frames = [next(client._ask("search", [query], k=k)) for query in queries[:most]]
     if not frames:

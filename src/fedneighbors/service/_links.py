@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import itertools
+import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -29,7 +30,9 @@ from fedneighbors.service._messages import (
 from fedneighbors.service._state import BrokerState
 from fedneighbors.service._tracing import read_parent, record_span
 
+log = logging.getLogger(__name__)
 _MAX_PENDING = 1000  # requests of a link without a reply
+_DISCONNECTED = "provider %s disconnected (%s)"
 _MAX_CLOSED = 64  # names of ended queries in one request
 _CLOSE_S = 0.2  # time for a request that names ended queries, and for a refusal
 _SOURCE_FAILED = encode(make_refusal(Refused(SOURCE_FAILED)))
@@ -326,26 +329,37 @@ class LinkRegistry:
 
         The older one was lost, or its process ends with the reason.
         """
-        old = self.links.get(link.name)
+        old, reason = self.links.get(link.name), "another process has connected as this provider"
         self.links[link.name] = link
         self._notify()
         if old is not None:
-            await old.reject(Refused("another process has connected as this provider"))
+            log.info(_DISCONNECTED, old.name, reason)
+        log.info("provider %s connected", link.name)
+        if old is not None:
+            await old.reject(Refused(reason))
 
     async def reject_revoked(self) -> None:
         """Close the links of providers whose keys are revoked or replaced."""
         keys = self._state.keys().keys
         old = [link for link in self.links.values() if keys.get(link.name) != link.key]
-        for link in old:  # no query uses them from now on
-            self.remove(link)
-        for link in old:
-            reason = "replaced at an enrolment" if link.name in keys else "revoked"
-            await link.reject(Refused(f"the key of the provider is {reason}"))
+        reasons = {
+            link: "the key of the provider is "
+            + ("replaced at an enrolment" if link.name in keys else "revoked")
+            for link in old
+        }
+        for link, reason in reasons.items():  # no query uses them from now on
+            self.remove(link, reason)
+        for link, reason in reasons.items():
+            await link.reject(Refused(reason))
 
-    def remove(self, link: ProviderLink) -> None:
-        """Close a link and remove it, unless it was replaced."""
+    def remove(self, link: ProviderLink, reason: str) -> None:
+        """Close a link and remove it, unless it was replaced.
+
+        The reason is logged.
+        """
         link.close()
         if self.links.get(link.name) is link:
+            log.info(_DISCONNECTED, link.name, reason)
             del self.links[link.name]
             self.last_seen[link.name] = time.time()
             self._notify()

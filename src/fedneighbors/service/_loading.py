@@ -7,7 +7,7 @@ import math
 import os
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ import numpy as np
 from fedneighbors._lazy import optional_module
 from fedneighbors._typing import Integers
 from fedneighbors.datasets._cells import has_values, read_all_cells
-from fedneighbors.datasets._molecules import read_smiles
 from fedneighbors.datasets._object_cells import (
     METRIC_KINDS,
     Cells,
@@ -25,8 +24,8 @@ from fedneighbors.datasets._object_cells import (
     objects_from_rows,
     type_filter_cells,
 )
-from fedneighbors.datasets._objects import MOLECULE_FILES, read_objects
-from fedneighbors.datasets._reading import read_columns, read_declared_cells
+from fedneighbors.datasets._objects import read_filter_cells, read_objects
+from fedneighbors.datasets._reading import read_declared_cells
 from fedneighbors.datasets._schema import Schema
 from fedneighbors.datasets._schema_columns import cell_text
 from fedneighbors.datasets._text_format import parse_number
@@ -104,12 +103,18 @@ class Forgotten:
 
 @dataclass(frozen=True)
 class SourceContent:
-    """Objects of a source, with their names, columns for filters and payload, if any."""
+    """Objects of a source, with their names, columns for filters and payload, if any.
+
+    Notes are sentences about cells outside of a schema, without values; ``examples``, which the
+    owner alone may see, has one of each column.
+    """
 
     items: Any
     ids: list[str] | None
     columns: FilterColumns | None
     payload: dict[str, list[Any]]
+    notes: tuple[str, ...] = ()
+    examples: Mapping[str, str] = field(default_factory=dict)
 
     def without(self, forgotten: Forgotten) -> "SourceContent":
         """Return the objects that are not forgotten.
@@ -134,6 +139,8 @@ class SourceContent:
             [ids[row] for row in rows],
             None if self.columns is None else self.columns.select(rows),
             {name: [column[row] for row in rows] for name, column in self.payload.items()},
+            self.notes,
+            self.examples,
         )
 
 
@@ -176,11 +183,19 @@ def read_source(
         rows = file if cells is None else cells
         objects, cells = _read_rows(rows, schema, names, kinds, source, place)
     elif cells is None:
-        objects = read_objects(file, kind, columns=source.columns, label=source.id)
+        objects = read_objects(
+            file,
+            kind,
+            columns=source.columns,
+            label=source.id,
+            skip_unreadable=source.unreadable == "skip",
+        )
     else:
         objects = objects_from_cells(
             cells, kind, place, columns=source.columns, label=source.id, others=[*kinds, *shown]
         )
+    for note in objects.notes:
+        log.warning("%s: %s", place, note)
     ids = list(objects.labels) if source.id or objects.is_named else None
     if ids is None and schema is not None:  # the rows that are left keep their numbers
         ids = [str(row - 1) for row in objects.rows or ()]
@@ -188,13 +203,15 @@ def read_source(
         raise DataError(f"{place}: column {source.id!r} has equal names; ids must be unique")
     columns = None
     if kinds:
-        table = _read_columns(file, kinds) if cells is None else cells
+        table = _read_columns(file, kinds, objects.labels) if cells is None else cells
         columns = _type_filters(table, kinds, len(objects), place)
     payload: dict[str, list[Any]] = {}
     if shown:
-        table = _read_columns(file, shown) if cells is None else cells
+        table = _read_columns(file, shown, objects.labels) if cells is None else cells
         payload = _read_payload(table, section.policy.payload, place)
-    content = SourceContent(objects.items, ids, columns, payload)
+    content = SourceContent(
+        objects.items, ids, columns, payload, objects.notes, dict(objects.examples)
+    )
     if ids is None or (source.sql is None and not isinstance(source, PatientsSection)):
         return content
     # a database has no order, but the content of an epoch has
@@ -299,6 +316,7 @@ def _read_rows(
 ) -> tuple[Objects, Cells]:
     """Return the coded rows that a schema allows, and their cells."""
     n_unreadable, cells = 0, table if isinstance(table, Mapping) else {}
+    read = cells
     if isinstance(table, Path):
         texts, n_unreadable = read_declared_cells(table, schema, names, None)
         numbers = set(schema.column_names).difference(schema.nominal_names)
@@ -307,11 +325,11 @@ def _read_rows(
             name: _read_texts(column, parse_number if name in numbers else cell_text)
             for name, column in texts.items()
         }
+        # texts that are no numbers are counted
+        read = {**cells, **{name: texts[name] for name in numbers if name != source.id}}
     objects = objects_from_rows(
-        cells, "rows", place, schema, label=source.id, n_unreadable=n_unreadable
+        read, "rows", place, schema, label=source.id, n_unreadable=n_unreadable
     )
-    for note in objects.notes:
-        log.warning("%s: %s", place, note)
     positions = [row - 1 for row in objects.rows or ()]
     kept = {name: [column[row] for row in positions] for name, column in cells.items()}
     return replace(objects, items=TabularMetric(schema).read(objects.items)), kept
@@ -339,13 +357,9 @@ def _to_json(cell: Any) -> Any:
     return plain if plain is None or isinstance(plain, bool | int | float | str) else str(plain)
 
 
-def _read_columns(file: Path, kinds: Mapping[str, str]) -> Cells:
-    """Read columns of a table, or ``smiles`` of a file of molecules."""
-    if set(file.suffixes) & MOLECULE_FILES:
-        return {"smiles": read_smiles(file)} if "smiles" in kinds else {}
+def _read_columns(file: Path, kinds: Mapping[str, str], labels: Sequence[str]) -> Cells:
     nominal = [name for name, kind in kinds.items() if kind != "number"]
-    table = read_columns(file, nominal=nominal)
-    return {name: table.columns[name].tolist() for name in kinds if name in table.columns}
+    return read_filter_cells(file, list(kinds), labels=labels, nominal=nominal)
 
 
 def _type_filters(

@@ -3,7 +3,7 @@
 import math
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -69,6 +69,11 @@ class OfferedObjects:
         Takes each request, and keeps the quotas of users.
     ledger : Ledger, optional
         Takes the charges of private queries.
+
+    Attributes
+    ----------
+    notes, examples : tuple of str and mapping of str to str
+        Cells of the rows outside of their schema, as of :class:`SourceContent`.
     """
 
     def __init__(
@@ -84,6 +89,8 @@ class OfferedObjects:
     ) -> None:
         self.policy = policy = policy or PolicySection()
         self.party, self.epoch, self.release = party, epoch, release
+        self.notes: tuple[str, ...] = ()
+        self.examples: Mapping[str, str] = {}
         self.offer = _add_policy(offer, policy)
         self.retired_at = math.inf  # set when the objects are replaced
         self._guarded = PolicyParty(party, offer.name, policy, log, ledger=ledger)
@@ -161,6 +168,7 @@ class OfferedObjects:
         offer = describe_offer(name, section, columns, n_objects, source.items)
         offer = replace(offer, n_forgotten=len(left_out.digests))
         found = cls(party, offer, epoch, policy=section.policy, log=log, ledger=ledger)
+        found.notes, found.examples = source.notes, source.examples
         found._seal(secret, metric, section)
         return found
 

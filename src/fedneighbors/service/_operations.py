@@ -49,7 +49,8 @@ class QueryBody(BaseModel):
         default=None,
         description="Numbers of a vector; [longitude, latitude] in degrees; a string; a list of "
         "the elements of a set; SMILES of a molecule; {nodes, edges} of a graph, where an edge is "
-        "[first, second, label]; or the cells of a row by column, with lists for sets",
+        "[first, second, label]; or the cells of a row by column, with lists for sets, within "
+        "the ranges and categories of the columns",
     )
     where: dict[str, Any] | None = Field(default=None, description="Filter by columns")
     sealed: str | None = Field(

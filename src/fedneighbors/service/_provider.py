@@ -237,6 +237,7 @@ class ProviderService:
         def connected() -> None:
             nonlocal wait_s
             wait_s = MIN_WAIT_S
+            log.info("connected to %s", broker)
             on_connected()
 
         upkeep = [

@@ -17,7 +17,6 @@ from fedneighbors.errors import FederationError
 from fedneighbors.service._tls import pinned_context
 
 if TYPE_CHECKING:
-    from fedneighbors.datasets._object_cells import Kind
     from fedneighbors.service._sealed import QuerySeal
 
 _LATE_S = 0.05  # after the deadline, for an answer that is on its way
@@ -376,38 +375,6 @@ def read_neighbors(results: RemoteResults, *, return_distance: bool) -> Any:
 def read_counts(results: RemoteResults) -> Any:
     """Return the count of each query."""
     return np.array([result["count"] for result in results], np.int64)
-
-
-def read_text_query(text: str, kind: "Kind") -> Any:
-    """Return the query of a text for objects of a kind.
-
-    Parameters
-    ----------
-    text : str
-        Comma-separated numbers; a string; the words of a set; SMILES; or JSON of a row.
-    kind : str
-        Kind of the collection's objects.
-
-    Raises
-    ------
-    ValueError
-        If the text is invalid.
-    """
-    from fedneighbors.datasets._object_cells import parse_object
-
-    if kind == "rows":
-        return read_json(text, "a row")
-    if kind in ("graphs", "fingerprints"):  # the broker reads SMILES
-        return text
-    return parse_object(text, kind, n_columns=text.count(",") + 1)
-
-
-def read_json(text: str, name: str) -> Any:
-    """Return the value of JSON that a user wrote."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{name}: expected JSON, got {text!r:.60}: {error}") from None
 
 
 def check_one_query(X: Any) -> Any:

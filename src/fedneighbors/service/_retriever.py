@@ -6,9 +6,9 @@ from typing import Any
 
 from pydantic import Field, PrivateAttr
 
+from fedneighbors.datasets._objects import read_text_query
 from fedneighbors.errors import DataError, MissingExtraError
 from fedneighbors.service._client import AsyncRemoteNeighbors, RemoteNeighbors
-from fedneighbors.service._remote_search import read_text_query
 
 try:
     from langchain_core.callbacks import (
@@ -108,8 +108,9 @@ class FederatedRetriever(BaseRetriever):
         k = int(options.get("k", self.k))
         if vector is not None:
             return [vector], k
+        names = tuple(facts["columns"] or ())
         try:
-            return [read_text_query(query, facts["objects"])], k
+            return [read_text_query(query, facts["objects"], columns=names)], k
         except DataError as error:
             if facts["objects"] != "vectors":
                 raise

@@ -2,11 +2,13 @@
 
 import re
 from datetime import date
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from fedneighbors.datasets._objects import MOLECULE_FILES
 from fedneighbors.sources._sql import has_password
 
 SECRET = "source"
@@ -24,6 +26,7 @@ class SourceSection(ConfigSection):
 
     ``id`` is the column with the name of each object, which must be unique. It is required for
     ``sql``; objects of a file without it have their names there, if any, or are numbered.
+    ``unreadable = "skip"`` leaves out molecules of ``.smi`` and ``.sdf`` files that cannot be read.
     """
 
     file: str | None = None
@@ -33,6 +36,7 @@ class SourceSection(ConfigSection):
     timeout_s: float = Field(default=600.0, gt=0)
     columns: tuple[str, ...] = ()
     id: str | None = None
+    unreadable: Literal["refuse", "skip"] = "refuse"
 
     @model_validator(mode="after")
     def _check(self) -> "SourceSection":
@@ -41,6 +45,8 @@ class SourceSection(ConfigSection):
             message = "expected either file, or database and sql"
         elif self.sql is not None and self.id is None:
             message = "expected id, the column with the names of the objects, next to sql"
+        elif self.unreadable == "skip" and not MOLECULE_FILES & set(Path(self.file or "").suffixes):
+            message = "expected a .smi, .smiles or .sdf file next to unreadable; correct other ones"
         if message:
             raise PydanticCustomError(SECRET, message)
         return self
@@ -71,7 +77,7 @@ class PatientsSection(SourceSection):
     @model_validator(mode="after")
     def _check(self) -> "PatientsSection":
         others = {"system"} if self.kind == "omop" else {"cdm_schema", "codes", "database"}
-        unknown = sorted(self.model_fields_set & {"sql", "columns", "id", *others})
+        unknown = sorted(self.model_fields_set & {"sql", "columns", "id", "unreadable", *others})
         message = _find_fault(self.database)
         if unknown:
             message = f"a source of kind {self.kind!r} has no key {unknown[0]!r}"

@@ -227,6 +227,22 @@ def _is_exact(value: Any) -> bool:
     return not isinstance(value, int) or abs(value) <= _MAX_NUMBER
 
 
+def list_columns(where: Any) -> dict[str, bool]:
+    """Return for each column in a filter whether it has molecules.
+
+    The filter may be malformed.
+    """
+    parts = where.items() if isinstance(where, Mapping) else ()
+    found: dict[str, bool] = {}
+    for name, one in parts:
+        nested = one if isinstance(one, list | tuple) else [one]
+        is_column = name not in (*_LISTS, "not")
+        has_molecules = isinstance(one, Mapping) and "substructure" in one
+        for part in [{name: has_molecules}] if is_column else map(list_columns, nested):
+            found |= {column: is_one or found.get(column, False) for column, is_one in part.items()}
+    return found
+
+
 def filter_text(where: Where) -> str:
     """Return a filter as canonical JSON."""
     return json.dumps(where, sort_keys=True, allow_nan=False, separators=(",", ":"))

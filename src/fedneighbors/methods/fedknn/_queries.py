@@ -203,13 +203,13 @@ def read_json_query(value: Any, name: str, metric: Metric) -> Any:
     Raises
     ------
     DataError
-        If the value is no object of the metric.
+        If the value is no object of the metric, or a cell of a row is outside of its schema.
     MissingExtraError
         If it is SMILES and RDKit is not installed.
     """
     if not isinstance(metric, TabularMetric):
         return object_from_json(value, METRIC_KINDS[name])
-    return metric.read([object_from_json(value, "rows", sets=metric.set_names)])[0]
+    return metric.read_query(object_from_json(value, "rows", sets=metric.set_names))
 
 
 def decode_query(frame: bytes) -> Any:

@@ -13,6 +13,7 @@ from typing import Any
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from fedneighbors.datasets._object_cells import FEW_CELLS, SIMILARITIES
 from fedneighbors.service._listings import list_collections
 from fedneighbors.service._operations import DEFAULT_K, OPERATIONS, check_scope, start_query
 from fedneighbors.service._problems import QUERY_ERRORS, Problem, encode_json, problem_of
@@ -249,6 +250,8 @@ async def _show_query(console: Console, visit: Visit) -> Page:
         "lines": _lines_of(console, visit, collection, request, is_count=query.kind == "count"),
         "has_parquet": find_spec("pyarrow") is not None,
         "max_rows": MAX_ROWS,
+        "has_similarity": collection["metric"] in SIMILARITIES,
+        "hint": FEW_CELLS if collection["objects"] == "rows" else "",
         "columns": [],
         "structures": {},
         "smiles": None,

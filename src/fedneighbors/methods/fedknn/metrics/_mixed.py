@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from fedneighbors._typing import Floats, Integers
+from fedneighbors.datasets._cell_faults import check_row
 from fedneighbors.datasets._schema import Schema
 from fedneighbors.datasets._schema_columns import (
     CategoricalColumn,
@@ -174,6 +175,17 @@ class TabularMetric:
         """
         schema = self._require_schema()
         return self._encode(_columns_of(rows, schema.column_names))
+
+    def read_query(self, row: Mapping[str, Any]) -> Any:
+        """Return a coded row; refuse cells outside of the schema.
+
+        Raises
+        ------
+        DataError
+            As for `read`; also if a cell is outside of the schema: the error names what is allowed.
+        """
+        check_row(self._require_schema().columns, row)
+        return self.read([row])[0]
 
     def distance(self, first: Any, second: Any) -> float:
         """Return the distance of two coded rows."""
