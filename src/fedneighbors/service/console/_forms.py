@@ -203,13 +203,19 @@ def write_lines(
     lines = {"Python": _write_python(collection, body, url, certificate)}
     if collection["trust"] == "sealed":
         return lines
-    words = ["curl", f"{url}/v1/collections/{collection['name']}/search"]
+    kind = "votes" if "rows" in body else "search"
+    words = ["curl", f"{url}/v1/collections/{collection['name']}/{kind}"]
     words[1:1] = ["--cacert", _CERTIFICATE] if is_self_signed else []
     header = '-H "Authorization: Bearer $FEDNEIGHBORS_TOKEN"'
     lines["curl"] = f"{shlex.join(words)} \\\n  {header} \\\n  -d {shlex.quote(json.dumps(body))}"
+    options = [f"--{name}={file}" for name, file in certificate.items()]
+    if kind == "votes":
+        words = ["fedneighbors", "vote", *options, url, collection["name"]]
+        lines["Command"] = shlex.join([*words, json.dumps(body["rows"])])
+        return lines
     text = _write_argument(body["query"], collection["objects"])
     if text is not None and body.keys().isdisjoint({"deadline_s", "allow_partial"}):
-        options = _list_options(body) + [f"--{name}={file}" for name, file in certificate.items()]
+        options[:0] = _list_options(body)
         words = ["fedneighbors", "search", *options, "--", url, collection["name"], text]
         lines["Command"] = shlex.join(words)
     return lines
@@ -218,20 +224,14 @@ def write_lines(
 def _write_python(
     collection: Mapping[str, Any], body: Mapping[str, Any], url: str, certificate: Json
 ) -> str:
-    rest = {name: body[name] for name in body if name not in ("query", "k", "radius", "where")}
+    sent = ("query", "k", "radius", "where", "rows")
+    rest = {name: body[name] for name in body if name not in sent}
     options = {"collection": collection["name"], **certificate, **rest}
     written = [f"{name}={value!r}" for name, value in options.items()]
     imports = ["import os"]
     if collection["trust"] == "sealed":
         written.append('keys=tomllib.loads(Path("keys.toml").read_text())')
         imports += ["import tomllib", "from pathlib import Path"]
-    end = f", where={body['where']!r})" if body.get("where") else ")"
-    query = repr(body["query"])
-    if collection["objects"] == "sets":  # a list would be a vector
-        query = f"set({query})"
-    size, method = body.get("k", DEFAULT_K), "kneighbors"
-    if body.get("radius") is not None:
-        size, method = body["radius"], "radius_neighbors"
     return "\n".join(
         [
             *imports,
@@ -243,9 +243,23 @@ def _write_python(
             '    token=os.environ["FEDNEIGHBORS_TOKEN"],',
             *(f"    {one}," for one in written),
             ")",
-            f"distances, objects = search.{method}([{query}], {size}{end}",
+            _write_call(body, collection["objects"]),
         ]
     )
+
+
+def _write_call(body: Mapping[str, Any], kind: str) -> str:
+    """Return the call of a client's method."""
+    if kind == "voters":
+        return f"classes, probabilities = search.vote({body['rows']!r})"
+    end = f", where={body['where']!r})" if body.get("where") else ")"
+    query = repr(body["query"])
+    if kind == "sets":  # a list would be a vector
+        query = f"set({query})"
+    size, method = body.get("k", DEFAULT_K), "kneighbors"
+    if body.get("radius") is not None:
+        size, method = body["radius"], "radius_neighbors"
+    return f"distances, objects = search.{method}([{query}], {size}{end}"
 
 
 def _write_argument(query: Any, kind: str) -> str | None:
