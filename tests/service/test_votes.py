@@ -1,6 +1,7 @@
 """Votes of providers' classifiers over a real broker."""
 
 import json
+import re
 
 import httpx
 import numpy as np
@@ -253,6 +254,24 @@ def test_providers_with_other_classes_are_refused(lone, folder, tmp_path):
     task = lone.start("north", {"outcomes": offered})
     with pytest.raises(FederationError, match="the setting 'schema' differs"):
         task.result(20)
+
+
+def test_console_lists_voters_and_shows_lines_to_copy(deployment):
+    with deployment.client("outcomes") as search:
+        browser = search._client
+        page = browser.get("/console/sign-in").text
+        form = {"token": deployment.token, "form_token": re.search("[0-9a-f]{64}", page)[0]}
+        assert browser.post("/console/sign-in", data=form).status_code == 303
+        overview = browser.get("/console/overview").text
+        page = browser.get("/console/search/outcomes")
+        assert browser.get("/console/search").status_code == 200
+        assert browser.get("/console/policies").status_code in (200, 403)
+
+    assert "3 voters" in overview
+    assert page.status_code == 200
+    assert "search.vote([{" in page.text
+    assert "fedneighbors vote" in page.text
+    assert "/v1/collections/outcomes/votes" in page.text
 
 
 def test_queries_in_the_background_have_the_same_answer(deployment):

@@ -107,7 +107,7 @@ def vote(
     as_json: Json = False,
     certificate: Certificate = None,
 ) -> None:
-    """Average the votes of the classifiers of a search service's providers.
+    """Ask the classifiers of a search service for votes, and average them.
 
     Each weighs its balanced accuracy on held-out rows, as the provider states it. The token is read
     from the environment variable FEDNEIGHBORS_TOKEN.

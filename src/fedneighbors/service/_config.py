@@ -55,7 +55,7 @@ STEP_ERROR = 1e-9
 Level = Literal["none", "boolean", "count", "ids", "distances", "label", "probabilities"]
 _VOTING = ("none", "label", "probabilities")  # levels of collections of voters
 
-_MIN_STEP = 1e-6  # of probabilities, finer than what classifiers know
+_MIN_STEP = 1e-6  # a finer one of probabilities tells nothing more
 C = TypeVar("C", bound="Config")
 
 

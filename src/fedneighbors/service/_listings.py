@@ -51,7 +51,10 @@ def _describe_collection(
 
 
 def _describe_columns(schema: Schema) -> dict[str, Any]:
-    """Return the range, with null for no end, or the categories of each column, or "set"."""
+    """Return the range or the categories of each column, or "set".
+
+    An end of a range is None if there is none.
+    """
     return {
         column.name: [end if math.isfinite(end) else None for end in (column.low, column.high)]
         if isinstance(column, NumericColumn)

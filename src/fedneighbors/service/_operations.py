@@ -378,7 +378,10 @@ def _log_query(
 
 
 def _size_of(body: QueryBody | VotesBody) -> float | None:
-    """Return the radius of a query, or its number of neighbours or rows."""
+    """Return the radius of a query, or its number of neighbours.
+
+    For votes, it is the number of rows.
+    """
     if isinstance(body, VotesBody):
         return len(body.rows)
     radius, k = getattr(body, "radius", None), getattr(body, "k", None)

@@ -281,7 +281,7 @@ def _size_of(request: Any) -> int:
 
 
 def _count_objects(request: Message, reply: Any) -> int:
-    """Return the number of objects in a reply, or of rows; ``k`` if padded."""
+    """Return the number of objects or rows; ``k`` if padded."""
     if isinstance(request, VoteRequest):
         return request.count
     if isinstance(request, PrivateRequest):

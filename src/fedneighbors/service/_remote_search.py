@@ -285,7 +285,7 @@ class RemoteSearch:
         return ApiRequest("GET", f"/v1/collections/{quote(self.collection, safe='')}")
 
     def check_objects(self, description: Mapping[str, Any]) -> None:
-        """Raise if the collection cannot be searched: it has voters, or is sealed without keys.
+        """Raise if the collection has voters, or is sealed without keys.
 
         Parameters
         ----------

@@ -114,7 +114,7 @@ class PushedSection(BaseModel):
 
 
 def check_metric(name: str) -> str:
-    """Return the name of a metric, or raise ValueError if it is none."""
+    """Return a metric's name; raise ValueError if there is none."""
     if name not in KINDS:
         raise ValueError(f"expected one of {', '.join(KINDS)}")
     return name

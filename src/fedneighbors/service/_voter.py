@@ -37,7 +37,7 @@ from fedneighbors.service._votes import (
 
 log = logging.getLogger(__name__)
 
-_SAFE = "numpy.dtype"  # of encoders; skops reads it from the header of an empty array
+_SAFE = "numpy.dtype"  # encoders have it; skops reads it from the header of an empty array
 MODEL_FAILED = "the provider's model failed, or returned no probabilities"
 """Code of the refusal of rows for which a model has no votes."""
 
@@ -96,7 +96,7 @@ class Voter:
         self._names = self._read_names()
 
     def _read_names(self) -> list[str] | None:
-        """Return the columns of the model's data frame; None if it takes features."""
+        """Return the columns of the model's data frame, None for features."""
         names = getattr(self._model, "feature_names_in_", None)
         if names is not None:
             check_present(names, self._schema.column_names, source="the schema")
@@ -124,7 +124,7 @@ class Voter:
                 raise ValueError(f"expected {request.count} rows, got {len(rows)}")
         try:
             return VoteReply(self.vote(rows), self.score, self.n_held_out)
-        except Exception as error:  # of any program; its text may contain cells
+        except Exception as error:  # a model can raise any; its text may contain cells
             report_failure(error)
             raise Refused(MODEL_FAILED) from None
 
@@ -143,7 +143,7 @@ class Voter:
             table: Any = self._schema.check_cells(cells).x
         else:
             pandas = optional_module("pandas", "data")
-            text = pandas.Series([""]).dtype  # of a column of texts with missing cells, too
+            text = pandas.Series([""]).dtype  # for columns of texts with missing cells, too
             nominal = self._schema.nominal_names
             table = pandas.DataFrame(
                 {
@@ -243,7 +243,7 @@ def read_voter(
 
 
 def _load_model(content: bytes, trusted: tuple[str, ...], place: str) -> Any:
-    """Return the model of a file that skops wrote; no code of the file is run."""
+    """Return the model of a file, without running code of it."""
     skops = optional_module("skops.io", "votes")
     known = (_SAFE, *trusted)
     try:

@@ -123,7 +123,13 @@ def _check_cell(column: Column, cell: Any, number: int) -> None:
 
 
 def code_rows(cells: Mapping[str, Any], schema: Schema) -> Floats:
-    """Return the coded rows of columns; raise DataError if a required cell is missing."""
+    """Return the coded rows of columns.
+
+    Raises
+    ------
+    DataError
+        If a cell is missing that the schema requires.
+    """
     return np.column_stack([code_cells(column, cells[column.name]) for column in schema.columns])
 
 
@@ -164,7 +170,7 @@ def name_cells(rows: Floats, schema: Schema) -> dict[str, list[Any]]:
 
 
 def are_probabilities(votes: npt.NDArray[Any], shape: tuple[int, ...]) -> bool:
-    """Return whether an array has probabilities of this shape that sum to 1 in each row."""
+    """Return whether the rows of an array are probabilities."""
     if votes.shape != shape or votes.dtype != np.float64:
         return False
     is_within = bool(((votes >= 0) & (votes <= 1)).all())  # NaN is not
@@ -230,7 +236,7 @@ def average_votes(votes: Sequence[Floats], weights: Sequence[float]) -> Floats:
 
 
 def _count_units(numbers: Sequence[float]) -> tuple[list[int], int]:
-    """Return numbers as whole multiples of a unit, and the number of units in 1."""
+    """Return numbers as multiples of a unit, and that of 1."""
     ratios = [number.as_integer_ratio() for number in numbers]
     n_units = max(denominator for _, denominator in ratios)  # all are powers of two
     return [numerator * (n_units // denominator) for numerator, denominator in ratios], n_units
@@ -239,7 +245,7 @@ def _count_units(numbers: Sequence[float]) -> tuple[list[int], int]:
 def collect_votes(
     query: bytes, shape: tuple[int, int], *, name: str, allow_partial: bool = False
 ) -> Coordinator[Votes]:
-    """Ask every provider for its votes, and average them by the stated scores.
+    """Ask every provider for its votes, and average them by score.
 
     Parameters
     ----------
