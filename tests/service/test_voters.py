@@ -342,7 +342,7 @@ def test_levels_decide_what_users_see():
 
 def test_quotas_are_of_rows_and_requests(tmp_path):
     section = PolicySection.model_validate(
-        {"level": "label", "max_k": 3, "objects_per_day": 7, "queries_per_day": 4}
+        {"level": "label", "max_k": 3, "objects_per_day": 7, "queries_per_day": 3}
     )
     log = AccessLog(tmp_path / "log.sqlite")
     party = PolicyParty(as_voter(Odd([0.2, 0.3, 0.5])), "outcomes", section, log)

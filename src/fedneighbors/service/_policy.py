@@ -109,7 +109,8 @@ class PolicyParty:
             grant = self._policy.grant_of(self.user, self.groups)
             self._check(request, grant)
             n_new = self._count_queries(request)
-            self._check_quota(grant, n_new)
+            n_rows = request.count if isinstance(request, VoteRequest) else 0  # known before
+            self._check_quota(grant, n_new, n_rows)
             n_queries = n_new
             if isinstance(request, PaddedNearestRequest):  # a search that fails goes on, too
                 self._add_returned(request, _size_of(request))
