@@ -25,9 +25,9 @@ from tests.architecture.tree import ROOT, SOURCE, module_name, modules, sources
 # quotes of Intel, the kernel's interface), Model Context Protocol, retriever of LangChain, traces,
 # filters by substructure, and the console for browsers with its parts of the REST API; and by 1,120
 # lines and 8 files: sets and weights in rows, ontologies, patients of OMOP and FHIR, the Matchmaker
-# Exchange, backup and restoration, upgrade of earlier files, "bench"; and by 550 lines and 2 files:
+# Exchange, backup and restoration, upgrade of earlier files, "bench"; and by 565 lines and 2 files:
 # votes of fitted classifiers (messages and their average; the provider's model).
-MAX_CODE_LINES = 54_560
+MAX_CODE_LINES = 54_575
 MAX_KNNPER_LINES = 5_770  # frozen embeddings, schedules, plateaus, ablated pools: 680 more
 MAX_FILES = 391
 MAX_FILE_LINES = 500

@@ -301,6 +301,7 @@ def test_the_version_is_that_of_the_files(folder):
         ({"policy": {"level": "distances"}}, "expected a level of"),
         ({"policy": {"level": "none", "users": {"bob": {"level": "ids"}}}}, "expected a level"),
         ({"policy": {"level": "label", "privacy": {"epsilon": 1, "max_queries": 1}}}, "private"),
+        ({"policy": {"level": "label", "users": {"bob": {"min_k": 5}}}}, "omit privacy, min_k"),
         ({"policy": {"level": "label", "probability_step": 0.3}}, "1 by a whole number"),
         ({"policy": {"level": "label", "probability_step": 1e-300}}, "1 by a whole number"),
     ],

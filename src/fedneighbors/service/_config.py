@@ -429,8 +429,10 @@ class OfferSection(SharedSection):
             raise PydanticCustomError(SECRET, f"expected a level of {', '.join(_VOTING)}")
         if not is_voting and levels & {*_VOTING[1:]}:
             raise PydanticCustomError(SECRET, f"the levels {', '.join(_VOTING[1:])} are for votes")
-        if is_voting and policy.privacy is not None:
-            raise PydanticCustomError(SECRET, "votes are not private: omit policy.privacy")
+        if is_voting and (policy.privacy is not None or any(one.min_k > 1 for one in grants)):
+            raise PydanticCustomError(
+                SECRET, "votes are not private and have no k: omit privacy, min_k"
+            )
         return self
 
 
