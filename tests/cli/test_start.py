@@ -26,6 +26,7 @@ COMMANDS = [
     ["serve"],
     ["doctor"],
     ["search"],
+    ["vote"],
     ["mcp"],
     ["bench"],
     ["broker", "serve"],

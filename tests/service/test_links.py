@@ -425,7 +425,7 @@ def test_a_repetition_without_time_accuses_no_other_provider(deployment, missing
         raise errors.pop(0)
 
     with pytest.raises(error) as caught:
-        deployment.run(deployment.broker._perform("points", QueryOptions(), fail))
+        deployment.run(deployment.broker.perform("points", QueryOptions(), fail))
     content = problem_of(caught.value).content
     assert (content["party"], content["retryable"]) == ("north", True)
 

@@ -26,7 +26,7 @@ from fedneighbors.cli._privacy_audit import privacy_audit
 from fedneighbors.cli._report import report
 from fedneighbors.cli._run import run
 from fedneighbors.cli._schema import schema
-from fedneighbors.cli._search import mcp, search
+from fedneighbors.cli._search import mcp, search, vote
 from fedneighbors.cli._service import broker, doctor, provider, serve
 from fedneighbors.cli._synthesize import synthesize
 from fedneighbors.cli._warmup import warmup
@@ -143,6 +143,10 @@ app.command(cls=StrictCommand, epilog=_example("serve --demo"))(serve)
 app.command(
     cls=StrictCommand, epilog=_example("search https://broker.example titles 'exact search' -k 3")
 )(search)
+app.command(
+    cls=StrictCommand,
+    epilog=_example("vote https://broker.example mortality '{\"age\": 64}'"),
+)(vote)
 app.command(
     cls=StrictCommand,
     epilog=_example("mcp --url https://broker.example --collection titles"),

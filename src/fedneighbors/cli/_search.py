@@ -1,4 +1,4 @@
-"""``fedneighbors search`` and ``mcp``: queries of a user or a language model to a service."""
+"""``fedneighbors search``, ``vote`` and ``mcp``: queries of users or language models."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,6 +20,11 @@ Keys = Annotated[
 Purpose = Annotated[
     str, typer.Option(help="Purpose of queries, which providers may require; it is logged.")
 ]
+
+Partial = Annotated[
+    bool, typer.Option("--allow-partial", help="Answer without providers that are missing.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print the broker's answer.")]
 
 
 def search(
@@ -47,11 +52,9 @@ def search(
     payload: Annotated[
         bool, typer.Option("--payload", help="Show the columns that the providers allow.")
     ] = False,
-    allow_partial: Annotated[
-        bool, typer.Option("--allow-partial", help="Answer without providers that are missing.")
-    ] = False,
+    allow_partial: Partial = False,
     purpose: Purpose = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Print the broker's answer.")] = False,
+    as_json: Json = False,
     certificate: Certificate = None,
     keys: Keys = None,
 ) -> None:
@@ -82,7 +85,7 @@ def search(
         keys=None if keys is None else read_keys(keys),
     ) as remote:
         description = remote.describe()
-        remote.check_trust(description)
+        remote.check_objects(description)
         names = description["columns"] or ()
         queries = [read_text_query(query, description["objects"], columns=tuple(names))]
         if radius is None:
@@ -93,6 +96,56 @@ def search(
             typer.echo(json.dumps(remote.results_[0]))
         else:
             _print_answer(remote, description["metric"])
+
+
+def vote(
+    url: Annotated[str, typer.Argument(help="Address of the broker.")],
+    collection: Annotated[str, typer.Argument(help="Name of a collection of voters.")],
+    rows: Annotated[
+        str, typer.Argument(help='A row or a list of rows, such as \'{"age": 64, "sex": "f"}\'.')
+    ],
+    allow_partial: Partial = False,
+    purpose: Purpose = "",
+    as_json: Json = False,
+    certificate: Certificate = None,
+) -> None:
+    """Ask the classifiers of a search service for votes, and average them.
+
+    Each weighs its balanced accuracy on held-out rows, as the provider states it. The token is read
+    from the environment variable FEDNEIGHBORS_TOKEN.
+    """
+    import json
+
+    from fedneighbors.cli._console import echo
+    from fedneighbors.cli._results import print_grid
+    from fedneighbors.datasets._objects import read_json
+    from fedneighbors.records import ResultTable
+    from fedneighbors.service._client import RemoteNeighbors
+
+    with RemoteNeighbors(
+        url,
+        collection=collection,
+        token=read_token(),
+        allow_partial=allow_partial or None,
+        purpose=purpose or None,
+        certificate=certificate,
+    ) as remote:
+        classes, probabilities = remote.vote(read_json(rows, "the rows"))
+        answers = remote.results_
+    if as_json:
+        for answer in answers:
+            typer.echo(json.dumps(answer))
+        return
+    labels = [label for answer in answers for label in answer["labels"]]
+    numbered = enumerate(zip(labels, probabilities.tolist(), strict=True), start=1)
+    found = tuple((row, label, *each) for row, (label, each) in numbered)
+    hidden = f"{len(found) - _MAX_ROWS} more: see --json" if len(found) > _MAX_ROWS else ""
+    columns = ("row", "label", *map(str, classes))
+    print_grid(ResultTable("votes", "Average votes", columns, found[:_MAX_ROWS], hidden))
+    weights = answers[0]["weights"]
+    stated = [f"{name} weighs {weight:.3f}" for name, weight in weights.items()]
+    stated += [f"{name} is missing: {why}" for name, why in answers[0]["missing"].items()]
+    echo("; ".join(stated), "dim")
 
 
 def mcp(

@@ -313,9 +313,9 @@ def forget(
 def check(config: ProviderFile = _PROVIDER) -> None:
     """Read the configuration and all collections, without a broker.
 
-    Prints for each collection its objects, metric, filters and epoch, or its first error, and how
-    many cells of rows are outside of the schema, with an example. Files for the broker's evidence
-    must be readable.
+    Prints for each collection its objects, metric, filters and epoch, or the score of its voter, or
+    its first error, and how many cells of rows are outside of the schema, with an example. Files
+    for the broker's evidence must be readable.
     """
     import logging
 
@@ -324,6 +324,7 @@ def check(config: ProviderFile = _PROVIDER) -> None:
     from fedneighbors.secure_sum._keys import Identity
     from fedneighbors.service._config import ProviderConfig
     from fedneighbors.service._offers import OfferedObjects
+    from fedneighbors.service._voter import Voter
 
     logging.getLogger("fedneighbors").addHandler(logging.NullHandler())  # notes are printed here
     loaded = ProviderConfig.read(config)
@@ -353,7 +354,11 @@ def check(config: ProviderFile = _PROVIDER) -> None:
         offer = found.offer
         filters = f", filters {', '.join(offer.filters)}" if offer.filters else ""
         epoch = f", epoch {found.epoch}" if secret and found.epoch else ""  # needs the key
-        echo(f"{name}: {offer.n_objects} objects, {offer.metric}{filters}{epoch}")
+        if isinstance(found.party, Voter):
+            score, n_rows = found.party.score, found.party.n_held_out
+            echo(f"{name}: votes, balanced accuracy {score:.3f} on {n_rows} held-out rows{epoch}")
+        else:
+            echo(f"{name}: {offer.n_objects} objects, {offer.metric}{filters}{epoch}")
         for note in found.notes:
             echo(f"  {note}", "yellow")
         for column, example in found.examples.items():
@@ -437,11 +442,13 @@ def _print_demo(url: str, token: str, link: str) -> None:
 
 def _find_loaded(config: "ProviderConfig", collection: str) -> "SourceSection":
     """Return the source of a collection that is loaded."""
-    from fedneighbors.service._source_config import PushedSection
+    from fedneighbors.service._source_config import ModelSection, PushedSection
 
     if collection not in config.collections:
         raise ValueError(f"expected one of {', '.join(config.collections)}, got {collection!r}")
     source = config.collections[collection].source
+    if isinstance(source, ModelSection):
+        raise ValueError(f"collection {collection} has a voter and no objects")
     if isinstance(source, PushedSection):
         raise ValueError(f"the objects of {collection} stay in a database: change or copy it there")
     return source

@@ -177,7 +177,7 @@ def _make_requests(
     charge: int | None,
 ) -> list[ApiRequest]:
     """Return a request for each query, as many as may be charged."""
-    client.check_trust(description)
+    client.check_objects(description)
     if description["private"] and charge is None:
         raise ValueError(
             f"collection {client.collection!r} is private, and each different query is charged to "

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from fedneighbors.datasets._object_cells import METRIC_KINDS
 from fedneighbors.errors import DataError, PartyMissing, PartyRefused
 from fedneighbors.federation._loop import Coordinator, Outcome
 from fedneighbors.federation._messages import encode
@@ -35,6 +34,7 @@ from fedneighbors.service._metrics import BrokerMetrics
 from fedneighbors.service._oidc import OidcUsers
 from fedneighbors.service._query_run import Explanation, QueryOptions, QueryRun, SearchResult
 from fedneighbors.service._sealed import read_sealed
+from fedneighbors.service._source_config import KINDS, VOTES
 from fedneighbors.service._state import ApiUser, BrokerState, open_ledger
 from fedneighbors.service._tracing import trace_work
 from fedneighbors.service._tsm import Attester
@@ -65,9 +65,10 @@ class BrokerCollection:
         self.schema = "" if self.rows is None else self.rows.digest
         self.name, self.metric, self.providers = name, section.metric, section.providers
         self.tie_key, self.filters = section.tie_key, dict(section.filters)
-        self.trust = section.trust
+        self.trust, self.is_voting = section.trust, section.metric == VOTES
         self._columns = FilterColumns.of({n: [] for n in self.filters}, 0, kinds=self.filters)
-        privacy, metric = section.privacy, metric_of(self.rows or section.metric)
+        privacy = section.privacy
+        metric: Any = None if self.is_voting else metric_of(self.rows or section.metric)
         self._metric = metric
         limits = privacy or PrivacySection(epsilon=1.0)  # its other defaults
         self.settings = SearchSettings(
@@ -157,6 +158,8 @@ class BrokerCollection:
         MissingExtraError
             If the query is SMILES and RDKit is not installed.
         """
+        if self.is_voting:
+            raise ValueError(f"collection {self.name!r} has voters and no objects: ask for votes")
         if self.trust == "sealed":
             if sealed is None or value is not None or where is not None:
                 raise ValueError(
@@ -205,7 +208,7 @@ class BrokerCollection:
                 f"and the filters {filters or 'none'}"
             )
         n_columns = len(query) if isinstance(query, np.ndarray) else 0
-        if METRIC_KINDS[self.metric] == "vectors" and self.n_columns not in (0, n_columns):
+        if KINDS[self.metric] == "vectors" and self.n_columns not in (0, n_columns):
             return f"expected a vector of {self.n_columns} numbers, got {n_columns}"
         try:
             self._metric.index([query], ranks=np.zeros(1, np.int64)).open(query)
@@ -343,7 +346,7 @@ class Broker:
             planner.observe(settings, outcome, k)
             return outcome, why
 
-        return await self._perform(collection, chosen, work)
+        return await self.perform(collection, chosen, work)
 
     async def search_radius(
         self, collection: str, query: bytes, radius: float, **options: Any
@@ -380,7 +383,7 @@ class Broker:
                 return await run(run.add_payloads(coordinator_of, query)), ""
             return await run(coordinator_of), ""
 
-        return await self._perform(collection, chosen, work)
+        return await self.perform(collection, chosen, work)
 
     async def count(
         self, collection: str, query: bytes, radius: float, **options: Any
@@ -404,7 +407,7 @@ class Broker:
             limits = _limit_range(run.settings, radius)
             return await run(lambda name: count_within(query, radius, name=name, **limits)), ""
 
-        return await self._perform(collection, QueryOptions(**options), work)
+        return await self.perform(collection, QueryOptions(**options), work)
 
     async def explain(
         self, collection: str, query: bytes, k: int, **options: Any
@@ -446,19 +449,27 @@ class Broker:
             rounds = tuple(record for outcome in outcomes for record in outcome.rounds)
             return Outcome(Explanation(plan, answers), rounds), plan.why
 
-        return await self._perform(collection, QueryOptions(**options), work)
+        return await self.perform(collection, QueryOptions(**options), work)
 
     def _check_k(self, k: int) -> None:
         if not 1 <= k <= self.config.queries.max_k:
             raise ValueError(f"expected k from 1 to {self.config.queries.max_k}, got {k}")
 
-    async def _perform(
+    async def perform(
         self,
         collection: str,
         options: QueryOptions,
         work: Callable[[QueryRun], Awaitable[tuple[Outcome[R], str]]],
     ) -> SearchResult[R]:
-        """Run a query; once more if a provider lost its state."""
+        """Run a query; once more if a provider lost its state.
+
+        Parameters
+        ----------
+        collection, options : str and QueryOptions
+            As for :meth:`search`.
+        work : async callable
+            Runs a coordinator; returns its outcome, and the reason for the algorithm.
+        """
         limits, started = self.config.queries, time.monotonic()
         if collection not in self.collections:
             raise DataError(f"there is no collection {collection!r}")

@@ -6,6 +6,7 @@ from typing import Any, Self
 
 import httpx
 
+from fedneighbors._typing import Floats
 from fedneighbors.service._remote_search import (
     ApiRequest,
     RemoteResults,
@@ -13,6 +14,7 @@ from fedneighbors.service._remote_search import (
     check_one_query,
     read_counts,
     read_neighbors,
+    read_votes,
 )
 
 
@@ -197,6 +199,33 @@ class RemoteNeighbors(RemoteSearch):
         """
         return int(read_counts(self._query("count", [None], where=where))[0])
 
+    def vote(self, X: Sequence[Any]) -> tuple[list[Any], Floats]:
+        """Return the average vote of the providers' classifiers on each row.
+
+        Parameters
+        ----------
+        X : sequence of mappings, or data frame
+            Rows: cells by column. A single mapping is one row.
+
+        Returns
+        -------
+        classes : list of str or int
+            All classes, in the order of the collection's schema.
+        probabilities : float64 array of shape (n_rows, n_classes)
+            Mean of the providers' probabilities, weighted by the balanced accuracy that each states
+            of itself, which is in ``results_`` as ``weights``. The most probable class is
+            ``classes[probabilities[row].argmax()]``, the first of equal ones.
+
+        Raises
+        ------
+        ServiceError
+            If the broker answers with an error, such as ``"invalid-query"`` for an unknown column
+            or category, or ``"model-failed"``.
+        BrokerUnreachable
+            If the broker cannot be reached, or does not answer in time.
+        """
+        return read_votes(self._query("votes", X))
+
     def explain(self, X: Any, n_neighbors: int = 5) -> dict[str, Any]:
         """Return the costs of a query's algorithms, and the choice of "auto".
 
@@ -320,6 +349,10 @@ class AsyncRemoteNeighbors(RemoteSearch):
     async def count_filtered(self, where: Mapping[str, Any]) -> int:
         """Return what :meth:`RemoteNeighbors.count_filtered` does."""
         return int(read_counts(await self._query("count", [None], where=where))[0])
+
+    async def vote(self, X: Sequence[Any]) -> tuple[list[Any], Floats]:
+        """Return what :meth:`RemoteNeighbors.vote` does."""
+        return read_votes(await self._query("votes", X))
 
     async def explain(self, X: Any, n_neighbors: int = 5) -> dict[str, Any]:
         """Return what :meth:`RemoteNeighbors.explain` does."""

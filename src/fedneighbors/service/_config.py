@@ -3,6 +3,7 @@
 Unknown keys are errors. Paths are relative to the folder of the file.
 """
 
+import math
 import tomllib
 from collections import ChainMap
 from collections.abc import Collection, Iterable
@@ -21,8 +22,8 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from fedneighbors.datasets._object_cells import METRIC_KINDS
 from fedneighbors.datasets._schema import Schema
+from fedneighbors.datasets._schema_columns import SetColumn
 from fedneighbors.errors import DataError
 from fedneighbors.methods.fedknn._settings import compose
 from fedneighbors.privacy._guarantees import Guarantee
@@ -31,10 +32,13 @@ from fedneighbors.privacy.ledger._ledger import Ledger
 from fedneighbors.service._attestation import AmdRules, IntelRules
 from fedneighbors.service._source_config import (
     SECRET,
+    VOTES,
     ConfigSection,
+    ModelSection,
     PatientsSection,
     PushedSection,
     SourceSection,
+    check_metric,
     name_section,
 )
 
@@ -49,8 +53,12 @@ Algorithm = Literal["auto", "baseline", "dann", "dann*", "eager", "hufu", "hufu+
 STEP_ERROR = 1e-9
 """Relative tolerance of multiples of a distance step: 0.3 is no exact multiple of 0.1."""
 
-Level = Literal["none", "boolean", "count", "ids", "distances"]
-_TAGS = {("source", tag) for tag in ("loaded", "patients", "pushed")}  # in places of errors
+Level = Literal["none", "boolean", "count", "ids", "distances", "label", "probabilities"]
+_VOTING = ("none", "label", "probabilities")  # levels of collections of voters
+_TAGS = {
+    ("source", tag) for tag in ("loaded", "patients", "model", "pushed")
+}  # in places of errors
+_MIN_STEP = 1e-6  # a finer one of probabilities tells nothing more
 C = TypeVar("C", bound="Config")
 
 
@@ -112,12 +120,6 @@ def _has_enclave(sections: Iterable["SharedSection"]) -> bool:
     return any(one.trust == "enclave" for one in sections)
 
 
-def _check_metric(name: str) -> str:
-    if name not in METRIC_KINDS:
-        raise ValueError(f"expected one of {', '.join(METRIC_KINDS)}")
-    return name
-
-
 class PrivacySection(ConfigSection):
     """Privacy cost of a query, for ``dann*``."""
 
@@ -132,10 +134,10 @@ class PrivacySection(ConfigSection):
 class SharedSection(ConfigSection):
     """Settings of a collection that broker and providers agree on.
 
-    ``schema`` is the file that declares the columns of rows, for the metric ``tabular``. The order
-    of tied objects depends on ``tie_key``, a public text. With ``trust = "sealed"``, the broker
-    reads neither queries nor names nor payloads of objects; with ``"enclave"``, providers join it
-    only in a confidential virtual machine.
+    ``schema`` is the file that declares the columns of rows, for the metric ``tabular``, and their
+    classes, for ``votes``. The order of tied objects depends on ``tie_key``, a public text. With
+    ``trust = "sealed"``, the broker reads neither queries nor names nor payloads of objects; with
+    ``"enclave"``, providers join it only in a confidential virtual machine.
     """
 
     metric: str
@@ -144,14 +146,16 @@ class SharedSection(ConfigSection):
     trust: Literal["trusted", "sealed", "enclave"] = "trusted"
     filters: Filters = Field(default_factory=dict)
 
-    _metric = field_validator("metric")(_check_metric)
+    _metric = field_validator("metric")(check_metric)
 
     @model_validator(mode="after")
     def _check_schema(self) -> Self:
-        if (self.metric == "tabular") != (self.schema_file is not None):
+        if (self.metric in ("tabular", VOTES)) != (self.schema_file is not None):
             raise PydanticCustomError(
-                SECRET, "expected schema, the file of the columns, with metric 'tabular' only"
+                SECRET, "expected schema, the file of the columns, with metric 'tabular' or 'votes'"
             )
+        if self.metric == VOTES and (self.trust == "sealed" or self.filters):
+            raise PydanticCustomError(SECRET, "votes are averaged: omit filters, and sealed trust")
         return self
 
     def read_schema(self, folder: Path) -> Schema | None:
@@ -160,13 +164,21 @@ class SharedSection(ConfigSection):
         Raises
         ------
         DataError
-            If the file is no schema.
+            If the file is no schema, or none for votes.
         MissingDataError
             If it does not exist.
         """
         if self.schema_file is None:
             return None
-        return replace(Schema.load(folder / self.schema_file), name="", label="", classes=())
+        schema = Schema.load(folder / self.schema_file)
+        if self.metric != VOTES:
+            return replace(schema, name="", label="", classes=())
+        if not schema.classes or any(isinstance(one, SetColumn) for one in schema.columns):
+            raise DataError(
+                f"{self.schema_file}: expected label and classes for votes, and columns of numbers "
+                "and categories only"
+            )
+        return replace(schema, name="")
 
 
 class CollectionSection(SharedSection):
@@ -183,6 +195,8 @@ class CollectionSection(SharedSection):
             raise PydanticCustomError(
                 SECRET, "a sealed collection cannot be private: omit privacy or trust"
             )
+        if self.metric == VOTES and self.privacy is not None:
+            raise PydanticCustomError(SECRET, "votes are not private: omit privacy")
         return self
 
 
@@ -311,11 +325,11 @@ class GrantSection(ConfigSection):
 
     ``level`` allows nothing, only whether objects are within a radius, how many, the order of the
     nearest, or their distances too. With ``ids``, radii are refused, which tell about distances.
-    ``max_k`` limits the objects of a query; a search must be for the ``min_k`` nearest or more, and
-    not for those within a radius. Quotas are of one user and day (UTC);
-    ``views_per_day`` is the number of different queries that may show the same object.
-    ``private_queries`` is the number of private queries for good. Queries must state one of the
-    ``purposes``, if there are any.
+    Votes need ``label`` or ``probabilities``; their rows count as objects. ``max_k`` limits the
+    objects of a query; a search must be for the ``min_k`` nearest or more, and not for those within
+    a radius. Quotas are of one user and day (UTC); ``views_per_day`` is the number of different
+    queries that may show the same object. ``private_queries`` is the number of private queries for
+    good. Queries must state one of the ``purposes``, if there are any.
     """
 
     level: Level = "ids"
@@ -342,8 +356,9 @@ class PolicySection(GrantSection):
     above ``max_radius`` are refused. Without ``bounds``, no lower bounds are sent, which tell about
     distances. With ``privacy``, only private searches are answered, within a budget. Users who may
     see distances see them rounded up to multiples of ``distance_step``; radii of counts must be
-    such multiples. ``users`` replaces fields for users by name, and ``groups`` for their
-    members: fields of ``users`` come first, then those of the groups in this order.
+    such multiples. Probabilities of votes are rounded to multiples of ``probability_step``.
+    ``users`` replaces fields for users by name, and ``groups`` for their members: fields of
+    ``users`` come first, then those of the groups in this order.
     """
 
     payload: tuple[str, ...] = ()
@@ -353,6 +368,7 @@ class PolicySection(GrantSection):
     bounds: bool = True
     privacy: PrivateSection | None = None
     distance_step: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    probability_step: float = Field(default=0.0, ge=0, le=1)
     users: dict[str, GrantSection] = Field(default_factory=dict)
     groups: dict[str, GrantSection] = Field(default_factory=dict)
 
@@ -364,6 +380,14 @@ class PolicySection(GrantSection):
                 SECRET, "expected privacy, the cost of a private query, next to private_queries"
             )
         return self
+
+    @field_validator("probability_step")
+    @classmethod
+    def _check_step(cls, step: float) -> float:
+        is_part = step >= _MIN_STEP and math.isclose(1 / step, round(1 / step), rel_tol=STEP_ERROR)
+        if step and not is_part:
+            raise ValueError(f"expected 0, or at least {_MIN_STEP:g} and 1 by a whole number")
+        return step
 
     def grant_of(self, user: str, groups: Collection[str] = ()) -> GrantSection:
         """Return the rights of a user who is a member of groups."""
@@ -383,6 +407,7 @@ class OfferSection(SharedSection):
     source: Annotated[
         Annotated[SourceSection, Tag("loaded")]
         | Annotated[PatientsSection, Tag("patients")]
+        | Annotated[ModelSection, Tag("model")]
         | Annotated[PushedSection, Tag("pushed")],
         Discriminator(name_section),
     ]
@@ -400,6 +425,23 @@ class OfferSection(SharedSection):
         if self.trust == "sealed" and self.policy.privacy is not None:
             raise PydanticCustomError(
                 SECRET, "a sealed collection cannot be private: omit policy.privacy or trust"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_votes(self) -> Self:
+        policy, is_voting = self.policy, self.metric == VOTES
+        if is_voting != isinstance(self.source, ModelSection):
+            raise PydanticCustomError(SECRET, "expected kind = 'model' with metric 'votes' only")
+        grants = [policy, *policy.users.values(), *policy.groups.values()]
+        levels = {one.level for one in grants if one is policy or "level" in one.model_fields_set}
+        if is_voting and not levels <= {*_VOTING}:
+            raise PydanticCustomError(SECRET, f"expected a level of {', '.join(_VOTING)}")
+        if not is_voting and levels & {*_VOTING[1:]}:
+            raise PydanticCustomError(SECRET, f"the levels {', '.join(_VOTING[1:])} are for votes")
+        if is_voting and (policy.privacy is not None or any(one.min_k > 1 for one in grants)):
+            raise PydanticCustomError(
+                SECRET, "votes are not private and have no k: omit privacy, min_k"
             )
         return self
 

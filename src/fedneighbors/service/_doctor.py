@@ -40,6 +40,7 @@ from fedneighbors.service._messages import (
 )
 from fedneighbors.service._offers import OfferedObjects, describe_offer
 from fedneighbors.service._tls import pinned_context, read_fingerprint
+from fedneighbors.service._voter import Voter
 
 MAX_SKEW_S = 60.0
 """Largest difference between the clocks; codes and tokens expire by the broker's."""
@@ -414,4 +415,6 @@ def _examine_sources(config: ProviderConfig) -> Iterator[Hop]:
             text = error.code if isinstance(error, Refused) else str(error)
             yield Hop("source", False, f"{name}: {text}; correct [collections.{name}]")
         else:
-            yield Hop("source", True, f"{name}: {read.offer.n_objects} objects, indexed")
+            is_voter = isinstance(read.party, Voter)
+            text = "a model" if is_voter else f"{read.offer.n_objects} objects, indexed"
+            yield Hop("source", True, f"{name}: {text}")

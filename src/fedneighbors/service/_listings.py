@@ -1,12 +1,13 @@
 """Collections, providers and budgets of a broker, as its users may see them."""
 
+import math
 from typing import Any
 
-from fedneighbors.datasets._object_cells import METRIC_KINDS
 from fedneighbors.datasets._schema import Schema
 from fedneighbors.datasets._schema_columns import CategoricalColumn, NumericColumn
 from fedneighbors.service._broker import Broker, BrokerCollection
 from fedneighbors.service._operations import describe_cost
+from fedneighbors.service._source_config import KINDS
 from fedneighbors.service._state import ApiUser
 
 Listing = dict[str, dict[str, Any]]
@@ -34,7 +35,7 @@ def _describe_collection(
     return {
         "name": collection.name,
         "metric": collection.metric,
-        "objects": METRIC_KINDS[collection.metric],
+        "objects": KINDS[collection.metric],
         "n_objects": sum(offer.n_objects for offer in offers),
         "algorithm": collection.settings.algorithm,
         "private": collection.settings.privacy is not None,
@@ -49,13 +50,17 @@ def _describe_collection(
         },
         "distance_steps": collection.shown_steps(user.name, user.groups, broker.registry),
         "columns": None if collection.rows is None else _describe_columns(collection.rows),
+        "classes": None if collection.rows is None else list(collection.rows.classes) or None,
     }
 
 
 def _describe_columns(schema: Schema) -> dict[str, Any]:
-    """Return the range or the categories of each column, or "set"."""
+    """Return the range or the categories of each column, or "set".
+
+    An end of a range is None if there is none.
+    """
     return {
-        column.name: [column.low, column.high]
+        column.name: [end if math.isfinite(end) else None for end in (column.low, column.high)]
         if isinstance(column, NumericColumn)
         else list(column.categories)
         if isinstance(column, CategoricalColumn)

@@ -113,7 +113,7 @@ class SearchTools:
         self._facts = {one["name"]: one for one in facts}
         self._embed = embed
         for name, search in self._searches.items():
-            search.check_trust(self._facts[name])
+            search.check_objects(self._facts[name])
             search.payload = not self._facts[name]["private"]  # private searches return none
 
     @classmethod

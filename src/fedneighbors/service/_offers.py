@@ -41,7 +41,8 @@ from fedneighbors.service._messages import (
 from fedneighbors.service._oidc import OidcUsers
 from fedneighbors.service._policy import PolicyParty
 from fedneighbors.service._sealed_party import SealedParty
-from fedneighbors.service._source_config import PushedSection
+from fedneighbors.service._source_config import ModelSection, PushedSection
+from fedneighbors.service._voter import Voter, read_voter
 from fedneighbors.sources._candidates import CandidateSource, SourceSettings
 from fedneighbors.sources._pushed import PushedSource, find_source
 from fedneighbors.sources._sql import SqlQuery
@@ -55,8 +56,8 @@ class OfferedObjects:
 
     Parameters
     ----------
-    party : Provider
-        The objects.
+    party : Provider or Voter
+        The objects, or a classifier.
     offer : OfferedCollection
         Its description for the broker.
     epoch : str, optional
@@ -78,7 +79,7 @@ class OfferedObjects:
 
     def __init__(
         self,
-        party: Provider,
+        party: Provider | Voter,
         offer: OfferedCollection,
         epoch: str | None = None,
         release: Callable[[], None] = lambda: None,
@@ -141,6 +142,11 @@ class OfferedObjects:
         if isinstance(section.source, PushedSection):
             return cls._open(provider, name, section, section.source, folder, secret, log, ledger)
         schema = section.read_schema(folder)
+        if isinstance(section.source, ModelSection):
+            assert schema is not None  # the configuration was checked
+            voter = read_voter(provider, name, section.source, schema, folder=folder, secret=secret)
+            offer, version = describe_offer(name, section, schema.digest, 1), voter.epoch_of("")
+            return cls(voter, offer, version.hex(), policy=section.policy, log=log)
         source = read_source(section, section.source, folder, on_query, schema)
         left_out = Forgotten(b"", frozenset())
         if forgotten is not None:

@@ -1,5 +1,6 @@
 """Description of the REST API (OpenAPI 3.1)."""
 
+import json
 from typing import Any
 
 from pydantic import BaseModel
@@ -67,10 +68,28 @@ _ALGORITHM_COST = _object(
     total_s=_NUMBER,
 )
 _PLAN = _object(algorithm=_TEXT, why=_TEXT, k=_INTEGER, costs=_list(_ALGORITHM_COST))
+_LABELS = _list({"type": ["string", "integer"]})
 ANSWERS = {
     "search": _object(**_COMMON, n_returned=_map(_INTEGER), neighbors=_list(_NEIGHBOR)),
     "count": _object(**_COMMON, count=_INTEGER, counts=_map(_INTEGER)),
     "explain": _object(**_COMMON, plan=_PLAN),
+    "votes": _object(
+        **_COMMON,
+        classes={**_LABELS, "description": "In the order of the schema"},
+        probabilities={
+            **_list(_list(_NUMBER)),
+            "description": "Of each row and class: mean of the providers' by their weights",
+        },
+        labels={
+            **_LABELS,
+            "description": "Most probable class of each row, the first of equal ones",
+        },
+        weights={
+            **_map(_NUMBER),
+            "description": "Balanced accuracy on held-out rows, as each provider states it",
+        },
+        held_out={**_map(_INTEGER), "description": "Number of these rows"},
+    ),
 }
 """Schema of the answer to each operation."""
 
@@ -110,6 +129,11 @@ _COLLECTION = _object(
         "additionalProperties": {"type": "array"},
         "description": "Of rows: lowest and highest number of each column, or its categories",
     },
+    classes={
+        "type": ["array", "null"],
+        "items": {"type": ["string", "integer"]},
+        "description": "That voters choose from",
+    },
 )
 _PROVIDER = _object(
     name=_TEXT, revoked=_BOOLEAN, connected_since={"type": ["number", "null"]}, collections=_NAMES
@@ -122,7 +146,7 @@ _ENTRY = _object(
     user=_TEXT,
     collection=_TEXT,
     kind=_TEXT,
-    size={"type": ["number", "null"], "description": "Number of neighbours, or radius"},
+    size={"type": ["number", "null"], "description": "Number of neighbours or rows, or radius"},
     outcome={**_TEXT, "description": "Empty, or the code of the error"},
     n_objects=_INTEGER,
     providers=_NAMES,
@@ -145,11 +169,13 @@ _EXAMPLES: dict[str, dict[str, Json]] = {
     },
     "count": {"radius": {"query": [52, 27.5, 95, 90], "radius": 12.5, "where": _WHERE}},
     "explain": {"nearest": {"query": "federated search", "k": 10}},
+    "votes": {"rows": {"rows": [{"age": 64, "sex": "f", "lactate": None}, {"age": 41}]}},
 }
 _SUMMARIES = {
     "search": "Find the nearest objects of a query, or all within a radius",
     "count": "Count the objects within a radius",
     "explain": "Run a query with each algorithm and compare the costs",
+    "votes": "Average the votes of the providers' classifiers on rows",
 }
 
 
@@ -189,7 +215,8 @@ def _query(kind: str) -> Json:
     described = _operation(_SUMMARIES[kind], ANSWERS[kind])
     described["parameters"] = [_path("name"), *_QUERY_HEADERS]
     examples = {name: {"value": value} for name, value in _EXAMPLES[kind].items()}
-    lines = {"schema": _TEXT, "example": '{"query": "a", "k": 1}\n{"query": "b", "k": 1}\n'}
+    example = "".join(f"{json.dumps(value)}\n" for value in _EXAMPLES[kind].values())
+    lines = {"schema": _TEXT, "example": example}
     content = {"application/json": {"schema": body, "examples": examples}}
     described["requestBody"] = {
         "required": True,

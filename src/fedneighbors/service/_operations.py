@@ -20,7 +20,7 @@ from fedneighbors.errors import PartyRefused
 from fedneighbors.federation._loop import Outcome
 from fedneighbors.privacy._guarantees import ApproxDP, Guarantee, PureDP
 from fedneighbors.service._access_log import AccessEntry, LogFailed
-from fedneighbors.service._broker import Broker
+from fedneighbors.service._broker import Broker, BrokerCollection
 from fedneighbors.service._config import Algorithm, Text
 from fedneighbors.service._problems import (
     QUERY_ERRORS,
@@ -29,19 +29,28 @@ from fedneighbors.service._problems import (
     problem_of,
     report_internal,
 )
-from fedneighbors.service._query_run import SearchResult
+from fedneighbors.service._query_run import QueryOptions, QueryRun, SearchResult
 from fedneighbors.service._state import ApiUser
 from fedneighbors.service._stored import QueryStore, StoredAnswer, StoredQuery, describe_neighbors
+from fedneighbors.service._votes import MAX_ROWS, Votes, collect_votes, encode_rows
 
 log = logging.getLogger(__name__)
 
 DEFAULT_K = 10
 
 
-class QueryBody(BaseModel):
+class RequestBody(BaseModel):
     """Fields that the bodies of all queries have."""
 
     model_config = ConfigDict(extra="forbid")
+
+    deadline_s: float | None = Field(default=None, gt=0, allow_inf_nan=False, description="Seconds")
+    allow_partial: bool | None = Field(default=None, description="Answer without missing providers")
+    purpose: Text | None = Field(default=None, description="Stated to the providers, and logged")
+
+
+class QueryBody(RequestBody):
+    """Fields that the bodies of all searches have."""
 
     _required: ClassVar[set[str]] = {"query", "sealed"}
 
@@ -65,9 +74,9 @@ class QueryBody(BaseModel):
             raise PydanticCustomError("missing", "field required: query, or sealed")
         return fields
 
-    deadline_s: float | None = Field(default=None, gt=0, allow_inf_nan=False, description="Seconds")
-    allow_partial: bool | None = Field(default=None, description="Answer without missing providers")
-    purpose: Text | None = Field(default=None, description="Stated to the providers, and logged")
+    def read(self, collection: BrokerCollection) -> tuple[Any, bytes]:
+        """Return the query, None if unknown, and its frame."""
+        return collection.read_query(self.query, self.where, sealed=self.sealed)
 
 
 class SearchBody(QueryBody):
@@ -97,12 +106,37 @@ class CountBody(QueryBody):
         default=None, allow_inf_nan=False, description="In the unit of the metric"
     )
 
+    def read(self, collection: BrokerCollection) -> tuple[Any, bytes]:
+        """Return the query, None if unknown, and its frame."""
+        is_filter = self.radius is None
+        if is_filter and not self.sealed and (self.where is None or self.query is not None):
+            raise ValueError("expected query and radius, or where alone")
+        return collection.read_query(
+            self.query, self.where, sealed=self.sealed, is_filter=is_filter
+        )
+
 
 class ExplainBody(QueryBody):
     """Body of a request for the plan of a search."""
 
     k: int = Field(default=DEFAULT_K, ge=1, description="Number of neighbours")
     algorithm: Algorithm | None = Field(default=None, description="In place of the collection's")
+
+
+class VotesBody(RequestBody):
+    """Body of a request for the votes of classifiers."""
+
+    rows: list[dict[str, Any]] = Field(
+        min_length=1,
+        max_length=MAX_ROWS,
+        description="Cells of each row by column: numbers, texts, or null if missing",
+    )
+
+    def read(self, collection: BrokerCollection) -> tuple[Any, bytes]:
+        """Return None, and the frame of the rows."""
+        if not collection.is_voting or collection.rows is None:
+            raise ValueError(f"collection {collection.name!r} has no voters: search it")
+        return None, encode_rows(self.rows, collection.rows)
 
 
 @dataclass(frozen=True)
@@ -123,7 +157,7 @@ class Operation:
     """
 
     kind: str
-    body: type[QueryBody]
+    body: type[QueryBody | VotesBody]
     scope: str
     run: Callable[..., Awaitable[dict[str, Any]]]
 
@@ -190,10 +224,39 @@ async def _explain(
     }
 
 
+async def _vote(
+    broker: Broker, collection: str, frame: bytes, body: VotesBody, options: Mapping[str, Any]
+) -> dict[str, Any]:
+    schema = broker.collections[collection].rows
+    assert schema is not None  # the body was read
+    shape = len(body.rows), len(schema.classes)
+
+    async def work(run: QueryRun) -> tuple[Outcome[Votes], str]:
+        is_partial = run.settings.allow_partial
+        return await run(
+            lambda name: collect_votes(frame, shape, name=name, allow_partial=is_partial)
+        ), ""
+
+    result = await broker.perform(collection, QueryOptions(**options), work)
+    votes = result.outcome.result
+    best = votes.probabilities.argmax(axis=1)  # the first of equal ones
+    missing = votes.missing
+    return {
+        **_describe(result, exact=not missing, answered=tuple(votes.weights), missing=missing),
+        "algorithm": "votes",
+        "classes": list(schema.classes),
+        "probabilities": votes.probabilities.tolist(),
+        "labels": [schema.classes[position] for position in best],
+        "weights": dict(votes.weights),
+        "held_out": dict(votes.n_held_out),
+    }
+
+
 OPERATIONS = {
     "search": Operation("search", SearchBody, "search", _search),
     "count": Operation("count", CountBody, "count", _count),
     "explain": Operation("explain", ExplainBody, "search", _explain),
+    "votes": Operation("votes", VotesBody, "search", _vote),
 }
 
 
@@ -263,12 +326,7 @@ async def perform_query(
     query, frame, answer, outcome = None, b"", dict[str, Any](), "failed"
     started = time.monotonic()
     try:
-        is_filter = isinstance(body, CountBody) and body.radius is None
-        if is_filter and not body.sealed and (body.where is None or body.query is not None):
-            raise ValueError("expected query and radius, or where alone")
-        query, frame = found.read_query(
-            body.query, body.where, sealed=body.sealed, is_filter=is_filter
-        )
+        query, frame = body.read(found)
         options |= {"deadline_s": body.deadline_s, "allow_partial": body.allow_partial}
         if "on_round" in options:  # events may show objects before the end
             _log_query(broker, operation, collection, frame, body, options, outcome="running")
@@ -297,7 +355,7 @@ def _log_query(
     operation: Operation,
     collection: str,
     frame: bytes,
-    body: QueryBody,
+    body: QueryBody | VotesBody,
     options: Mapping[str, Any],
     outcome: str,
     answer: Mapping[str, Any] = MappingProxyType({}),
@@ -322,8 +380,13 @@ def _log_query(
         raise problem_of(error, options["query_id"]) from None
 
 
-def _size_of(body: QueryBody) -> float | None:
-    """Return the radius of a query, or its number of neighbours."""
+def _size_of(body: QueryBody | VotesBody) -> float | None:
+    """Return the radius of a query, or its number of neighbours.
+
+    For votes, it is the number of rows.
+    """
+    if isinstance(body, VotesBody):
+        return len(body.rows)
     radius, k = getattr(body, "radius", None), getattr(body, "k", None)
     if radius is not None or isinstance(body, CountBody):
         return radius

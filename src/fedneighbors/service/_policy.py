@@ -4,6 +4,7 @@ import hashlib
 import logging
 import math
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from fedneighbors.federation._messages import Message
@@ -23,6 +24,8 @@ from fedneighbors.privacy.ledger._ledger import Ledger
 from fedneighbors.service._access_log import LOG_FAILED, AccessEntry, AccessLog, LogFailed
 from fedneighbors.service._config import STEP_ERROR, GrantSection, PolicySection
 from fedneighbors.service._query_budget import LEDGER_FAILED, QueryBudget
+from fedneighbors.service._voter import Voter
+from fedneighbors.service._votes import VoteReply, VoteRequest, round_votes
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +43,7 @@ FEW_ASKED = "the provider's policy asks for a larger k, and refuses searches wit
 OTHER_QUERY = "the request is of another query"
 
 _FINDING = ("ids", "distances")  # levels of users who may search
+_VOTING = ("label", "probabilities")
 
 
 class PolicyParty:
@@ -47,8 +51,8 @@ class PolicyParty:
 
     Parameters
     ----------
-    party : Provider
-        The objects.
+    party : Provider or Voter
+        The objects, or a classifier.
     collection : str
         Name of the collection.
     policy : PolicySection
@@ -74,7 +78,7 @@ class PolicyParty:
 
     def __init__(
         self,
-        party: Provider,
+        party: Provider | Voter,
         collection: str,
         policy: PolicySection,
         log: AccessLog | None = None,
@@ -91,6 +95,7 @@ class PolicyParty:
         self._returned: dict[str, int] = {}  # objects of each open query
         self._budget: QueryBudget | None = None
         if policy.privacy is not None:
+            assert isinstance(party, Provider)  # the configuration was checked
             party.charge = self._charge
         if ledger is not None:
             self.charge_to(ledger)
@@ -109,7 +114,8 @@ class PolicyParty:
             grant = self._policy.grant_of(self.user, self.groups)
             self._check(request, grant)
             n_new = self._count_queries(request)
-            self._check_quota(grant, n_new)
+            n_rows = request.count if isinstance(request, VoteRequest) else 0  # known before
+            self._check_quota(grant, n_new, n_rows)
             n_queries = n_new
             if isinstance(request, PaddedNearestRequest):  # a search that fails goes on, too
                 self._add_returned(request, _size_of(request))
@@ -156,6 +162,8 @@ class PolicyParty:
         if grant.purposes is not None and self.purpose not in grant.purposes:
             raise Refused(OTHER_PURPOSE)
         match request:
+            case VoteRequest():
+                allowed = level in _VOTING
             case RangeCountRequest(radius=None):
                 allowed = level != "none"
             case RangeCountRequest(radius=float(radius)):
@@ -239,6 +247,9 @@ class PolicyParty:
 
     def _limit(self, reply: Message, grant: GrantSection) -> Message:
         """Return a reply with no more than the level allows."""
+        if isinstance(reply, VoteReply):
+            step = 1.0 if grant.level == "label" else self._policy.probability_step
+            return replace(reply, probabilities=round_votes(reply.probabilities, step))
         if not isinstance(reply, RangeCountReply) or grant.level in _FINDING:
             return reply
         count = reply.count if reply.count >= self._policy.min_count else 0
@@ -276,7 +287,9 @@ def _size_of(request: Any) -> int:
 
 
 def _count_objects(request: Message, reply: Any) -> int:
-    """Return the number of objects in a reply; ``k`` if padded."""
+    """Return the number of objects or rows; ``k`` if padded."""
+    if isinstance(request, VoteRequest):
+        return request.count
     if isinstance(request, PrivateRequest):
         return request.k if isinstance(request, PaddedNearestRequest) else 0
     return len(getattr(reply, "ids", ()))

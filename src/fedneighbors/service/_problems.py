@@ -33,6 +33,7 @@ from fedneighbors.service._policy import (
 from fedneighbors.service._query_budget import BUDGET_SPENT, LEDGER_FAILED
 from fedneighbors.service._sealed_party import ISSUER_FAILED, WRONG_KEY, WRONG_TOKEN
 from fedneighbors.service._state import StateFailed
+from fedneighbors.service._voter import MODEL_FAILED
 
 log = logging.getLogger(__name__)
 PROBLEM_TYPE = "application/problem+json"
@@ -55,6 +56,7 @@ _REFUSALS = {
     LOG_FAILED: (503, "log-failed"),
     LEDGER_FAILED: (503, "ledger-failed"),
     SOURCE_FAILED: (503, "source-failed"),
+    MODEL_FAILED: (502, "model-failed"),
     UNKNOWN_QUERY: (503, "provider-restarted"),
     LATE: (504, "deadline-passed"),
 }

@@ -25,6 +25,7 @@ _STEPS = ("connect", "read", "write", "pool")  # names in httpx
 _MIN_WAIT_S = 0.001  # sockets take 0 as: do not wait
 _KEY_BYTES = 32
 _BATCH = 50  # queries in one request; larger bodies are refused
+_ROWS = 100  # rows in one query for votes: those of 100 columns fit into a body
 _LINES = {"Content-Type": "application/x-ndjson"}
 
 
@@ -282,8 +283,8 @@ class RemoteSearch:
     def _describe(self) -> ApiRequest:
         return ApiRequest("GET", f"/v1/collections/{quote(self.collection, safe='')}")
 
-    def check_trust(self, description: Mapping[str, Any]) -> None:
-        """Raise if the collection is sealed and this client has no keys.
+    def check_objects(self, description: Mapping[str, Any]) -> None:
+        """Raise if the collection has voters, or is sealed without keys.
 
         Parameters
         ----------
@@ -293,8 +294,13 @@ class RemoteSearch:
         Raises
         ------
         ValueError
-            If queries would be sent in plain text.
+            If it has no objects, or queries would be sent in plain text.
         """
+        if description.get("objects") == "voters":
+            raise ValueError(
+                f"collection {self.collection!r} has voters and no objects: use `fedneighbors "
+                "vote` or RemoteNeighbors.vote"
+            )
         if description.get("trust") == "sealed" and self._keys is None:
             raise ValueError(
                 f"collection {self.collection!r} is sealed: pass the file of the providers' keys "
@@ -303,17 +309,23 @@ class RemoteSearch:
 
     def _ask(self, kind: str, queries: Iterable[Any], **fields: Any) -> Iterator[ApiRequest]:
         """Yield the requests for queries: one query, or lines of several."""
+        is_vote = kind == "votes"
+        if is_vote and self._keys is not None:
+            raise ValueError("votes cannot be sealed, as the broker averages them: omit keys")
         options = {
             "deadline_s": self.deadline_s - min(_NETWORK_SHARE * self.deadline_s, _MAX_NETWORK_S),
             "allow_partial": self.allow_partial,
             "purpose": self.purpose,
-            **({} if kind == "count" or "radius" in fields else {"algorithm": self.algorithm}),
+            **({"algorithm": self.algorithm} if "k" in fields else {}),
             **({"payload": True} if self.payload and kind == "search" else {}),
             **fields,
         }
+        listed = _list_queries(queries)
+        if is_vote:  # many rows in a query
+            listed = [listed[first : first + _ROWS] for first in range(0, len(listed), _ROWS)]
         given = {name: value for name, value in options.items() if value is not None}
         bodies: list[dict[str, Any]] = [
-            {"query": _to_json(query), **given} for query in _list_queries(queries)
+            {"rows" if is_vote else "query": _to_json(query), **given} for query in listed
         ]
         seals = () if self._keys is None else [self._seal(body) for body in bodies]
         lines = [json.dumps(body, allow_nan=False).encode() for body in bodies]
@@ -372,6 +384,14 @@ def read_neighbors(results: RemoteResults, *, return_distance: bool) -> Any:
     return (distances, objects) if return_distance else objects
 
 
+def read_votes(results: RemoteResults) -> tuple[list[Any], Floats]:
+    """Return the classes, and the probabilities of all rows."""
+    if not results:
+        raise ValueError("expected at least one row")
+    rows = [row for result in results for row in result["probabilities"]]
+    return results[0]["classes"], np.array(rows, np.float64)
+
+
 def read_counts(results: RemoteResults) -> Any:
     """Return the count of each query."""
     return np.array([result["count"] for result in results], np.int64)
@@ -412,6 +432,8 @@ def _to_json(query: Any) -> Any:
     """Return a query as JSON."""
     if query is None or isinstance(query, str):
         return query
+    if isinstance(query, list) and query and all(isinstance(row, Mapping) for row in query):
+        return list(map(_to_json, query))
     if isinstance(query, Mapping):
         return {str(name): _to_cell(cell) for name, cell in query.items()}
     if isinstance(query, set | frozenset):

@@ -104,7 +104,7 @@ class FederatedRetriever(BaseRetriever):
             raise TypeError(f"expected k or where, got {unknown[0]!r}")
         if not self.search.payload:
             raise ValueError("expected a client with payload=True: documents are made of payloads")
-        self.search.check_trust(facts)
+        self.search.check_objects(facts)
         k = int(options.get("k", self.k))
         if vector is not None:
             return [vector], k

@@ -8,8 +8,15 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from fedneighbors.datasets._object_cells import METRIC_KINDS
 from fedneighbors.datasets._objects import MOLECULE_FILES
 from fedneighbors.sources._sql import has_password
+
+VOTES = "votes"
+"""In place of a metric: the providers offer classifiers, and no objects."""
+
+KINDS: dict[str, str] = {**METRIC_KINDS, VOTES: "voters"}
+"""Kind of object of each metric."""
 
 SECRET = "source"
 """Type of the errors that do not show the input."""
@@ -88,6 +95,19 @@ class PatientsSection(SourceSection):
         return self
 
 
+class ModelSection(ConfigSection):
+    """A fitted classifier of scikit-learn, written by ``skops.io.dump``, that votes.
+
+    ``held_out`` is a file of rows with labels that the model has not seen: its votes are weighed by
+    the score on them. ``trusted`` lists types of objects that skops does not know as safe.
+    """
+
+    kind: Literal["model"]
+    file: str
+    held_out: str
+    trusted: tuple[str, ...] = ()
+
+
 class PushedSection(BaseModel):
     """Objects that stay in a database; ``kind`` names an entry point of ``fedneighbors.sources``.
 
@@ -99,8 +119,15 @@ class PushedSection(BaseModel):
     kind: str
 
 
+def check_metric(name: str) -> str:
+    """Return a metric's name; raise ValueError if there is none."""
+    if name not in KINDS:
+        raise ValueError(f"expected one of {', '.join(KINDS)}")
+    return name
+
+
 def name_section(source: Any) -> str:
-    """Return the tag of a source: loaded, patients or pushed."""
+    """Return the tag of a source: loaded, patients, model or pushed."""
     kind = source.get("kind", "") if isinstance(source, dict) else getattr(source, "kind", "")
-    kinds = {"": "loaded", "omop": "patients", "fhir": "patients"}
+    kinds = {"": "loaded", "omop": "patients", "fhir": "patients", "model": "model"}
     return kinds.get(str(kind), "pushed")

@@ -223,15 +223,19 @@ def write_lines(
     lines = {"Python": _write_python(collection, body, url, certificate, method)}
     if collection["trust"] == "sealed":
         return lines
-    kind = "count" if is_count else "search"
+    kind = "votes" if "rows" in body else "count" if is_count else "search"
     words = ["curl", f"{url}/v1/collections/{collection['name']}/{kind}"]
     words[1:1] = ["--cacert", _CERTIFICATE] if is_self_signed else []
     header = '-H "Authorization: Bearer $FEDNEIGHBORS_TOKEN"'
     lines["curl"] = f"{shlex.join(words)} \\\n  {header} \\\n  -d {shlex.quote(json.dumps(body))}"
+    options = [f"--{name}={file}" for name, file in certificate.items()]
+    if kind == "votes":
+        words = ["fedneighbors", "vote", *options, url, collection["name"]]
+        lines["Command"] = shlex.join([*words, json.dumps(body["rows"])])
+        return lines
     text = _write_argument(body.get("query"), collection["objects"])
     if text is not None and "deadline_s" not in body:
-        options = _list_options(body) + ["--count"] * is_count
-        options += [f"--{name}={file}" for name, file in certificate.items()]
+        options[:0] = _list_options(body) + ["--count"] * is_count
         words = ["fedneighbors", "search", *options, "--", url, collection["name"], text]
         lines["Command"] = shlex.join(words)
     return lines
@@ -244,7 +248,8 @@ def _write_python(
     certificate: Json,
     method: str,
 ) -> str:
-    rest = {name: body[name] for name in body if name not in ("query", "k", "radius", "where")}
+    sent = ("query", "k", "radius", "where", "rows")
+    rest = {name: body[name] for name in body if name not in sent}
     options = {"collection": collection["name"], **certificate, **rest}
     written = [f"{name}={value!r}" for name, value in options.items()]
     imports = ["import os"]
@@ -269,6 +274,8 @@ def _write_python(
 
 def _write_method(collection: Mapping[str, Any], body: Mapping[str, Any], *, is_count: bool) -> str:
     """Return the line with the client's method for a query."""
+    if "rows" in body:
+        return f"classes, probabilities = search.vote({body['rows']!r})"
     where, radius = body.get("where"), body.get("radius")
     if body.get("query") is None:
         return f"count = search.count_filtered({where!r})"

@@ -129,7 +129,10 @@ def _view_form(console: Console, collection: Json, fields: Mapping[str, str]) ->
 async def _show_form(console: Console, visit: Visit, kind: str) -> Page:
     collection = _describe(console, visit, visit.request.path_params["name"], kind)
     view = _view_form(console, collection, {})
-    if collection["trust"] == "sealed":
+    if collection["objects"] == "voters":
+        row = {name: values[0] for name, values in collection["columns"].items()}
+        view["lines"] = _lines_of(console, visit, collection, {"rows": [row]})
+    elif collection["trust"] == "sealed":
         query = _EXAMPLES.get(collection["objects"], "CCO")
         if collection["objects"] == "vectors":
             query = query * (collection["n_columns"] or 1)

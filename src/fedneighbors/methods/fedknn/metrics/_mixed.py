@@ -154,7 +154,7 @@ class TabularMetric:
             )
         if isinstance(rows, CodedRows):
             return type(self)(rows.schema), rows.cells
-        columns = _columns_of(rows, None if self.schema is None else self.schema.column_names)
+        columns = columns_of(rows, None if self.schema is None else self.schema.column_names)
         schema = self.schema or Schema(tuple(_draft(name, columns[name]) for name in columns))
         metric = type(self)(schema)
         return metric, metric._encode(columns)
@@ -174,7 +174,7 @@ class TabularMetric:
             rows, or a cell is no set.
         """
         schema = self._require_schema()
-        return self._encode(_columns_of(rows, schema.column_names))
+        return self._encode(columns_of(rows, schema.column_names))
 
     def read_query(self, row: Mapping[str, Any]) -> Any:
         """Return a coded row; refuse cells outside of the schema.
@@ -379,6 +379,21 @@ def _check_set_row(row: Any, n_columns: int, places: Sequence[int], name: str) -
 
 def _code(column: Column, cells: Cells) -> Floats:
     """Return places in a range, numbers of categories, or 0 for sets."""
+    codes = code_cells(column, cells)
+    if not isinstance(column, NumericColumn):
+        return codes
+    width = column.high - column.low
+    return (codes - column.low) / (width if width > 0 else 1.0)
+
+
+def code_cells(column: Column, cells: Cells) -> Floats:
+    """Return numbers, numbers of categories, or 0 for sets; NaN if missing.
+
+    Raises
+    ------
+    DataError
+        If a cell is missing in a column that drops such rows.
+    """
     features, is_missing, _ = column.encode(cells)
     if column.missing == "drop" and is_missing.any():
         raise DataError(
@@ -386,8 +401,7 @@ def _code(column: Column, cells: Cells) -> Floats:
             "it, or declare missing='keep' in the schema"
         )
     if isinstance(column, NumericColumn):
-        width = column.high - column.low
-        return (features[:, 0] - column.low) / (width if width > 0 else 1.0)
+        return features[:, 0]
     if isinstance(column, SetColumn):
         return np.where(is_missing, np.nan, 0.0)
     first = len(column.categories) - features.shape[1]  # two categories share a feature
@@ -395,7 +409,7 @@ def _code(column: Column, cells: Cells) -> Floats:
     return np.where(is_missing, np.nan, codes) if column.missing == "keep" else codes
 
 
-def _columns_of(rows: Any, names: Sequence[str] | None) -> dict[str, Cells]:
+def columns_of(rows: Any, names: Sequence[str] | None) -> dict[str, Cells]:
     """Return the cells of each column, those of a schema if given."""
     if hasattr(rows, "iloc") and hasattr(rows, "columns"):
         found = [str(name) for name in rows.columns]
