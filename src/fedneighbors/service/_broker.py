@@ -223,13 +223,6 @@ class BrokerCollection:
         return {name: one.step_for(user, groups) for name, one in self.find_offers(links).items()}
 
 
-def _limit_range(settings: SearchSettings, radius: float) -> dict[str, Any]:
-    """Check a radius; return the limits of its search or count."""
-    if radius < settings.least:
-        raise ValueError(f"expected a radius of {settings.least:g} or more, got {radius:g}")
-    return {"allow_partial": settings.allow_partial, "budget_s": settings.deadline_s}
-
-
 _RETRIED = (UNKNOWN_QUERY, SOURCE_FAILED)
 
 
@@ -374,7 +367,7 @@ class Broker:
         chosen = QueryOptions(**options)
 
         async def work(run: QueryRun) -> tuple[Outcome[Answer], str]:
-            limits = {**_limit_range(run.settings, radius), "limit": self.config.queries.max_k}
+            limits = {**run.limit_range(radius), "limit": self.config.queries.max_k}
 
             def coordinator_of(name: str) -> Coordinator[Answer]:
                 return range_search(query, radius, name=name, **limits)
@@ -404,7 +397,7 @@ class Broker:
         """
 
         async def work(run: QueryRun) -> tuple[Outcome[RangeCounts], str]:
-            limits = _limit_range(run.settings, radius)
+            limits = run.limit_range(radius)
             return await run(lambda name: count_within(query, radius, name=name, **limits)), ""
 
         return await self.perform(collection, QueryOptions(**options), work)

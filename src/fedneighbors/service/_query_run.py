@@ -195,6 +195,13 @@ class QueryRun:
         """Return the settings with the remaining time."""
         return replace(self._settings, deadline_s=max(self._deadline - time.monotonic(), 0.0))
 
+    def limit_range(self, radius: float) -> dict[str, Any]:
+        """Check a radius; return the limits of its search or count."""
+        settings = self.settings
+        if radius < settings.least:
+            raise ValueError(f"expected a radius of {settings.least:g} or more, got {radius:g}")
+        return {"allow_partial": settings.allow_partial, "budget_s": settings.deadline_s}
+
     @property
     def ledger(self) -> Ledger | None:
         """Return the ledger, which notes the charges of this query."""
