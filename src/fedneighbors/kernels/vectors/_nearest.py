@@ -47,7 +47,7 @@ _N_TRIAL = 16  # queries of the first block
 _MAX_SCANNED_CELLS = 1 << 16
 _CHUNK = 16  # number of rows whose sums are computed at once
 _BLOCK = 64  # likewise, at first
-_GROUPS = 16  # of the rows of a block
+_GROUPS = 16  # in a block
 _MAX_COUNTED = 64  # more rows are sorted; fewer are compared with one another
 
 
@@ -106,7 +106,7 @@ def _sum_rows(kind: Any, columns: Any, first: Any, n: Any, queries: Any, q: Any,
 def _collect(
     sums: Any, n: Any, first: Any, limit: Any, rows: Any, totals: Any, n_before: Any
 ) -> Any:
-    """Append the rows whose sums are within a limit; return the new number of rows."""
+    """Append the rows within a limit; return their new number."""
     for i in range(n):  # without branches; ``rows`` has room for one more
         rows[n_before], totals[n_before] = first + i, sums[i]
         n_before += sums[i] <= limit
@@ -115,7 +115,7 @@ def _collect(
 
 @njit(cache=True, nogil=True, inline="always")
 def _limit_of_few(sums: Any, n: Any, lowest: Any) -> Any:
-    """Return a sum that as many rows of a block reach as ``lowest`` has room for."""
+    """Return a limit of as many rows as ``lowest`` holds."""
     # the lowest sums of 16 groups belong to different rows
     sums[n:_BLOCK] = math.inf
     for i in range(_GROUPS):
