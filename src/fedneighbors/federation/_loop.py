@@ -271,8 +271,7 @@ class _RecordedExchanges:
         seconds, name = time.perf_counter() - started, during + request_name(requests)
         record = make_round(len(self.rounds), name, label or reduce, delivery, seconds)
         self.rounds.append(record)
-        if log.isEnabledFor(self._log_level):
-            _log_round(record, self._log_level)
+        _log_round(record, self._log_level)
         if self._on_round is not None:
             self._on_round(record)
         return delivery.replies
