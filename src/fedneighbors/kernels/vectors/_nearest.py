@@ -239,6 +239,9 @@ def _search_products(
     n_verified = 0
     found_ranks, uppers = np.empty(distances.shape, np.int64), np.empty(k)
     candidates, lowers = np.empty(n, np.int64), np.empty(n, np.float32)
+    is_long = k > _MAX_COUNTED  # then the rows are sorted, as an insertion takes O(k)
+    n_sorted = n if is_long else 0
+    exact, exact_ranks = np.empty(n_sorted), np.empty(n_sorted, np.int64)
     for q in range(points.shape[0]):
         error = query_errors[q] - rounding * _sum_of_products(centered, q, centered, q)
         uppers[:] = math.inf
@@ -268,9 +271,15 @@ def _search_products(
                 distance = _sum_of_products(x, positions[row], points, q)
             else:
                 distance = _distance(kind, _sum_of_squares(x, positions[row], points, q))
-            if n_found < k or distance <= distances[q, k - 1]:
+            if is_long:
+                exact[n_found], exact_ranks[n_found] = distance, ranks[row]
+                candidates[n_found] = row
+                n_found += 1
+            elif n_found < k or distance <= distances[q, k - 1]:
                 new = distance, ranks[row], row
                 n_found = _insert(distances, found_ranks, items, q, n_found, new)
+        if is_long:
+            _emit(exact, exact_ranks, candidates, n_found, q, distances, items)
     return n_verified
 
 
