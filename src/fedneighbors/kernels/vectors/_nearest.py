@@ -78,6 +78,21 @@ def _keep_lowest(lowest: Any, value: Any) -> None:
 
 
 @njit(cache=True, nogil=True, inline="always")
+def _replace_highest(heap: Any, value: Any) -> None:
+    """Replace the highest of many values, the root of a heap."""
+    k, slot = heap.shape[0], 0
+    while True:
+        child = 2 * slot + 1
+        if child + 1 < k and heap[child + 1] > heap[child]:
+            child += 1
+        if child >= k or heap[child] <= value:
+            break
+        heap[slot] = heap[child]
+        slot = child
+    heap[slot] = value
+
+
+@njit(cache=True, nogil=True, inline="always")
 def _find_place(columns: Any, column: Any, n: Any, value: Any) -> Any:
     """Count the elements of an ascending column below a value."""
     low, high = 0, n
@@ -170,6 +185,7 @@ def _search_sorted_rows(
 ) -> None:  # fmt: skip
     """Search rows that ascend in a column, from the query's place outwards."""
     n, k = ranks.shape[0], distances.shape[1]
+    last_slot = 0 if k > _MAX_COUNTED else k - 1  # of the highest sum: many are a heap
     lowest, sums = np.empty(k), np.empty(_BLOCK)
     candidates, totals = np.empty(n + 1, np.int64), np.empty(n + 1)
     found_ranks, found = np.empty(n, np.int64), np.empty(n, np.int64)
@@ -205,9 +221,12 @@ def _search_sorted_rows(
             )
             if k < n:
                 for c in range(n_read, n_candidates):
-                    if totals[c] < lowest[k - 1]:
-                        _keep_lowest(lowest, totals[c])
-                n_read, limit = n_candidates, min(limit, _limit(kind, lowest[k - 1]))
+                    if totals[c] < lowest[last_slot]:
+                        if last_slot > 0:
+                            _keep_lowest(lowest, totals[c])
+                        else:
+                            _replace_highest(lowest, totals[c])
+                n_read, limit = n_candidates, min(limit, _limit(kind, lowest[last_slot]))
         n_found = 0
         for c in range(n_candidates):
             row = candidates[c]
@@ -240,6 +259,7 @@ def _search_products(
     found_ranks, uppers = np.empty(distances.shape, np.int64), np.empty(k)
     candidates, lowers = np.empty(n, np.int64), np.empty(n, np.float32)
     is_long = k > _MAX_COUNTED  # then the rows are sorted, as an insertion takes O(k)
+    last_slot = 0 if is_long else k - 1  # of the highest upper bound: the root of a heap
     n_sorted = n if is_long else 0
     exact, exact_ranks = np.empty(n_sorted), np.empty(n_sorted, np.int64)
     for q in range(points.shape[0]):
@@ -257,9 +277,12 @@ def _search_products(
                 candidates[n_candidates], lowers[n_candidates] = i, lower
                 n_candidates += 1
                 upper = np.float64(lower) + errors[i]
-                if k < n and upper < uppers[k - 1]:
-                    _keep_lowest(uppers, upper)
-                    highest = uppers[k - 1] + error
+                if k < n and upper < uppers[last_slot]:
+                    if last_slot > 0:
+                        _keep_lowest(uppers, upper)
+                    else:
+                        _replace_highest(uppers, upper)
+                    highest = uppers[last_slot] + error
                     limit = np.float32(highest + abs(highest) * 2.0**-23)  # rounded up
         n_found = 0
         for c in range(n_candidates):
