@@ -8,7 +8,7 @@ depend on the runtime: a :class:`Transport` delivers its messages.
 import logging
 import time
 from collections.abc import Callable, Generator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Protocol, TypeVar
@@ -210,13 +210,11 @@ def run_rounds(
     """
     exchanges = _RecordedExchanges(transport, on_round, log_level)
     steps, replies = Steps(coordinator), None
+    watch = nullcontext() if watch is None else watch
     try:
         while True:
-            if watch is None:
+            with watch:
                 ask = steps.advance(replies)
-            else:
-                with watch:
-                    ask = steps.advance(replies)
             if ask is None:
                 return Outcome(steps.result, tuple(exchanges.rounds))
             replies = exchanges.perform(ask, sums)
@@ -428,8 +426,6 @@ def check_reply(party: str, request: Message, reply: Message) -> Message:
 
 
 def _log_round(record: Round, level: int) -> None:
-    if not log.isEnabledFor(level):
-        return
     text = "round %d, %s: %d replies, %d missing, %d bytes up, %d bytes down, %.2f s"
     counts = len(record.upload_bytes), len(record.missing)
     n_bytes = sum(record.upload_bytes.values()), sum(record.download_bytes.values())

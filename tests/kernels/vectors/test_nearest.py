@@ -74,6 +74,15 @@ def test_long_lists_equal_those_of_a_sort(kind, data):
     check_search((x, rng.permutation(n_rows), queries), k, kind=kind)
 
 
+@pytest.mark.parametrize("k", [64, 65, 150, 199, 200])
+@pytest.mark.parametrize("kind", [ROOT, HALF, SQUARE, PRODUCT])
+def test_products_find_the_same_long_lists(products, kind, k):
+    rng = np.random.default_rng(k)
+    x = rng.choice(rng.normal(size=7), (200, 3))
+
+    check_search((x, rng.permutation(200), x[:20] + rng.choice([0.0, 0.1], (20, 1))), k, kind=kind)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_of_a_larger_table_equal_a_copy(products, kind):
     rng = np.random.default_rng(4)

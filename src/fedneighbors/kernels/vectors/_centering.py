@@ -22,7 +22,7 @@ _MAX_FACTOR = 1000  # exponent of a power of two, so that a product with it is e
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _center(rows: Any, factor: Any, center: Any, limit: Any, out: Any) -> Any:
-    """Scale and center rows; return the number of elements not below a limit."""
+    """Scale and center rows; count the elements not below a limit."""
     n_beyond = 0
     for i in range(rows.shape[0]):
         for j in range(rows.shape[1]):
@@ -60,7 +60,7 @@ class Centering:
         return np.asarray(scaled - self.center)
 
     def apply_below(self, rows: Floats, limit: float) -> npt.NDArray[np.float32] | None:
-        """Return rows as float32, scaled and centered; None if an element reaches a limit."""
+        """Return centered rows as float32, or None beyond a limit."""
         if abs(self.exponent) <= _MAX_FACTOR:
             out = np.empty(rows.shape, np.float32)
             n_beyond = _center(rows, 2.0**self.exponent, self.center, limit, out)

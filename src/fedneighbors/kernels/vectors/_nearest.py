@@ -47,7 +47,7 @@ _N_TRIAL = 16  # queries of the first block
 _MAX_SCANNED_CELLS = 1 << 16
 _CHUNK = 16  # number of rows whose sums are computed at once
 _BLOCK = 64  # likewise, at first
-_GROUPS = 16  # of the rows of a block
+_GROUPS = 16  # in a block
 _MAX_COUNTED = 64  # more rows are sorted; fewer are compared with one another
 
 
@@ -75,6 +75,21 @@ def _keep_lowest(lowest: Any, value: Any) -> None:
     for slot in range(lowest.shape[0] - 1, 0, -1):
         lowest[slot] = max(lowest[slot - 1], min(lowest[slot], value))
     lowest[0] = min(lowest[0], value)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _replace_highest(heap: Any, value: Any) -> None:
+    """Replace the highest of many values, the root of a heap."""
+    k, slot = heap.shape[0], 0
+    while True:
+        child = 2 * slot + 1
+        if child + 1 < k and heap[child + 1] > heap[child]:
+            child += 1
+        if child >= k or heap[child] <= value:
+            break
+        heap[slot] = heap[child]
+        slot = child
+    heap[slot] = value
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -106,7 +121,7 @@ def _sum_rows(kind: Any, columns: Any, first: Any, n: Any, queries: Any, q: Any,
 def _collect(
     sums: Any, n: Any, first: Any, limit: Any, rows: Any, totals: Any, n_before: Any
 ) -> Any:
-    """Append the rows whose sums are within a limit; return the new number of rows."""
+    """Append the rows within a limit; return their new number."""
     for i in range(n):  # without branches; ``rows`` has room for one more
         rows[n_before], totals[n_before] = first + i, sums[i]
         n_before += sums[i] <= limit
@@ -115,7 +130,7 @@ def _collect(
 
 @njit(cache=True, nogil=True, inline="always")
 def _limit_of_few(sums: Any, n: Any, lowest: Any) -> Any:
-    """Return a sum that as many rows of a block reach as ``lowest`` has room for."""
+    """Return a limit of as many rows as ``lowest`` holds."""
     # the lowest sums of 16 groups belong to different rows
     sums[n:_BLOCK] = math.inf
     for i in range(_GROUPS):
@@ -170,6 +185,7 @@ def _search_sorted_rows(
 ) -> None:  # fmt: skip
     """Search rows that ascend in a column, from the query's place outwards."""
     n, k = ranks.shape[0], distances.shape[1]
+    last_slot = 0 if k > _MAX_COUNTED else k - 1  # of the highest sum: many are a heap
     lowest, sums = np.empty(k), np.empty(_BLOCK)
     candidates, totals = np.empty(n + 1, np.int64), np.empty(n + 1)
     found_ranks, found = np.empty(n, np.int64), np.empty(n, np.int64)
@@ -205,9 +221,12 @@ def _search_sorted_rows(
             )
             if k < n:
                 for c in range(n_read, n_candidates):
-                    if totals[c] < lowest[k - 1]:
-                        _keep_lowest(lowest, totals[c])
-                n_read, limit = n_candidates, min(limit, _limit(kind, lowest[k - 1]))
+                    if totals[c] < lowest[last_slot]:
+                        if last_slot > 0:
+                            _keep_lowest(lowest, totals[c])
+                        else:
+                            _replace_highest(lowest, totals[c])
+                n_read, limit = n_candidates, min(limit, _limit(kind, lowest[last_slot]))
         n_found = 0
         for c in range(n_candidates):
             row = candidates[c]
@@ -239,6 +258,10 @@ def _search_products(
     n_verified = 0
     found_ranks, uppers = np.empty(distances.shape, np.int64), np.empty(k)
     candidates, lowers = np.empty(n, np.int64), np.empty(n, np.float32)
+    is_long = k > _MAX_COUNTED  # then the rows are sorted, as an insertion takes O(k)
+    last_slot = 0 if is_long else k - 1  # of the highest upper bound: the root of a heap
+    n_sorted = n if is_long else 0
+    exact, exact_ranks = np.empty(n_sorted), np.empty(n_sorted, np.int64)
     for q in range(points.shape[0]):
         error = query_errors[q] - rounding * _sum_of_products(centered, q, centered, q)
         uppers[:] = math.inf
@@ -254,9 +277,12 @@ def _search_products(
                 candidates[n_candidates], lowers[n_candidates] = i, lower
                 n_candidates += 1
                 upper = np.float64(lower) + errors[i]
-                if k < n and upper < uppers[k - 1]:
-                    _keep_lowest(uppers, upper)
-                    highest = uppers[k - 1] + error
+                if k < n and upper < uppers[last_slot]:
+                    if last_slot > 0:
+                        _keep_lowest(uppers, upper)
+                    else:
+                        _replace_highest(uppers, upper)
+                    highest = uppers[last_slot] + error
                     limit = np.float32(highest + abs(highest) * 2.0**-23)  # rounded up
         n_found = 0
         for c in range(n_candidates):
@@ -268,9 +294,15 @@ def _search_products(
                 distance = _sum_of_products(x, positions[row], points, q)
             else:
                 distance = _distance(kind, _sum_of_squares(x, positions[row], points, q))
-            if n_found < k or distance <= distances[q, k - 1]:
+            if is_long:
+                exact[n_found], exact_ranks[n_found] = distance, ranks[row]
+                candidates[n_found] = row
+                n_found += 1
+            elif n_found < k or distance <= distances[q, k - 1]:
                 new = distance, ranks[row], row
                 n_found = _insert(distances, found_ranks, items, q, n_found, new)
+        if is_long:
+            _emit(exact, exact_ranks, candidates, n_found, q, distances, items)
     return n_verified
 
 

@@ -59,7 +59,7 @@ class NearestBatchRequest:
 
     @cached_property
     def peak(self) -> float:
-        """Return a number that no magnitude in the points exceeds, NaN if any number is."""
+        """Return a bound of the magnitudes, NaN if any number is."""
         # a rounded sum of squares is never below the square of a power of two that a term exceeds
         return math.sqrt(np.vdot(self.points, self.points))
 

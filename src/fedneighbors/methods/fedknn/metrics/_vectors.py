@@ -335,7 +335,7 @@ class _VectorIndex:
     def nearest(self, queries: Floats, k: int, *, peak: float) -> tuple[Floats, Integers]:
         """Return distances and positions of the k nearest objects of each query.
 
-        ``peak`` is the largest magnitude in the queries, NaN if any number is. The results are
+        ``peak`` is no less than any magnitude in the queries, NaN if any number is. The results are
         those of :meth:`open`; shape (n_queries, k), or fewer columns if there are fewer objects.
         """
         points, n_columns = queries, self._rows.shape[1]
