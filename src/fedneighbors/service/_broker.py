@@ -122,11 +122,8 @@ class BrokerCollection:
         ValueError
             If the algorithm is unknown, or not allowed in this collection.
         """
-        changes: dict[str, Any] = {}
-        if algorithm is not None:
-            changes["algorithm"] = algorithm
-        if allow_partial is not None:
-            changes["allow_partial"] = allow_partial
+        chosen = {"algorithm": algorithm, "allow_partial": allow_partial}
+        changes: Any = {name: value for name, value in chosen.items() if value is not None}
         return replace(self.settings, **changes) if changes else self.settings
 
     def read_query(

@@ -4,19 +4,16 @@ Unknown keys are errors. Paths are relative to the folder of the file.
 """
 
 import math
-import tomllib
 from collections import ChainMap
 from collections.abc import Collection, Iterable
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Literal, Self
 
 from pydantic import (
     Discriminator,
     Field,
     Tag,
-    ValidationError,
     field_validator,
     model_validator,
 )
@@ -33,6 +30,7 @@ from fedneighbors.service._attestation import AmdRules, IntelRules
 from fedneighbors.service._source_config import (
     SECRET,
     VOTES,
+    Config,
     ConfigSection,
     ModelSection,
     PatientsSection,
@@ -55,65 +53,7 @@ STEP_ERROR = 1e-9
 
 Level = Literal["none", "boolean", "count", "ids", "distances", "label", "probabilities"]
 _VOTING = ("none", "label", "probabilities")  # levels of collections of voters
-_TAGS = {
-    ("source", tag) for tag in ("loaded", "patients", "model", "pushed")
-}  # in places of errors
 _MIN_STEP = 1e-6  # a finer one of probabilities tells nothing more
-C = TypeVar("C", bound="Config")
-
-
-class Config(ConfigSection):
-    """Configuration file.
-
-    Parameters
-    ----------
-    format : 1
-        Version of the format.
-    folder : path
-        Folder of the file, to which paths are relative.
-    """
-
-    format: Literal[1]
-    folder: Path = Field(default=Path(), exclude=True)
-
-    @classmethod
-    def read(cls: type[C], path: Path) -> C:
-        """Read a file.
-
-        Raises
-        ------
-        DataError
-            If the file does not exist or is no TOML, or a key is missing, unknown or invalid; the
-            error names it.
-        OSError
-            If the file cannot be read.
-        """
-        try:
-            content = tomllib.loads(path.read_text("utf-8"))
-            return cls.model_validate({**content, "folder": path.parent})
-        except ValidationError as error:
-            first = error.errors()[0]
-            pairs = pairwise(("", *map(str, first["loc"])))
-            place = ".".join(key for before, key in pairs if (before, key) not in _TAGS)
-            raise DataError(f"{path}: {place}: {_describe(first)}") from None
-        except FileNotFoundError:
-            raise DataError(f"there is no file {path}; name it with --config") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise DataError(f"{path}: {error}") from None
-
-    def path(self, name: str | Path) -> Path:
-        """Return a path of the file relative to its folder."""
-        return self.folder / name
-
-
-def _describe(error: Any) -> str:
-    if error["type"] == "extra_forbidden":
-        return "unknown key"
-    if error["type"] == "missing":
-        return "this key is required"
-    if error["type"] == SECRET:  # the input is not shown
-        return str(error["msg"])
-    return f"{error['msg'][:1].lower()}{error['msg'][1:]}, got {error['input']!r}"
 
 
 def _has_enclave(sections: Iterable["SharedSection"]) -> bool:
@@ -440,9 +380,7 @@ class OfferSection(SharedSection):
         if not is_voting and levels & {*_VOTING[1:]}:
             raise PydanticCustomError(SECRET, f"the levels {', '.join(_VOTING[1:])} are for votes")
         if is_voting and (policy.privacy is not None or any(one.min_k > 1 for one in grants)):
-            raise PydanticCustomError(
-                SECRET, "votes are not private and have no k: omit privacy, min_k"
-            )
+            raise PydanticCustomError(SECRET, "votes are not private: omit privacy and min_k")
         return self
 
 

@@ -1,15 +1,18 @@
-"""Sources of a provider's collections in its configuration file."""
+"""Configuration files, and the sources of a provider's collections in them."""
 
 import re
+import tomllib
 from datetime import date
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from fedneighbors.datasets._object_cells import METRIC_KINDS
 from fedneighbors.datasets._objects import MOLECULE_FILES
+from fedneighbors.errors import DataError
 from fedneighbors.sources._sql import has_password
 
 VOTES = "votes"
@@ -21,11 +24,68 @@ KINDS: dict[str, str] = {**METRIC_KINDS, VOTES: "voters"}
 SECRET = "source"
 """Type of the errors that do not show the input."""
 
+_TAGS = {("source", tag) for tag in ("loaded", "patients", "model", "pushed")}  # no keys of files
+C = TypeVar("C", bound="Config")
+
 
 class ConfigSection(BaseModel):
     """Table of a configuration file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Config(ConfigSection):
+    """Configuration file.
+
+    Parameters
+    ----------
+    format : 1
+        Version of the format.
+    folder : path
+        Folder of the file, to which paths are relative.
+    """
+
+    format: Literal[1]
+    folder: Path = Field(default=Path(), exclude=True)
+
+    @classmethod
+    def read(cls: type[C], path: Path) -> C:
+        """Read a file.
+
+        Raises
+        ------
+        DataError
+            If the file does not exist or is no TOML, or a key is missing, unknown or invalid; the
+            error names it.
+        OSError
+            If the file cannot be read.
+        """
+        try:
+            content = tomllib.loads(path.read_text("utf-8"))
+            return cls.model_validate({**content, "folder": path.parent})
+        except ValidationError as error:
+            first = error.errors()[0]
+            pairs = pairwise(("", *map(str, first["loc"])))
+            place = ".".join(key for before, key in pairs if (before, key) not in _TAGS)
+            raise DataError(f"{path}: {place}: {_describe(first)}") from None
+        except FileNotFoundError:
+            raise DataError(f"there is no file {path}; name it with --config") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise DataError(f"{path}: {error}") from None
+
+    def path(self, name: str | Path) -> Path:
+        """Return a path of the file relative to its folder."""
+        return self.folder / name
+
+
+def _describe(error: Any) -> str:
+    if error["type"] == "extra_forbidden":
+        return "unknown key"
+    if error["type"] == "missing":
+        return "this key is required"
+    if error["type"] == SECRET:  # the input is not shown
+        return str(error["msg"])
+    return f"{error['msg'][:1].lower()}{error['msg'][1:]}, got {error['input']!r}"
 
 
 class SourceSection(ConfigSection):

@@ -4,7 +4,6 @@ Rows are coded by the schema of the collection: a number is itself, a category i
 marks a missing cell. Classes have the order of the schema.
 """
 
-import math
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors._typing import Floats
+from fedneighbors.datasets._cell_faults import check_row
 from fedneighbors.datasets._schema import Schema
-from fedneighbors.datasets._schema_columns import CategoricalColumn, Column, cell_text
-from fedneighbors.datasets._table import join_names
+from fedneighbors.datasets._schema_columns import CategoricalColumn
 from fedneighbors.errors import DataError, FederationError, ProtocolError
 from fedneighbors.federation._loop import Coordinator
 from fedneighbors.federation._messages import decode, encode, message
@@ -95,31 +94,18 @@ def encode_rows(rows: Sequence[Any], schema: Schema) -> bytes:
     Raises
     ------
     DataError
-        If a column is unknown, a cell is neither missing nor valid, or the schema drops rows
-        without it; the error names row and column.
+        If a column is unknown, a cell is outside of the schema, or a required one is missing; the
+        error names row and column.
     """
-    if not all(isinstance(row, Mapping) for row in rows):
-        raise DataError("expected each row as a mapping of columns to cells")
-    cells = columns_of(rows, schema.column_names)
-    for column in schema.columns:
-        for number, cell in enumerate(cells[column.name], start=1):
-            _check_cell(column, cell, number)
-    return encode(VoteRows(code_rows(cells, schema)))
-
-
-def _check_cell(column: Column, cell: Any, number: int) -> None:
-    """Raise unless a cell of a user's row is missing or valid."""
-    if cell is None:
-        return
-    if isinstance(column, CategoricalColumn):
-        is_valid = type(cell) in (str, int, float, bool) and cell_text(cell) in column.categories
-        expected = f"one of {join_names(column.categories, most=10)}"
-    else:
-        is_valid, expected = type(cell) in (int, float) and math.isfinite(cell), "a finite number"
-    if not is_valid:
-        raise DataError(
-            f"row {number}: expected {expected} or null in column {column.name!r}, got {cell!r:.60}"
-        )
+    for number, row in enumerate(rows, start=1):
+        try:
+            check_row(schema.columns, row)
+        except DataError as error:
+            raise DataError(f"row {number}: {error}") from None
+    coded = code_rows(columns_of(rows, schema.column_names), schema)
+    if np.isinf(coded).any():  # JSON of Python allows it, and a column may have no range
+        raise DataError("expected finite numbers or empty cells")
+    return encode(VoteRows(coded))
 
 
 def code_rows(cells: Mapping[str, Any], schema: Schema) -> Floats:
