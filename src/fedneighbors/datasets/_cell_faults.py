@@ -1,8 +1,9 @@
 """Cells outside of a schema: counted in rows, refused in queries."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -59,13 +60,20 @@ def find_faults(
     missing, clipped : bool arrays of shape (n_rows,)
         Masks that it returned.
     """
-    places = np.flatnonzero(missing).tolist()
-    invalid = [row for row in places if cell_text(cells[row]) is not None]
+    is_numeric = isinstance(cells, np.ndarray) and cells.dtype.kind in "biuf"  # NaN is no fault
+    places = () if is_numeric else map(int, np.flatnonzero(missing))
+    first_invalid, n_invalid = _count(i for i in places if cell_text(cells[i]) is not None)
     sets = cells if isinstance(column, SetColumn) else ()
-    joined = [row for row, cell in enumerate(sets) if _is_joined(cell)]
-    for row in [*invalid, *joined, *np.flatnonzero(clipped).tolist()]:
-        return CellFaults(len(invalid), len(joined), str(cell_text(cells[row]))[:_MAX_EXAMPLE])
-    return CellFaults()
+    first_joined, n_joined = _count(i for i, cell in enumerate(sets) if _is_joined(cell))
+    rows = [*first_invalid, *first_joined, *np.flatnonzero(clipped)[:1].tolist()]
+    example = str(cell_text(cells[rows[0]]))[:_MAX_EXAMPLE] if rows else ""
+    return CellFaults(n_invalid, n_joined, example)
+
+
+def _count(rows: Iterator[int]) -> tuple[list[int], int]:
+    """Return the first of some rows, if any, and their number; none is kept."""
+    first = list(islice(rows, 1))
+    return first, len(first) + sum(1 for _ in rows)
 
 
 def _is_joined(cell: Any) -> bool:
