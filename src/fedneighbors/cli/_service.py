@@ -313,9 +313,8 @@ def forget(
 def check(config: ProviderFile = _PROVIDER) -> None:
     """Read the configuration and all collections, without a broker.
 
-    Prints for each collection its objects, metric, filters and epoch, or the score of its voter, or
-    its first error, and how many cells of rows are outside of the schema, with an example. Files
-    for the broker's evidence must be readable.
+    Prints the objects of each collection, or the score of its voter, or its first error; and how
+    many cells are outside of the schema. Files for the broker's evidence must be readable.
     """
     import logging
 

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 
 R = TypeVar("R")
-
-
 _START_TIMEOUT_S = 5.0
 """Maximum wait for a thread to start, which takes milliseconds unless an interrupt prevents it."""
 
@@ -169,8 +167,8 @@ class PartyConnection:
         """
         with self._lock:
             if self._worker is not None:
-                thread, error = ctypes.c_ulong(self._worker), ctypes.py_object(_Stopped)
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, error)
+                raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
+                raise_in(ctypes.c_ulong(self._worker), ctypes.py_object(_Stopped))
         return self.is_idle
 
     def close(self) -> None:
