@@ -25,13 +25,13 @@ from tests.architecture.tree import ROOT, SOURCE, module_name, modules, sources
 # quotes of Intel, the kernel's interface), Model Context Protocol, retriever of LangChain, traces,
 # filters by substructure, and the console for browsers with its parts of the REST API; and by 1,120
 # lines and 8 files: sets and weights in rows, ontologies, patients of OMOP and FHIR, the Matchmaker
-# Exchange, backup and restoration, upgrade of earlier files, "bench"; and by 1,470 lines and six
+# Exchange, backup and restoration, upgrade of earlier files, "bench"; and by 1,500 lines and six
 # files: radius searches and counts of the console, rights of users in offers, tables of "bench",
 # policies that are read again, privileges of columns, categories under a budget, training after
 # "compare", cells outside of a schema (counted, refused in queries), filters of files, molecules
 # that cannot be read, one parser of queries, "broker check", times and links in logs, votes of
 # fitted classifiers (messages and their average; the provider's model), messages in one thread.
-MAX_CODE_LINES = 55_520
+MAX_CODE_LINES = 55_550
 MAX_KNNPER_LINES = 5_770  # frozen embeddings, schedules, plateaus, ablated pools: 680 more
 MAX_FILES = 395
 MAX_FILE_LINES = 500
