@@ -19,7 +19,6 @@ schema = typer.Typer(
     help="Declare the columns of a table: draft a schema, check a table against one.",
 )
 
-_MAX_CATEGORIES = 256  # a draft refuses columns with more
 _HEADER = """\
 # Columns and labels of a table: kinds, ranges and categories, and a rule for missing cells.
 # missing: a value to fill in, "drop" to drop the row, or "keep" to leave it missing.
@@ -66,8 +65,8 @@ def draft(
     check_present(dropped, table.names, source=table.source)
     table = table.without(dropped)
     features = table.without([label]).columns
-    ids = [name for name, cells in features.items() if is_identifier(name, cells, _MAX_CATEGORIES)]
-    schema_draft = Schema.draft(table.without(ids), label, max_categories=_MAX_CATEGORIES)
+    ids = [name for name, cells in features.items() if is_identifier(name, cells)]
+    schema_draft = Schema.draft(table.without(ids), label)
     left_out = [f"# left out, as it identifies rows: {json.dumps(name)}\n" for name in ids]
     content = "".join([_HEADER, *left_out, "\n" if ids else "", schema_draft.to_toml()])
     replace_file(out, content.encode("utf-8"))

@@ -71,7 +71,7 @@ def find_faults(
 
 
 def _count(rows: Iterator[int]) -> tuple[list[int], int]:
-    """Return the first of some rows, if any, and their number; none is kept."""
+    """Return the first of some rows, if any, and their number."""
     first = list(islice(rows, 1))
     return first, len(first) + sum(1 for _ in rows)
 

@@ -361,11 +361,10 @@ def draft_categories(
     return CategoricalColumn(name, categories, _MISSING_CATEGORY if has_missing else "keep")
 
 
-def is_identifier(name: str, cells: npt.NDArray[Any], max_categories: int) -> bool:
+def is_identifier(name: str, cells: npt.NDArray[Any]) -> bool:
     """Return whether a column identifies rows rather than describes them.
 
-    It has texts, or whole numbers under a name such as patient_id, that all differ; or too many
-    texts for categories.
+    Its cells all differ, and are texts, none of them a number, or have a name such as patient_id.
 
     Parameters
     ----------
@@ -373,16 +372,17 @@ def is_identifier(name: str, cells: npt.NDArray[Any], max_categories: int) -> bo
         Column name.
     cells : array of shape (n_rows,)
         Cells, None or NaN if missing.
-    max_categories : int
-        Maximum number of categories.
     """
-    present = cells[~missing_cells(cells)]
-    n_distinct, is_named = len(set(present.tolist())), _ID_NAME.search(name) is not None
-    if cells.dtype == np.object_ and n_distinct > max_categories:
-        return True
-    if cells.dtype != np.object_ and not (is_named and (present == np.rint(present)).all()):
+    present = cells[~missing_cells(cells)].tolist()
+    if len(set(present)) < len(present):
         return False
-    return n_distinct == len(present) > (1 if is_named else _MAX_DISTINCT)
+    if _ID_NAME.search(name):
+        return len(present) > 1 and all(
+            isinstance(c, str) or float(c).is_integer() for c in present
+        )
+    # numbers among texts may have marks of missing cells, which the owner should declare
+    are_texts = all(math.isnan(_number(str(cell).replace(",", "."))) for cell in present)
+    return are_texts and len(present) > _MAX_DISTINCT
 
 
 def read_labels(
