@@ -79,7 +79,7 @@ def _keep_lowest(lowest: Any, value: Any) -> None:
 
 @njit(cache=True, nogil=True, inline="always")
 def _replace_highest(heap: Any, value: Any) -> None:
-    """Replace the highest of many values, the root of a heap."""
+    """Insert a value into a heap and drop the root, the highest."""
     k, slot = heap.shape[0], 0
     while True:
         child = 2 * slot + 1
