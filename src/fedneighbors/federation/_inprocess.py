@@ -161,11 +161,8 @@ class PartyConnection:
         """Wait until the party can receive requests."""
 
     def stop(self, *, at_once: bool) -> bool:  # noqa: ARG002 - always at once
-        """Stop pending work; return whether the connection is or will be idle.
-
-        The party works until the call of compiled code ends that it is in.
-        """
-        with self._lock:
+        """Stop pending work; return whether the connection is or will be idle."""
+        with self._lock:  # compiled code runs to the end of its call
             if self._worker is not None:
                 raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
                 raise_in(ctypes.c_ulong(self._worker), ctypes.py_object(_Stopped))
