@@ -185,7 +185,7 @@ def _search_sorted_rows(
 ) -> None:  # fmt: skip
     """Search rows that ascend in a column, from the query's place outwards."""
     n, k = ranks.shape[0], distances.shape[1]
-    last_slot = 0 if k > _MAX_COUNTED else k - 1  # of the highest sum: many are a heap
+    last_slot = 0 if k > _MAX_COUNTED else k - 1  # place of the highest sum: a heap if many
     lowest, sums = np.empty(k), np.empty(_BLOCK)
     candidates, totals = np.empty(n + 1, np.int64), np.empty(n + 1)
     found_ranks, found = np.empty(n, np.int64), np.empty(n, np.int64)
@@ -259,7 +259,7 @@ def _search_products(
     found_ranks, uppers = np.empty(distances.shape, np.int64), np.empty(k)
     candidates, lowers = np.empty(n, np.int64), np.empty(n, np.float32)
     is_long = k > _MAX_COUNTED  # then the rows are sorted, as an insertion takes O(k)
-    last_slot = 0 if is_long else k - 1  # of the highest upper bound: the root of a heap
+    last_slot = 0 if is_long else k - 1  # place of the highest bound
     n_sorted = n if is_long else 0
     exact, exact_ranks = np.empty(n_sorted), np.empty(n_sorted, np.int64)
     for q in range(points.shape[0]):
