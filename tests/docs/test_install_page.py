@@ -12,7 +12,7 @@ PAGE = (ROOT / "docs" / "how-to" / "install.md").read_text(encoding="utf-8")
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"][
     "optional-dependencies"
 ].keys() - {"test", "docs"}
-VALUE_OPTIONS = {"--index-url", "--find-links", "--dest"}
+VALUE_OPTIONS = {"-c", "--index-url", "--find-links", "--dest"}
 
 
 def parse_pip_lines():

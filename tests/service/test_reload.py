@@ -282,13 +282,13 @@ def test_the_broker_learns_of_a_policy_before_replies_under_it(tmp_path):
     with configured(tmp_path, 'level = "distances"') as (deployment, service):
         seen = []
         deployment.broker.on_offer = lambda _, one: seen.append(
-            (one.shows_distances, one.n_objects)
+            (one.grant_for("")["level"], one.n_objects)
         )
         (tmp_path / "titles.csv").write_text("id,title\nn1,alpha\n")
         write_provider(tmp_path, 'level = "ids"')
         deployment.run(service.reload(policies=True))
         assert np.isnan(deployment.client("titles").kneighbors("alpha", 1)[0][0]).all()
-        assert seen == [(False, 2), (False, 1)]
+        assert seen == [("ids", 2), ("ids", 1)]
 
 
 @pytest.mark.parametrize(
