@@ -7,8 +7,10 @@ from contextlib import contextmanager
 
 from fedneighbors.datasets import Schema
 from fedneighbors.datasets._schema_columns import CategoricalColumn, NumericColumn, SetColumn
+from fedneighbors.federation._messages import decode
 from fedneighbors.secure_sum._keys import Identity
 from fedneighbors.service._config import OfferSection
+from fedneighbors.service._messages import LinkRequests
 from fedneighbors.service._offers import OfferedObjects
 from fedneighbors.service.console import _search
 from tests.service.deployment import deployed
@@ -135,7 +137,8 @@ def held(deployment, n_sent=0):
     send = link._send
 
     async def wait(frame):
-        if next(numbers) >= n_sent:
+        has_requests = decode(frame, (LinkRequests,)).frames  # not only names of ended queries
+        if has_requests and next(numbers) >= n_sent:
             await asyncio.to_thread(is_released.wait)
         await send(frame)
 
