@@ -25,19 +25,20 @@ Partial = Annotated[
     bool, typer.Option("--allow-partial", help="Answer without providers that are missing.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the broker's answer.")]
+Query = Annotated[
+    str,
+    typer.Argument(
+        help="Comma-separated numbers; a text; the words of a set; SMILES; or a row such as "
+        '\'{"age": 64, "sex": "f"}\', or its cells in order, such as 64,f. After -- if it '
+        "begins with a minus."
+    ),
+]
 
 
 def search(
     url: Annotated[str, typer.Argument(help="Address of the broker.")],
     collection: Annotated[str, typer.Argument(help="Name of the collection.")],
-    query: Annotated[
-        str,
-        typer.Argument(
-            help="Comma-separated numbers; a text; the words of a set; SMILES; or a row such as "
-            '\'{"age": 64, "sex": "f"}\', or its cells in order, such as 64,f. After -- if it '
-            "begins with a minus."
-        ),
-    ],
+    query: Query,
     k: Annotated[int, typer.Option("-k", min=1, help="Number of neighbors.")] = 10,
     radius: Annotated[
         float | None, typer.Option(help="Find all objects within this distance, in place of -k.")

@@ -429,21 +429,8 @@ class QueryExchange:
             If a provider that took part was restarted, its link is lost, or its objects changed.
         """
         await self._registry.reject_revoked()
-        missing: dict[str, str] = {}
-        links: dict[str, ProviderLink] = {}
         remaining_s = max(self._deadline - time.monotonic(), 0.0) * self._share
-        for name in frames:
-            link, used = self._links.get(name), self._used.get(name)
-            if used is not None and (link is not used or not used.is_open):
-                raise QueryLost(name, f"the link to provider {name!r} was lost during the query")
-            if link is None or not link.is_open:
-                missing[name] = "it is not connected"
-            elif self._collection not in link.collections:
-                missing[name] = "it does not offer the collection"
-            elif link.is_busy:
-                missing[name] = "it has too many requests"
-            else:
-                links[name] = link
+        links, missing = self._find_links(frames)
         number, replies = next(_numbers), PendingReplies(links)
         trace, started = read_parent(), time.time_ns()
         encoded: dict[tuple[int, int], bytes] = {}
@@ -489,6 +476,23 @@ class QueryExchange:
             if self.epochs.setdefault(name, epoch) != epoch:
                 raise QueryLost(name, f"the objects of provider {name!r} changed during the query")
         return ExchangeResult(replies.bodies, missing, replies.busy_s)
+
+    def _find_links(self, names: Iterable[str]) -> tuple[dict[str, ProviderLink], dict[str, str]]:
+        """Return the usable links, and why each other provider is missing."""
+        links, missing = dict[str, ProviderLink](), dict[str, str]()
+        for name in names:
+            link, used = self._links.get(name), self._used.get(name)
+            if used is not None and (link is not used or not used.is_open):
+                raise QueryLost(name, f"the link to provider {name!r} was lost during the query")
+            if link is None or not link.is_open:
+                missing[name] = "it is not connected"
+            elif self._collection not in link.collections:
+                missing[name] = "it does not offer the collection"
+            elif link.is_busy:
+                missing[name] = "it has too many requests"
+            else:
+                links[name] = link
+        return links, missing
 
     def end(self) -> None:
         """Let the providers close the query."""

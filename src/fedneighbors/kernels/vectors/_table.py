@@ -15,7 +15,7 @@ ROWS_PER_STEP = 4096
 class TableRows:
     """Rows of a table by their positions; an index or a slice returns them as an array.
 
-    A pickle contains these rows only.
+    Pickling copies the rows, without the rest of the table.
 
     Parameters
     ----------
