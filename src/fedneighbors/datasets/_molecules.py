@@ -385,23 +385,3 @@ def _parse_molblock(text: str) -> Any:
     if molecule is None or molecule.GetNumAtoms() == 0:
         raise DataError("expected the atoms of a molecule; is the record damaged?")
     return molecule
-
-
-def write_smiles(path: str | os.PathLike[str], graphs: GraphSet) -> None:
-    """Write SMILES and name of one molecule per line.
-
-    An existing file is replaced.
-
-    Raises
-    ------
-    ValueError
-        If a graph is not a molecule (see `graph_to_smiles`) or has no nodes; nothing is written.
-    MissingExtraError
-        If RDKit is not installed.
-    """
-    lines = []
-    for graph, name in zip(graphs.graphs, graphs.names, strict=True):
-        if not graph.n_nodes:
-            raise ValueError(f"graph {name!r} has no nodes, so no SMILES; remove it")
-        lines.append(f"{graph_to_smiles(graph)}\t{name}\n")
-    Path(path).write_text("".join(lines), encoding="utf-8")

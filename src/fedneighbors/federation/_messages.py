@@ -45,6 +45,7 @@ _DTYPES = [
 _CODES = {dtype: code for code, dtype in enumerate(_DTYPES)}
 _BOOLEAN = _CODES[np.dtype(bool)]
 _LENGTH, _INTEGER, _FLOAT = struct.Struct("<I"), struct.Struct("<q"), struct.Struct("<d")
+_BOOLEANS, _INTEGERS, _FLOATS = (bool, np.bool_), (int, np.integer), (float, np.floating)
 _ARRAY_HEADS = [struct.Struct(f"<cBB{n_dims}Q") for n_dims in range(MAX_DIMS + 1)]
 
 
@@ -99,24 +100,26 @@ class Writer:
         self._count_value(where, depth)
         # timedelta64, longdouble and MaskedArray would lose their unit, precision or mask
         kind = type(value)
-        if kind is np.ndarray:  # the exact types come first, because their tests are fast
+        if kind is np.ndarray:  # fast tests of frequent types come first
             self._write_array(value, where)
         elif kind is int:
             self._write_integer(value, where)
-        elif value is None:
-            self.write_raw(b"N")
-        elif isinstance(value, bool | np.bool_):
-            self.write_raw(b"T" if value else b"F")
-        elif isinstance(value, int | np.integer) and not isinstance(value, np.timedelta64):
-            self._write_integer(int(value), where)
-        elif isinstance(value, float | np.floating) and not isinstance(value, np.longdouble):
-            self._write_float(float(value), where)
         elif isinstance(value, str):
-            self.write_raw(b"s")
+            self._parts.append(b"s")
             self.write_string(value)
         elif isinstance(value, bytes):
-            self.write_raw(b"b")
+            self._parts.append(b"b")
             self._write_sized(value, where=where)
+        elif kind is tuple:
+            self._write_collection(value, where, depth)
+        elif value is None:
+            self.write_raw(b"N")
+        elif isinstance(value, _BOOLEANS):
+            self.write_raw(b"T" if value else b"F")
+        elif isinstance(value, _INTEGERS) and not isinstance(value, np.timedelta64):
+            self._write_integer(int(value), where)
+        elif isinstance(value, _FLOATS) and not isinstance(value, np.longdouble):
+            self._write_float(float(value), where)
         elif isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray):
             self._write_array(value, where)
         else:
@@ -132,8 +135,7 @@ class Writer:
     def _write_sized(self, content: bytes, *, where: str) -> None:
         if len(content) > MAX_FRAME_BYTES:
             raise ValueError(f"{where} of {len(content)} bytes does not fit into a frame")
-        self.write_raw(_LENGTH.pack(len(content)))
-        self.write_raw(content)
+        self._parts += _LENGTH.pack(len(content)), content
 
     def _write_integer(self, number: int, where: str) -> None:
         if not -(2**63) <= number < 2**63:
@@ -195,12 +197,6 @@ class Reader:
         """Return the number of unread bytes."""
         return self._size - self._position
 
-    @property
-    def is_at_collection(self) -> bool:
-        """Return whether the next value is a tuple or a mapping."""
-        start = self._position
-        return self._frame[start : start + 1] in (b"t", b"d")
-
     def read_bytes(self, n_bytes: int) -> bytes:
         """Return the next bytes."""
         start = self._advance(n_bytes)
@@ -213,8 +209,11 @@ class Reader:
         except UnicodeDecodeError:
             raise WireError("a string is not UTF-8") from None
 
-    def read_value(self, *, depth: int = 0) -> Any:
-        """Return the next tagged value; an array is a read-only copy."""
+    def read_value(self, *, depth: int = 0, flat: str = "") -> Any:
+        """Return the next tagged value; an array is a read-only copy.
+
+        ``flat`` is the place of a value that may be no collection, which may take much memory.
+        """
         self._n_values += 1
         if depth > MAX_DEPTH:
             raise WireError(f"nested deeper than {MAX_DEPTH}")
@@ -234,6 +233,8 @@ class Reader:
             return self.read_string()
         if tag == _FLOAT_TAG:
             return self._read_float()
+        if flat and tag in (_TUPLE_TAG, _MAPPING_TAG):
+            raise WireError(f"{flat} is not of the declared type")
         if tag == _TUPLE_TAG:
             return tuple([self.read_value(depth=depth + 1) for _ in range(self._read_n_items())])
         if tag == _MAPPING_TAG:
@@ -475,9 +476,7 @@ def _refuse_header(reader: Reader, expected: tuple[type[Any], ...]) -> NoReturn:
 def _read_fields(reader: Reader, cls: type[Any], max_values: int | None) -> dict[str, Any]:
     name, values = cls.__name__, {}
     for field in fields_of(cls):
-        if field.is_flat and reader.is_at_collection:  # it may take much memory
-            raise WireError(f"{field.where} is not of the declared type")
-        value = reader.read_value()
+        value = reader.read_value(flat=field.where if field.is_flat else "")
         if field.nested:
             value = _decode_nested(value, field.nested, max_values)
         if type(value) is not field.hint and not field.has_type(value):
@@ -489,7 +488,11 @@ def _read_fields(reader: Reader, cls: type[Any], max_values: int | None) -> dict
 
 
 def _build(cls: type[Any], values: dict[str, Any]) -> Message:
+    item = object.__new__(cls)  # __init__ of a frozen class takes five times as long
+    vars(item).update(values)
     try:
-        return cls(**values)
+        if hasattr(cls, "__post_init__"):
+            item.__post_init__()
     except (TypeError, ValueError, ArithmeticError, LookupError, RecursionError) as error:
         raise WireError(f"{cls.__name__}: {error}") from None
+    return item

@@ -33,11 +33,6 @@ class PairedComparison:
     t_test_p: float
     wilcoxon_p: float
 
-    @property
-    def win_share(self) -> float:
-        """Return the fraction of data sets on which the method wins."""
-        return self.wins / self.n_pairs
-
 
 def compare_paired(
     method: npt.ArrayLike, baseline: npt.ArrayLike, *, higher_is_better: bool = True

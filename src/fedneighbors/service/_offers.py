@@ -251,7 +251,7 @@ class OfferedObjects:
         step, _ = self._steps.get(request.query, (0, 0.0))
         if step != request.step:
             return encode(Refusal(UNKNOWN_QUERY, ""))
-        if step == 0:
+        if step == 0 and len(self._steps) >= MAX_OPEN_QUERIES:
             self.drop_old()
         self.party.end = deadline
         self._guarded.user, self._guarded.query = request.user, request.query

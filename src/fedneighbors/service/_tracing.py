@@ -20,13 +20,21 @@ try:
 except ModuleNotFoundError:
     tracer = None
 
+
+def _is_on() -> bool:
+    """Return whether the program has set a provider of tracers."""
+    if tracer is not None and isinstance(tracer, trace.ProxyTracer):
+        return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
+    return tracer is not None
+
+
 _PARENT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-(0[01])")  # W3C's header traceparent
 
 
 @contextmanager
 def trace_work(name: str, **attributes: str) -> Iterator[None]:
     """Record a span of the block, within the present span."""
-    if tracer is None:
+    if not _is_on():
         yield
         return
     with tracer.start_as_current_span(
@@ -45,7 +53,7 @@ def trace_work(name: str, **attributes: str) -> Iterator[None]:
 
 def read_parent() -> str:
     """Return the present span for others, or an empty text."""
-    found = None if tracer is None else trace.get_current_span().get_span_context()
+    found = None if not _is_on() else trace.get_current_span().get_span_context()
     if found is None or not found.is_valid:
         return ""
     return f"00-{found.trace_id:032x}-{found.span_id:016x}-{int(found.trace_flags.sampled):02x}"
@@ -67,7 +75,7 @@ def record_span(
     **attributes
         Names.
     """
-    if tracer is None:
+    if not _is_on():
         return
     context, found = None, _PARENT.fullmatch(parent)
     if found is not None:

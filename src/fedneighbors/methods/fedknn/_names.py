@@ -1,6 +1,7 @@
 """Names of objects: in one field of bytes, and by party."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -38,8 +39,9 @@ class Names:
     @classmethod
     def pack(cls, names: Iterable[str]) -> "Names":
         """Return names as one field."""
-        parts = [name.encode() for name in names]
-        return cls(b"".join(parts), np.cumsum([len(part) for part in parts], dtype=np.uint32))
+        text = "".join(names := list(names))
+        parts = names if text.isascii() else [name.encode() for name in names]
+        return cls(text.encode(), np.array([*accumulate(map(len, parts))], np.uint32))
 
     def __len__(self) -> int:
         return len(self.ends)

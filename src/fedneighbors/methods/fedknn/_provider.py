@@ -122,6 +122,7 @@ class Provider:
         self._min_filtered = min_filtered
         self._decode = decode
         self._open: dict[str, tuple[bytes, SourceQuery]] = {}
+        self._n_open_bytes = 0
 
     @classmethod
     def of(
@@ -171,8 +172,7 @@ class Provider:
             return self._answer(request)
         except SourceError as error:  # its text may contain values
             log.error("%s: %s", self.name, " ".join(str(error).split()))
-            if (name := getattr(request, "name", None)) in self._open:
-                self._open.pop(name)[1].close()
+            self._close(getattr(request, "name", ""))
             raise Refused(SOURCE_FAILED) from None
         except TimeoutError as error:
             raise Refused(LATE) from error
@@ -214,8 +214,7 @@ class Provider:
                 return PayloadReply(tuple(json.dumps(row) for row in rows))
             case FinishRequest():
                 for name in request.names:
-                    if name in self._open:
-                        self._open.pop(name)[1].close()
+                    self._close(name)
                 return Finished()
         raise Refused("unknown request")
 
@@ -280,7 +279,7 @@ class Provider:
             if entry[0] != request.query:
                 raise Refused("another query has this name")
             return entry[1]
-        n_bytes = sum(len(raw) for raw, _ in self._open.values()) + len(request.query)
+        n_bytes = self._n_open_bytes + len(request.query)
         n_cells = len(self._open) * self.source.n_cells
         if len(self._open) >= MAX_OPEN_QUERIES or n_bytes > MAX_OPEN_BYTES or n_cells > MAX_CELLS:
             raise Refused("too many queries are open; close some")
@@ -289,8 +288,15 @@ class Provider:
             if where is not None and self._min_filtered:
                 self._check_filtered(where, self.source.size(where, end=self.end))
             query = self.source.open(item, where, end=self.end)
-        self._open[request.name] = request.query, query
+        self._open[request.name], self._n_open_bytes = (request.query, query), n_bytes
         return query
+
+    def _close(self, name: str) -> None:
+        """Close a query, if it is open."""
+        if name in self._open:
+            frame, query = self._open.pop(name)
+            self._n_open_bytes -= len(frame)
+            query.close()
 
     def _check_filtered(self, where: Where | None, n_objects: int) -> None:
         """Refuse a filter that leaves too few objects."""

@@ -25,7 +25,6 @@ from fedneighbors.methods.fedknn.private._padding import EPOCH_BYTES, MAX_NAME_B
 from fedneighbors.methods.fedknn.protocol import NearestReply
 
 MAX_FILTERS = 64  # with an index
-
 _BUILD_MARGIN = 2  # ratio of the time reserved for an index of a filter to the expected time
 
 
@@ -414,7 +413,8 @@ def next_certified(query: SourceQuery, k: int, *, cutoff: float, end: float) -> 
     if end == math.inf or not query.exact:
         return query.next(k, cutoff=cutoff)
     found = query.next(k, cutoff=cutoff, deadline_s=max(end - time.monotonic(), 0.0))
-    n = found.n_certified
+    if (n := found.n_certified) == len(found.ids):
+        return found
     return replace(found, distances=found.distances[:n], ties=found.ties[:n], ids=found.ids[:n])
 
 

@@ -98,7 +98,8 @@ def test_frozen_generator_uses_running_statistics():
     np.testing.assert_allclose(
         frozen, generator._output(expected).detach().numpy(), rtol=1e-4, atol=1e-5
     )
-    assert TrainedGenerator(hidden, output, 2, "normal", 4).n_parameters == 185
+    layers = TrainedGenerator(hidden, output, 2, "normal", 4).layers
+    assert sum(weights.size + biases.size for weights, biases in layers) == 185
 
 
 def test_informed_generator_starts_at_the_frequencies():

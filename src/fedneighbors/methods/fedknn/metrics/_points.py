@@ -327,10 +327,13 @@ class TreeSession(ScanSession):
         outer = self._scale.outer_radius(cutoff) if cutoff < math.inf else math.inf
         found = self._tree.nearest(n, outer)
         frontier = self._scale.lower_one(found.farthest)
-        if found.distances is None or self.n_verified:
+        if self.n_verified:
             self._verify(found.positions, frontier)
+            return
+        self._first_found = found.positions
+        if found.distances is None:
+            self._verify_in_steps(found.positions, frontier)
         else:
-            self._first_found = found.positions
             self._add_verified(found.positions, found.distances, frontier, follow=True)
 
 

@@ -320,11 +320,6 @@ class TrainedGenerator:
         if self.embedding < 1 or len(self.output[1]) != n_out:
             raise ValueError("the output layer does not fit the columns")
 
-    @property
-    def n_parameters(self) -> int:
-        """Return the number of weights and biases."""
-        return sum(w.size + b.size for w, b in self.layers)
-
     def rows(
         self,
         n_rows: int,
