@@ -17,6 +17,7 @@ from fedneighbors.service._config import OfferSection
 from fedneighbors.service._offers import OfferedObjects
 from fedneighbors.service._tracing import read_parent, record_span, trace_work
 from tests.architecture.tree import ROOT
+from tests.service import voters
 from tests.service.deployment import deployed
 
 OWNERS = ["north", "south"]
@@ -42,19 +43,24 @@ def exporter(monkeypatch):
 def deployment(tmp_path_factory):
     folder = tmp_path_factory.mktemp("broker")
     kinds = {"metric": "edit", "filters": {"site": "text"}}
-    sections = {"titles": {**kinds, "providers": OWNERS}}
+    sections = {
+        "titles": {**kinds, "providers": OWNERS},
+        "outcomes": {**voters.SECTION, "providers": OWNERS},
+    }
+    voters.write_models(folder, voters.fit_models())
     with deployed(folder, sections, queries={"max_k": 10}) as running:
         for provider in OWNERS:
             lines = [f"{MARK}-id-{row},{MARK}-{provider}-{row},{MARK}-site" for row in range(9)]
-            (folder / f"{provider}.csv").write_text("\n".join(["id,title,site", *lines]))
+            (folder / f"titles-{provider}.csv").write_text("\n".join(["id,title,site", *lines]))
             section = {
                 **kinds,
-                "source": {"file": f"{provider}.csv", "columns": ["title"], "id": "id"},
+                "source": {"file": f"titles-{provider}.csv", "columns": ["title"], "id": "id"},
                 "policy": {"level": "distances", "payload": ["site"]},
             }
             read = OfferSection.model_validate(section)
             offer = OfferedObjects.read(provider, "titles", read, folder, secret=b"")
-            running.start(provider, {"titles": offer})
+            voter = voters.read(folder, provider)
+            running.start(provider, {"titles": offer, "outcomes": voter})
         running.wait(*OWNERS)
         yield running
 
@@ -114,6 +120,20 @@ def test_spans_have_names_and_nothing_of_queries_and_objects(deployment, exporte
     assert "TooManyObjects" in errors
 
 
+def test_spans_of_votes_have_names_and_nothing_of_rows(deployment, exporter):
+    with deployment.client("outcomes") as client:
+        client.vote(voters.ROWS)
+        (answer,) = client.results_
+
+    spans = exporter.get_finished_spans()
+    assert {span.name for span in spans} == set(KEYS)
+    for span in spans:
+        assert set(span.attributes) == {f"fedneighbors.{name}" for name in KEYS[span.name]}
+        assert span.attributes.get("fedneighbors.query_id", "") in ("", answer["query_id"])
+        assert span.attributes.get("fedneighbors.provider", "") in ("", *OWNERS)
+        assert (span.events, span.links, span.status.description) == ((), (), None)
+
+
 def test_a_provider_that_does_not_answer_is_marked(deployment, exporter, monkeypatch):
     link = deployment.broker.registry.links["south"]
     monkeypatch.setattr(link, "request", lambda *_: None)
@@ -161,6 +181,27 @@ def test_without_opentelemetry_nothing_is_recorded():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("None ''\n", "")
+
+
+def test_a_provider_of_tracers_that_is_set_later_records_spans():
+    program = (
+        "from fedneighbors.service._tracing import read_parent, record_span, trace_work\n"
+        "from opentelemetry import trace\n"
+        "from opentelemetry.sdk import trace as sdk\n"
+        "from opentelemetry.sdk.trace.export import SimpleSpanProcessor\n"
+        "from opentelemetry.sdk.trace.export import in_memory_span_exporter as memory\n"
+        "def work():\n"
+        "    with trace_work('query', collection='titles'):\n"
+        "        record_span('call', 1, parent=read_parent(), provider='north')\n"
+        "work()\n"
+        "found, provider = memory.InMemorySpanExporter(), sdk.TracerProvider()\n"
+        "provider.add_span_processor(SimpleSpanProcessor(found))\n"
+        "trace.set_tracer_provider(provider)\n"
+        "work()\n"
+        "print([span.name for span in found.get_finished_spans()])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("['fedneighbors.call', 'fedneighbors.query']\n", "")
 
 
 def test_the_dashboard_names_metrics_and_labels_that_exist(deployment):
