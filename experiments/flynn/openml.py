@@ -185,7 +185,7 @@ def _summary(results: Sequence[SetResult], part: str, name: str, title: str) -> 
             (
                 competitor,
                 "ours",
-                comparison.win_share,
+                comparison.wins / comparison.n_pairs,
                 counts,
                 comparison.median_improvement,
                 *tests,
