@@ -171,6 +171,12 @@ def test_a_parent_that_is_none_begins_a_trace(exporter):
     assert parent == f"00-{query.context.trace_id:032x}-{query.context.span_id:016x}-01"
 
 
+def run_alone(program):
+    """Run a program in a new process; return its output and its errors."""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    return done.stdout, done.stderr
+
+
 def test_without_opentelemetry_nothing_is_recorded():
     program = (
         "import sys; sys.modules['opentelemetry'] = None\n"
@@ -179,8 +185,7 @@ def test_without_opentelemetry_nothing_is_recorded():
         "    record_span('call', 1, parent=read_parent(), provider='north')\n"
         "    print(tracer, repr(read_parent()))\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert (done.stdout, done.stderr) == ("None ''\n", "")
+    assert run_alone(program) == ("None ''\n", "")
 
 
 def test_a_provider_of_tracers_that_is_set_later_records_spans():
@@ -200,8 +205,7 @@ def test_a_provider_of_tracers_that_is_set_later_records_spans():
         "work()\n"
         "print([span.name for span in found.get_finished_spans()])\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert (done.stdout, done.stderr) == ("['fedneighbors.call', 'fedneighbors.query']\n", "")
+    assert run_alone(program) == ("['fedneighbors.call', 'fedneighbors.query']\n", "")
 
 
 def test_the_dashboard_names_metrics_and_labels_that_exist(deployment):

@@ -212,7 +212,8 @@ class Reader:
     def read_value(self, *, depth: int = 0, flat: str = "") -> Any:
         """Return the next tagged value; an array is a read-only copy.
 
-        ``flat`` is the place of a value that may be no collection, which may take much memory.
+        ``flat`` names the field of a value that must not be a tuple or a mapping: a long one takes
+        much memory before its type is checked.
         """
         self._n_values += 1
         if depth > MAX_DEPTH:
