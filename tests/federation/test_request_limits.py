@@ -15,7 +15,11 @@ from fedneighbors.methods.fedknn._payloads import PayloadRequest
 from fedneighbors.methods.fedknn._provider import Provider
 from fedneighbors.methods.fedknn.algorithm import MAX_K, MAX_NAME_LENGTH, MAX_QUERY_BYTES
 from fedneighbors.methods.fedknn.metrics._function import FunctionMetric
-from fedneighbors.methods.fedknn.private._padding import PaddedBoundRequest, PaddedNearestRequest
+from fedneighbors.methods.fedknn.private._padding import (
+    MAX_PADDED_K,
+    PaddedBoundRequest,
+    PaddedNearestRequest,
+)
 from fedneighbors.methods.fedknn.protocol import (
     BoundRequest,
     NearestRequest,
@@ -121,12 +125,12 @@ HOSTILE = [
     (RangeCountRequest, lambda: RangeCountRequest(LONG, b"", 1.0)),
     (PayloadRequest, lambda: PayloadRequest("q", b"", ("a",) * (MAX_K + 1))),
     (PayloadRequest, lambda: PayloadRequest(LONG, b"", ("a",))),
-    (PaddedBoundRequest, lambda: PaddedBoundRequest("q", b"", MAX_K + 1, 0.0)),
+    (PaddedBoundRequest, lambda: PaddedBoundRequest("q", b"", MAX_PADDED_K + 1, 0.0)),
     (PaddedBoundRequest, lambda: PaddedBoundRequest("q", b"", 1, 1e-300)),
     (PaddedBoundRequest, lambda: PaddedBoundRequest("q", b"", 1, 1e9)),
     (
         PaddedNearestRequest,
-        lambda: PaddedNearestRequest("q", b"", np.array([1]), MAX_K + 1, 0.0),
+        lambda: PaddedNearestRequest("q", b"", np.array([1]), MAX_PADDED_K + 1, 0.0),
     ),
     (EagerRequest, lambda: EagerRequest("q", b"", 1, None, None, -1.0)),
     (EagerRequest, lambda: EagerRequest("q", b"", 1, None, enough=0)),

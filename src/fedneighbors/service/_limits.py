@@ -5,7 +5,7 @@ import time
 from asyncio.sslproto import SSLProtocol
 from typing import Any
 
-from uvicorn.protocols.http.auto import AutoHTTPProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from fedneighbors.errors import FederationError
@@ -30,7 +30,6 @@ MAX_WRONG_CODES, WRONG_CODES_S = 10, 60.0
 """Maximum number of wrong codes or tokens of an address, within this number of seconds."""
 
 _MAX_ADDRESSES = 10_000  # with wrong codes; the oldest is forgotten
-_HAS_NO_LIMIT = hasattr(AutoHTTPProtocol, "on_header")  # httptools; h11 limits headers itself
 _NOTHING = object()  # is no request
 _TLS_BUFFER_BYTES = 1 << 14  # a record; asyncio's 256 KiB a connection are 250 MiB for 1,000
 
@@ -69,7 +68,7 @@ def reduce_tls_buffers() -> None:
     SSLProtocol.max_size = _TLS_BUFFER_BYTES
 
 
-class LimitedHttp(AutoHTTPProtocol):  # type: ignore[misc,valid-type]
+class LimitedHttp(HttpToolsProtocol):
     """HTTP connection that is closed if there are too many, or if no request comes."""
 
     _n_unread = 0  # bytes since the last headers or part of a body
@@ -86,7 +85,7 @@ class LimitedHttp(AutoHTTPProtocol):  # type: ignore[misc,valid-type]
         """Read a part of a request; close the connection after long headers."""
         self._n_unread += len(data)
         super().data_received(data)
-        if _HAS_NO_LIMIT and self._n_unread > MAX_HEADER_BYTES:
+        if self._n_unread > MAX_HEADER_BYTES:
             self.transport.abort()
 
     def on_headers_complete(self) -> None:

@@ -24,18 +24,18 @@ LAST_TIE = 2**63 - 1
 """Greater than every tie key, which has 62 bits."""
 
 MAX_K = 1 << 20
-"""Maximum number of neighbours; a reply of fixed size then has 92 MB."""
+"""Maximum number of neighbours."""
 
 MAX_QUERY_BYTES = 16 << 20
 MAX_NAME_LENGTH = 200  # characters of a query's name
 
 
-def check_query(query: bytes, name: str = "", k: int = 1) -> None:
+def check_query(query: bytes, name: str = "", k: int = 1, *, max_k: int = MAX_K) -> None:
     """Raise ValueError if a query's size, name or k is excessive."""
-    if len(query) > MAX_QUERY_BYTES or len(name) > MAX_NAME_LENGTH or not 1 <= k <= MAX_K:
+    if len(query) > MAX_QUERY_BYTES or len(name) > MAX_NAME_LENGTH or not 1 <= k <= max_k:
         raise ValueError(
             f"expected a query of at most {MAX_QUERY_BYTES} bytes, a name of at most "
-            f"{MAX_NAME_LENGTH} characters, and k from 1 to {MAX_K}; got {len(query)}, "
+            f"{MAX_NAME_LENGTH} characters, and k from 1 to {max_k}; got {len(query)}, "
             f"{len(name)} and {k}"
         )
 

@@ -18,6 +18,9 @@ MAX_NAME_BYTES = 64
 EPOCH_BYTES = 16
 """Length of the id of a version of a provider's objects."""
 
+MAX_PADDED_K = 1 << 17
+"""Maximum number of neighbours of a private search; a reply then has 12 MB for any provider."""
+
 MIN_GRID_S = 1e-6
 
 
@@ -99,7 +102,7 @@ class PaddedNearestRequest:
 
 
 def _check_request(request: "PaddedBoundRequest | PaddedNearestRequest") -> None:
-    check_query(request.query, request.name, request.k)
+    check_query(request.query, request.name, request.k, max_k=MAX_PADDED_K)
     if request.grid_s and not MIN_GRID_S <= request.grid_s <= MAX_GRID_S:
         raise ValueError(
             f"expected a grid of 0 or {MIN_GRID_S} to {MAX_GRID_S} seconds, got {request.grid_s}"
