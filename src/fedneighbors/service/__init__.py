@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from fedneighbors._lazy import lazy_names
 from fedneighbors.errors import MissingExtraError
 
-for _package in ("cryptography", "httptools", "httpx", "pydantic", "starlette", "uvicorn", "websockets"):
+for _package in ("cryptography", "httptools", "httpx", "pydantic", "starlette", "websockets"):
     if find_spec(_package) is None:
         raise MissingExtraError(_package, "service")
 

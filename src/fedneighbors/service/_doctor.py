@@ -31,13 +31,7 @@ from fedneighbors.service._dialling import (
     read_link_fingerprint,
     verify_broker,
 )
-from fedneighbors.service._messages import (
-    NOT_ENROLLED,
-    OTHER_VERSION,
-    Challenge,
-    Hello,
-    Welcome,
-)
+from fedneighbors.service._messages import NOT_ENROLLED, OTHER_VERSION, Challenge, Hello, Welcome
 from fedneighbors.service._offers import OfferedObjects, describe_offer
 from fedneighbors.service._tls import pinned_context, read_fingerprint
 from fedneighbors.service._voter import Voter
@@ -350,12 +344,7 @@ def _make_hello(config: ProviderConfig, challenge: Challenge, fingerprint: bytes
         ) from None
     offers = tuple(describe_offer(name, one, digest) for name, one, digest in _read_digests(config))
     return Hello.signed(
-        section.name,
-        offers,
-        identity,
-        challenge=challenge,
-        fingerprint=fingerprint,
-        is_check=True,
+        section.name, offers, identity, challenge=challenge, fingerprint=fingerprint, is_check=True
     )
 
 
@@ -380,10 +369,7 @@ def _read_reply(reply: Welcome | Refusal, config: ProviderConfig) -> list[Hop]:
         raise HopFailed("version", f"{reply.code}; upgrade the older program")
     known = Hop("identity", True, f"the broker knows the key of {name!r}")
     if isinstance(reply, Welcome):
-        return [
-            known,
-            Hop("policy", True, "metric, columns, tie_key and filters as at the broker"),
-        ]
+        return [known, Hop("policy", True, "metric, columns, tie_key and filters as at the broker")]
     detail = f": {reply.detail}" if reply.detail else ""
     text = f"{reply.code}{detail}; agree with the operator of the broker"
     return [known, Hop("policy", False, text)]

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import math
+import threading
 import time
 from unittest import mock
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from fedneighbors import FederatedNeighbors, Privacy
-from fedneighbors.errors import PartyRefused
+from fedneighbors.errors import PartyMissing, PartyRefused
 from fedneighbors.federation._messages import encode
 from fedneighbors.federation._roles import Refused
 from fedneighbors.methods.fedknn._provider import Provider
@@ -98,6 +99,28 @@ def test_a_private_request_ends_on_the_grid_or_at_the_deadline(kind, tick_s):
         assert encode(reply) == encode(expected)
         assert min(abs(left_at - step) for step in (0.5, 1.0, 2.0)) < 1e-9
         assert tick_s < 0.1
+
+
+def test_a_provider_in_a_thread_stops_at_the_deadline():
+    computed, may_go_on = [], threading.Event()
+
+    def distance(first, second):
+        if first == "0":  # the query of the first search
+            may_go_on.wait()
+        computed.append(second)
+        return abs(int(first) - int(second))
+
+    names = [str(number) for number in range(2000)]
+    search = FederatedNeighbors(metric=distance, algorithm="baseline", deadline_s=2.0)
+    search.fit(names, parties=["p"] * len(names))
+
+    with pytest.raises(PartyMissing, match="no answer within"):
+        search.kneighbors(["0"], n_neighbors=3)
+    may_go_on.set()
+    _, positions = search.kneighbors(["7"], n_neighbors=1)
+
+    assert positions[0].tolist() == [7]
+    assert computed.count("1") == 1  # the first search went no further than the first object
 
 
 def test_a_private_search_after_the_deadline_is_charged_once():

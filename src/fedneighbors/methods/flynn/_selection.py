@@ -24,11 +24,7 @@ from fedneighbors.methods.flynn._search import (
     coordinate_search,
 )
 from fedneighbors.methods.flynn.estimator import FlyNNClassifier
-from fedneighbors.tabular._ownership import (
-    column_names,
-    public_seed,
-    rows_by_party,
-)
+from fedneighbors.tabular._ownership import column_names, public_seed, rows_by_party
 
 SCREENING_ACTIVE = (64, 256)
 SCREENING_LOADS = (0.8, 3.2)
@@ -129,12 +125,7 @@ class FlyNNSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
         tags.input_tags.sparse = True
         return tags
 
-    def fit(
-        self,
-        X: Any,
-        y: Any,
-        parties: Sequence[Any] | npt.NDArray[Any] | None = None,
-    ) -> Self:
+    def fit(self, X: Any, y: Any, parties: Sequence[Any] | npt.NDArray[Any] | None = None) -> Self:
         """Score the candidates and fit the best one.
 
         Parameters
