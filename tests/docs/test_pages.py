@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from pygments.lexers import get_lexer_by_name
+from pygments.token import Error
 from sklearn.datasets import load_breast_cancer
 
 from tests import processes
@@ -72,6 +74,21 @@ def test_blocks_of_a_page_run(page, tmp_path):
 
     run_block(None)
     assert processes.finish(process) == 0, (tmp_path / "log").read_text()
+
+
+def test_blocks_of_pages_can_be_highlighted():
+    invalid = [
+        (str(page.relative_to(ROOT)), text)
+        for page in (ROOT / "docs").rglob("*.md")
+        if "_build" not in page.parts
+        for language, block in re.findall(
+            r"^```(\w+)\n(.*?)^```", page.read_text("utf-8"), re.MULTILINE | re.DOTALL
+        )
+        for kind, text in get_lexer_by_name(language).get_tokens(block)
+        if kind is Error
+    ]
+
+    assert invalid == []
 
 
 def test_files_that_pages_link_to_exist():
