@@ -3,10 +3,14 @@ import hashlib
 import re
 import subprocess
 import sys
+import tomllib
 from functools import cache
+from itertools import chain
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from tests.architecture.tree import ROOT, SOURCE, sources
 
@@ -220,3 +224,20 @@ def test_only_one_module_imports_flower():
     ]
 
     assert importers == ["federation/_flower.py"]
+
+
+def read_pins(name):
+    """Return the version of each package that a file pins."""
+    pins = re.findall(r"^([\w.-]+)==([^\s;]+)", (ROOT / name).read_text(), re.MULTILINE)
+    return {canonicalize_name(package): version for package, version in pins}
+
+
+def test_the_lock_file_has_every_dependency_in_its_constrained_version():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    lines = [*project["dependencies"], *chain(*project["optional-dependencies"].values())]
+    names = {canonicalize_name(Requirement(line).name) for line in lines}
+    locked, constrained = read_pins("requirements.lock"), read_pins("constraints.txt")
+
+    assert names - {"fedneighbors", "torch"} <= locked.keys()
+    shared = locked.keys() & constrained.keys()
+    assert {name: locked[name] for name in shared} == {name: constrained[name] for name in shared}
