@@ -550,6 +550,11 @@ def test_a_radius_that_cannot_be_searched_is_explained(user, kind, fields, detai
 
 
 def test_missing_providers_are_named(user):
+    form = user.get("/console/search/partial").text
+    assert "ghost. A search fails, unless you allow an answer" in form
+    assert "not connected" not in user.get("/console/search/points").text
+    failed = user.get(search(user, "partial", query="search")).text
+    assert "No answer from provider ghost (it is not connected): search again later" in failed
     path = search(user, "partial", query="search", allow_partial="true")
     found = user.get(f"{path}.json").json()
     assert (found["answer"]["exact"], found["answer"]["answered"]) == (False, ["north"])

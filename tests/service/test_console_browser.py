@@ -20,6 +20,14 @@ axe.run({resultTypes: ["violations"]}).then(found => done(found.violations
   .filter(one => ["serious", "critical"].includes(one.impact))
   .map(one => [one.id, ...one.nodes.map(node => node.html)])));
 """
+OVERLAPS = """
+const texts = [...document.querySelectorAll("svg text")];
+const boxes = texts.map(one => one.getBoundingClientRect());
+return texts.filter((_, i) => boxes.some((other, j) => i < j && boxes[i].left < other.right
+  && other.left < boxes[i].right && boxes[i].top < other.bottom && other.top < boxes[i].bottom)
+  || boxes[i].right > texts[i].ownerSVGElement.getBoundingClientRect().right)
+  .map(one => one.textContent);
+"""
 
 
 class Browser:
@@ -98,12 +106,13 @@ class Browser:
         self.click("main button", "/console/overview")
 
     def check(self, *, is_refused=False):
-        """Check accessibility, width, the browser's console, and the hosts of all requests.
+        """Check accessibility, width, words of pictures, the browser's console, and hosts.
 
         A refused form is noted in the browser's console.
         """
         self.driver.execute_script(AXE.read_text(encoding="utf-8"))
         assert self.driver.execute_async_script(CHECK) == []
+        assert self.driver.execute_script(OVERLAPS) == []
         width = self.driver.execute_script("return document.documentElement.scrollWidth")
         assert width <= self.driver.execute_script("return window.innerWidth")
         entries = [entry["message"] for entry in self.driver.get_log("browser")]
@@ -255,6 +264,7 @@ def test_objects_that_meet_a_filter_are_counted(browser):
 
 def test_a_click_on_a_map_sets_the_point(browser):
     browser.open("/console/search/cities")
+    browser.check()
 
     def read():
         names = ("longitude", "latitude")
@@ -267,6 +277,8 @@ def test_a_click_on_a_map_sets_the_point(browser):
     browser.fill({"query.longitude": "5", "query.latitude": "50", "payload": "true"})
     browser.click("form.card > button", "/console/queries/")
     assert len(browser.find_all("figure.map circle")) == len(TABLES["cities"])
+    assert "Distance (m)" in [heading.text for heading in browser.find_all("thead th")]
+    browser.check()
     browser.find("figure.map svg").click()
     longitude, latitude = read()
     assert longitude == pytest.approx(5, abs=1)

@@ -141,10 +141,11 @@ def problem_of(error: Exception, query_id: str | None = None) -> Problem:
         case QueryLost():
             return Problem(503, "provider-restarted", str(error), **later, party=error.party)
         case PartyMissing():
-            party = next(iter(error.missing), None)
-            return Problem(
-                503, "provider-missing", str(error), **later, party=party, missing=error.missing
-            )
+            names = ", ".join(f"{name} ({why})" for name, why in sorted(error.missing.items()))
+            detail = f"no answer from provider {names}: search again later, or allow an answer "
+            detail += "without missing providers (allow_partial)"
+            later |= {"party": next(iter(error.missing), None), "missing": error.missing}
+            return Problem(503, "provider-missing", detail, **later)
         case PartyRefused():
             return _problem_of_refusal(error, query_id)
         case BudgetExceeded():

@@ -18,7 +18,7 @@ PREDICTED = "dann*"
 _MAX_RINGS = 10
 _METRES_PER_DEGREE = 111_195.0  # along a meridian, on a sphere
 _COLUMNS = (("longitude", "lon", "lng", "long"), ("latitude", "lat"))
-_STEPS = (60.0, 30.0, 10.0, 5.0, 2.0, 1.0, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01)
+_STEPS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0)
 _WORLD = (-180.0, 180.0, -90.0, 90.0)
 
 
@@ -109,7 +109,7 @@ def draw_map(
         x, y = (longitude - west) * scale, (north - latitude) * scale / middle
         return round(x, 3), round(y, 3)
 
-    step = next((one for one in _STEPS if (east - west) / one > 6), _STEPS[-1])
+    step = next(one for one in _STEPS if (east - west) / one < 6.5)  # names fit
     columns = _ticks(west, east, step)
     rows = _ticks(south, north, step)
     for one in points:
@@ -152,7 +152,7 @@ def _ticks(low: float, high: float, step: float) -> list[float]:
 
 
 def _name(degrees: float, positive: str, negative: str) -> str:
-    return f"{abs(degrees):.4g}° {positive if degrees >= 0 else negative}"
+    return f"{abs(round(degrees, 2)):g}° {positive if degrees >= 0 else negative}"
 
 
 def _wrap(degrees: float) -> float:
