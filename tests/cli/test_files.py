@@ -153,6 +153,18 @@ def test_options_that_would_be_ignored_are_refused(options, message, files, tmp_
     assert not out.exists()
 
 
+def test_all_files_that_are_wrong_are_named(files, tmp_path):
+    broken = tmp_path / "broken.csv"
+    broken.write_text("age,kind\n1\n", encoding="utf-8")
+    data = ("--data", broken, *files, "--data", tmp_path / "absent.csv")
+    refused = call("run", "flynn", *data, "--label", "kind", "--out", tmp_path / "out")
+
+    first, second = refused.stderr.splitlines()
+    assert f"the row that ends at line 2 of {broken} has 1 cells" in first
+    assert f"there is no file {tmp_path / 'absent.csv'}" in second
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_search_of_several_files_names_the_row_and_no_split(files, tmp_path):
     search = ["run", "fedknn", *files, "--metric", "euclidean", "--out", tmp_path / "out"]
 

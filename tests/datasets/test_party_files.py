@@ -1,5 +1,7 @@
 """Files of several parties become one data set, or a message names file, column and row."""
 
+import re
+
 import numpy as np
 import pyarrow
 import pytest
@@ -95,6 +97,26 @@ def test_a_byte_order_mark_outweighs_the_stated_encoding(tmp_path):
     assert read_rows(files["north"], schema, text_format=form).missing == {"ort": 0, "age": 0}
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "cp1252"])
+def test_the_stated_encoding_is_that_of_files_that_are_not_utf_8(tmp_path, encoding):
+    towns = ["Zürich", "Köln", "Bern"]
+    form = TextFormat(encoding="cp1252")
+    path = tmp_path / "north.csv"
+    rows = "".join(f"{town},40,no\n{town},50,yes\n" for town in towns)
+    path.write_text(f"ort,age,ill\n{rows}", encoding=encoding)
+    table = read_columns(path, text_format=form)
+    assert set(table.columns["ort"]) == set(towns)
+    encoded = read_rows(path, Schema.draft(table, "ill"), text_format=form)
+    assert encoded.missing == {"ort": 0, "age": 0}
+
+
+def test_an_encoding_of_several_bytes_is_as_stated(read):
+    text = "ort,age,ill\n脛,40,no\n脛,50,yes\n"  # whose bytes in GBK are those of Ä in UTF-8
+    assert "脛".encode("gbk") == "Ä".encode()
+    data = read(north=text, encoding="gbk", text_format=TextFormat(encoding="gbk"))
+    assert data.schema.columns[0].categories == ("脛",)
+
+
 def test_utf_16_needs_its_encoding(read):
     with pytest.raises(DataError, match=r"or give its encoding .* utf-16"):
         read(north=NORTH, encoding="utf-16")
@@ -148,6 +170,25 @@ def test_a_number_can_mark_missing_cells(read):
 def test_files_that_differ_are_refused_with_the_place(read, south, message):
     with pytest.raises(DataError, match=message):
         read(north=NORTH, south=south)
+
+
+def test_errors_of_all_files_are_reported_together(read):
+    with pytest.raises(DataError, match=r"line 2 of .*north\.csv has 2 cells") as found:
+        read(
+            north="age,sex,ill\n1,f\n",
+            south="age,sex,ill\n1,f,no\nx,m,no\n3,f,no\n",
+            east="age,sex,ill\n1,f,\n",
+            west=NORTH,
+        )
+    column, label = found.value.__notes__
+    assert re.search(r"column 'age' of .*south\.csv: .* the cell in data row 2 is no num", column)
+    assert re.search(r"column 'ill' of .*east\.csv is missing in 1 rows", label)
+
+
+def test_all_files_with_other_columns_are_named(read):
+    with pytest.raises(DataError, match=r"south\.csv has no column 'sex'") as found:
+        read(north=NORTH, south="age,ill\n1,no\n", east="age,sex,bmi,ill\n1,f,3,no\n")
+    assert re.search(r"east\.csv has a column .*'bmi'", found.value.__notes__[0])
 
 
 def test_a_missing_file_is_named(tmp_path):

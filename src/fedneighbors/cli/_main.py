@@ -58,7 +58,8 @@ class OneLineFailures(TyperGroup):
                 raise
             from fedneighbors.cli._console import print_error
 
-            print_error(f"error: {error}")
+            for text in (error, *getattr(error, "__notes__", ())):
+                print_error(f"error: {text}")
             raise typer.Exit(1) from error
 
 

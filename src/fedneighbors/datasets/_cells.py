@@ -11,7 +11,7 @@ from typing import Any
 from fedneighbors._lazy import optional_module
 from fedneighbors.datasets._files import MAX_RATIO, CheckedGzip, check_content, explain_errors
 from fedneighbors.datasets._table import check_names, check_present
-from fedneighbors.datasets._text_format import TextFormat, find_delimiter
+from fedneighbors.datasets._text_format import TextFormat, find_delimiter, recognize_utf8
 from fedneighbors.datasets._text_tables import is_arff, quoted_cells, read_arff_header
 from fedneighbors.errors import DataError, MissingDataError
 
@@ -187,7 +187,8 @@ def header_delimiter(path: Path, text_format: TextFormat) -> str:
 def iterate_lines(path: Path, encoding: str = "utf-8") -> Iterator[str | None]:
     """Yield the lines of a file, None for too long ones.
 
-    Line ends and the byte order mark of UTF-8 are removed; a file with one is read as UTF-8.
+    Line ends and the byte order mark of UTF-8 are removed; a file with one is read as UTF-8. In
+    another file, each line that is UTF-8 is read as such, whatever is in the others.
     """
     if "a\n".encode(encoding)[-2:] != b"a\n":
         raise DataError(
@@ -200,7 +201,7 @@ def iterate_lines(path: Path, encoding: str = "utf-8") -> Iterator[str | None]:
                 line, encoding = line.removeprefix(mark), "utf-8"
             mark = b""
             if len(line) < _MAX_LINE or line.endswith(b"\n"):
-                yield line.decode(encoding, "replace").rstrip("\r\n")
+                yield line.decode(recognize_utf8((line,), encoding), "replace").rstrip("\r\n")
                 continue
             while (rest := stream.readline(_MAX_LINE)) and not rest.endswith(b"\n"):
                 pass

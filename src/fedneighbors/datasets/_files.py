@@ -10,9 +10,11 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import TextIOWrapper
+from itertools import chain
 from pathlib import Path
 from typing import Any, TextIO, cast
 
+from fedneighbors.datasets._text_format import recognize_utf8
 from fedneighbors.errors import DataError, MissingDataError
 
 _OPEN: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
@@ -112,10 +114,10 @@ def open_text(
 ) -> TextIO:
     """Open text, decompressing ``.gz`` files.
 
-    A byte order mark of UTF-8 is skipped; a file with one is read as UTF-8.
+    A byte order mark of UTF-8 is skipped; a file that is UTF-8 is read as such.
     """
-    if mode == "rt" and (codecs.lookup(encoding).name == "utf-8" or _has_mark(path)):
-        encoding = "utf-8-sig"
+    if mode == "rt":
+        encoding = _find_encoding(path, encoding)
     if path.suffix.lower() == ".gz" and mode == "rt":
         return TextIOWrapper(CheckedGzip(path), encoding=encoding, newline=newline)
     if path.suffix.lower() == ".gz":
@@ -123,10 +125,13 @@ def open_text(
     return cast(TextIO, path.open(mode, encoding=encoding, newline=newline))
 
 
-def _has_mark(path: Path) -> bool:
-    """Return whether a file begins with the byte order mark of UTF-8."""
+def _find_encoding(path: Path, encoding: str) -> str:
+    """Return UTF-8 if a file is UTF-8 or begins with its mark, else the given encoding."""
     with CheckedGzip(path) if path.suffix.lower() == ".gz" else path.open("rb") as stream:
-        return stream.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8
+        first = stream.readline()
+        if first.startswith(codecs.BOM_UTF8) or codecs.lookup(encoding).name == "utf-8":
+            return "utf-8-sig"
+        return recognize_utf8(chain([first], stream), encoding)
 
 
 def read_lines(path: str | os.PathLike[str], *, encoding: str = "utf-8") -> list[str]:

@@ -3,10 +3,11 @@
 import os
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +33,8 @@ from fedneighbors.datasets._table import (
 from fedneighbors.datasets._text_format import TextFormat, parse_number
 from fedneighbors.errors import DataError
 
+S = TypeVar("S")
+R = TypeVar("R")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([T ].*)?|[0-9]{1,2}([./-])[0-9]{1,2}\2[0-9]{2,4}")
 _THOUSANDS = re.compile(r"[+-]?[0-9]{1,3}([., '][0-9]{3})+([.,][0-9]+)?")
 _MIN_ID_ROWS = 20  # in fewer rows, distinct whole numbers are often measurements
@@ -52,8 +55,8 @@ def read_party_files(
 ) -> Dataset:
     r"""Read one file for each party as one labelled data set.
 
-    Columns are matched by name; their order may differ. Every problem of a file is reported before
-    anything is trained, with the file, the column and the row.
+    Columns are matched by name; their order may differ. The first problem of each file is reported
+    before anything is trained, with the file, the column and the row.
 
     Parameters
     ----------
@@ -85,7 +88,7 @@ def read_party_files(
         If a file does not exist.
     DataError
         If a file is invalid, columns differ in name or type between files, a column has dates, or
-        most of its cells are numbers and some are not.
+        most of its cells are numbers and some are not. Errors of further files are its notes.
     ValueError
         If there is no file, or a party column for several.
 
@@ -104,24 +107,26 @@ def read_party_files(
     if not paths or (len(paths) > 1 and party is not None):
         raise ValueError("expected a file for each party, or one file with a party column")
     if schema is not None or any(map(is_arrays, paths.values())):
-        parts = [
-            read_table(
-                path,
-                label,
-                party=party,
-                schema=schema,
-                text_format=text_format,
-                keep_missing=keep_missing,
-            )
-            for path in paths.values()
-        ]
+        read = partial(
+            read_table,
+            label=label,
+            party=party,
+            schema=schema,
+            text_format=text_format,
+            keep_missing=keep_missing,
+        )
+        parts = _apply_to_each(read, paths.values())
         return parts[0] if len(parts) == 1 else _join_data_sets(parts, list(paths))
     roles = [label] if party is None else [label, party]
-    tables = [read_columns(path, nominal=roles, text_format=text_format) for path in paths.values()]
-    tables = _drop_columns(tables, drop)
-    for table in tables:
-        for name in table.without(roles).names:
+
+    def read_checked(path: Path) -> Table:
+        table = read_columns(path, nominal=roles, text_format=text_format)
+        for name in (name for name in table.names if name not in (*roles, *drop)):
             _check_words(table, name)
+        complete_cells(table, label)
+        return table
+
+    tables = _drop_columns(_apply_to_each(read_checked, paths.values()), drop)
     _check_labels(tables, label)
     joined = join_tables(tables, nominal=roles)
     data = dataset_from_table(
@@ -136,6 +141,21 @@ def read_party_files(
         sizes = [table.n_rows for table in tables]
         data = replace(data, parties=np.repeat(np.array([*paths], np.str_), sizes))
     return replace(data, notes=notes)
+
+
+def _apply_to_each(function: Callable[[S], R], sources: Iterable[S]) -> list[R]:
+    """Return the results; raise the first error, with the others as notes."""
+    results, errors = list[R](), list[DataError]()
+    for source in sources:
+        try:
+            results.append(function(source))
+        except DataError as error:
+            errors.append(error)
+    if not errors:
+        return results
+    for other in errors[1:]:
+        errors[0].add_note(str(other))
+    raise errors[0]
 
 
 def check_classes(data: Dataset, label: str) -> tuple[str, ...]:
@@ -211,9 +231,7 @@ def join_tables(tables: Sequence[Table], *, nominal: Collection[str] = ()) -> Ta
         both sources and the row of the first text.
     """
     first, *others = tables
-    for table in others:
-        _check_same_columns(table, first)
-        _check_same_columns(first, table)
+    _apply_to_each(partial(_check_same_columns, first), others)
     columns: dict[str, Column] = {}
     for name in first.names:
         parts = [table.columns[name] for table in tables]
@@ -273,14 +291,15 @@ def _drop_columns(tables: Sequence[Table], names: Collection[str]) -> list[Table
     ]
 
 
-def _check_same_columns(table: Table, other: Table) -> None:
-    try:
-        check_present(other.names, table.names, source=table.source)
-    except DataError as error:
-        raise DataError(
-            f"{other.source} has a column that another file lacks: {error}; rename the column, or "
-            "leave it out (--drop)"
-        ) from None
+def _check_same_columns(first: Table, second: Table) -> None:
+    for table, other in ((second, first), (first, second)):
+        try:
+            check_present(other.names, table.names, source=table.source)
+        except DataError as error:
+            raise DataError(
+                f"{other.source} has a column that another file lacks: {error}; rename the column, "
+                "or leave it out (--drop)"
+            ) from None
 
 
 def _check_words(table: Table, name: str) -> None:

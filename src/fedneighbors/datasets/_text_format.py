@@ -3,7 +3,7 @@
 import codecs
 import csv
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -31,7 +31,7 @@ class TextFormat:
         comma in columns whose cells are then all numbers. With a schema, a comma by default only in
         files with semicolons.
     encoding : str, default="utf-8"
-        Encoding; a byte order mark of UTF-8 is skipped.
+        Encoding of files that are not UTF-8.
     missing : sequence of str, default=("", "?", "NA", "N/A", "NULL", ".")
         Cells that count as missing, after stripping blanks; a number such as ``"-999"`` also in
         another notation.
@@ -78,6 +78,24 @@ def parse_number(cell: str, decimal: str = ".") -> float | None:
     except ValueError:
         return None
     return None if number != number else number
+
+
+def recognize_utf8(lines: Iterable[bytes], encoding: str) -> str:
+    """Return UTF-8 if all letters beyond ASCII are UTF-8, else the given encoding.
+
+    An encoding with several bytes for a character is returned unchanged: its text may be UTF-8 by
+    chance. In one with a byte for each, words would have pairs such as "Ã¤".
+    """
+    is_ascii = True
+    if len("ä".encode().decode(encoding, "replace")) < 2:
+        return encoding
+    try:
+        for line in lines:
+            is_ascii &= line.isascii()
+            line.decode()
+    except UnicodeDecodeError:
+        return encoding
+    return encoding if is_ascii else "utf-8"
 
 
 def find_delimiter(header: str) -> str:
