@@ -111,7 +111,7 @@ def test_the_stated_encoding_is_that_of_files_that_are_not_utf_8(tmp_path, encod
 
 
 def test_an_encoding_of_several_bytes_is_as_stated(read):
-    text = "ort,age,ill\n脛,40,no\n脛,50,yes\n"  # whose bytes in GBK are those of Ä in UTF-8
+    text = "ort,age,ill\n脛,40,no\n脛,50,yes\n"  # in GBK, it has the bytes of Ä in UTF-8
     assert "脛".encode("gbk") == "Ä".encode()
     data = read(north=text, encoding="gbk", text_format=TextFormat(encoding="gbk"))
     assert data.schema.columns[0].categories == ("脛",)
