@@ -126,7 +126,7 @@ def open_text(
 
 
 def _find_encoding(path: Path, encoding: str) -> str:
-    """Return UTF-8 if a file is UTF-8 or begins with its mark, else the given encoding."""
+    """Return UTF-8 if a file is UTF-8, else the given encoding."""
     with CheckedGzip(path) if path.suffix.lower() == ".gz" else path.open("rb") as stream:
         first = stream.readline()
         if first.startswith(codecs.BOM_UTF8) or codecs.lookup(encoding).name == "utf-8":
