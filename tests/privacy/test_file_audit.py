@@ -90,7 +90,8 @@ def fixed_training_noise():
 UNBOUNDED = object()
 """Sensitivity of a reply whose difference has no bound: selected cells, and trained weights.
 
-Their size and cost must be equal, and all bytes if the node reads the same rows.
+Their size and cost must be equal, and all bytes if the node reads the same rows. The exact numbers
+from which they are drawn are measured in their place: counts, and sums of clipped gradients.
 """
 
 
@@ -133,7 +134,7 @@ class Node:
         self.of_rows = self.replies(ROWS)
 
     def replies(self, rows):
-        """Return the node's replies, its total cost and the rows it read, for a file of rows."""
+        """Return the node's replies, its cost, the rows it read and exact numbers, for a file."""
         if rows is ROWS and self.of_rows is not None:
             return self.of_rows
         party = self._party(rows)
@@ -144,7 +145,8 @@ class Node:
             ]
         used = read_rows(self.config["data"], SCHEMA)
         with party._gate.ledger as ledger:
-            return replies, ledger.spent("stays"), (used.x.tobytes(), used.y.tolist())
+            exact = [exact_numbers(party, request) for request, _ in self.requests]
+            return replies, ledger.spent("stays"), (used.x.tobytes(), used.y.tolist()), exact
 
     def sensitivity(self, request):
         """Return the stated sensitivity of the reply to a request, None without a release."""
@@ -197,6 +199,36 @@ class Node:
         return make_party({**table, "privacy": self.privacy, **account}, self.config)
 
 
+def exact_numbers(party, request):
+    """Return the exact numbers from which a reply without a bounded difference is drawn."""
+    if isinstance(request, flynn.PicksRequest):
+        return party._exact_counts(request.plan, request.classes).ravel()
+    if not isinstance(request, knnper.PrivateTrainRequest):
+        return None
+    network = party.trained_network
+    plan = dataclasses.replace(
+        party.plan, sample_rate=1.0, batch_size=1, n_steps=1, noise_multiplier=0.0
+    )
+    state, _ = _dp_sgd.train_private(
+        network,
+        network.state(request.weights),
+        party.x,
+        party.targets,
+        plan=plan,
+        regime=Regime(learning_rate=1.0, momentum=0.0, weight_decay=0.0),
+        bound=party._begin_request.bound,
+    )
+    return network.vector(state).astype(np.float64)  # the start minus the sum of the gradients
+
+
+def exact_sensitivity(node, request):
+    """Return bounds in L1 and squared L2 norm of a difference of exact numbers."""
+    if isinstance(request, flynn.PicksRequest):
+        stated = flynn_release.count_sensitivity(request.plan.n_active, node.privacy.neighbors)
+        return stated.l1, stated.l2_squared
+    return np.inf, 1.0 + 1e-4  # the bound of one row's gradient is 1; float32 is rounded
+
+
 def numbers_of(reply):
     """Return all integers of a reply as one vector."""
     arrays = [np.ravel(getattr(reply, field.name)) for field in dataclasses.fields(reply)]
@@ -208,18 +240,23 @@ def check_neighbors(node, rows, others):
 
     Return whether the node reads the same rows from both, as for a row that the schema ignores.
     """
-    (replies, cost, table), (other_replies, other_cost, other_table) = map(
+    (replies, cost, table, exact), (other_replies, other_cost, other_table, other_exact) = map(
         node.replies, (rows, others)
     )
     is_same_table = table == other_table
     assert cost == other_cost
-    for (request, _), reply, other in zip(node.requests, replies, other_replies, strict=True):
+    for number, (request, _) in enumerate(node.requests):
+        reply, other = replies[number], other_replies[number]
         assert len(encode(reply)) == len(encode(other))
         sensitivity = node.sensitivity(request)
         if sensitivity is None or is_same_table:
             assert encode(reply) == encode(other)
             continue
         if sensitivity is UNBOUNDED:
+            l1, l2_squared = exact_sensitivity(node, request)
+            moved = exact[number] - other_exact[number]
+            assert abs(moved).sum() <= l1
+            assert (moved**2).sum() <= l2_squared
             continue
         difference = numbers_of(reply) - numbers_of(other)
         assert abs(difference).sum() <= sensitivity.l1
@@ -275,8 +312,8 @@ def test_hostile_rows_change_charged_releases_only(node, caplog, part):
 
 
 def test_a_file_without_rows_gets_replies_of_the_same_size(node):
-    replies, cost, _ = node.replies(ROWS)
-    replies_without_rows, cost_without_rows, _ = node.replies([])
+    replies, cost, *_ = node.replies(ROWS)
+    replies_without_rows, cost_without_rows, *_ = node.replies([])
 
     assert [len(encode(reply)) for reply in replies] == [
         len(encode(reply)) for reply in replies_without_rows
