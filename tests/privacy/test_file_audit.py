@@ -5,14 +5,20 @@ replies is that of their exact values.
 """
 
 import dataclasses
+import gzip
+import io
+import json
 import logging
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
+import pyarrow
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyarrow import parquet
 
 from fedneighbors.datasets import CategoricalColumn, NumericColumn, Schema, read_rows
 from fedneighbors.federation._inprocess import run
@@ -58,6 +64,24 @@ TERMS = {
     "central": {"delta": "1e-6", "mechanism": "central"},
 }
 NETWORK = perceptron(len(SCHEMA.feature_names), 2, hidden=(4,), seed=1)
+
+
+def encode_file(rows, ending):
+    """Return the content of a file of rows; all formats but CSV have the first four cells."""
+    if ending.startswith("csv"):
+        content = b"\n".join([HEADER, *rows]) + b"\n"
+        return gzip.compress(content, mtime=0) if ending == "csv.gz" else content
+    cells = [(row.split(b",") + [b""] * 4)[:4] for row in rows]
+    names = HEADER.decode().split(",")
+    if ending == "jsonl.gz":
+        texts = [[cell.decode("utf-8", "replace") for cell in row] for row in cells]
+        lines = [json.dumps(dict(zip(names, row, strict=True))) for row in texts]
+        return gzip.compress("\n".join(lines).encode(), mtime=0)
+    columns = [pyarrow.array(column, pyarrow.binary()) for column in zip(*cells, strict=True)]
+    table = pyarrow.table([column.view(pyarrow.string()) for column in columns], names)
+    stream = io.BytesIO()
+    parquet.write_table(table, stream, compression="zstd")
+    return stream.getvalue()
 
 
 class Recorder:
@@ -108,17 +132,19 @@ class Node:
         Key of ``TERMS``.
     epsilon : str
         Privacy budget.
+    ending : str
+        Ending of the file's name, which states its format.
     """
 
     bits = staticmethod(lambda: np.random.default_rng(7).bytes)
     training_noise = staticmethod(fixed_training_noise)
 
-    def __init__(self, folder, method, terms, *, epsilon="1"):
+    def __init__(self, folder, method, terms, *, epsilon="1", ending="csv"):
         self.folder, self.method, self.terms = folder, method, terms
         (folder / "schema.toml").write_text(SCHEMA.to_toml(), "utf-8")
         self.config = {
             "party-name": "north",
-            "data": str(folder / "rows.csv"),
+            "data": str(folder / f"rows.{ending}"),
             "schema": str(folder / "schema.toml"),
             "model-folder": str(folder),
             **TERMS[terms],
@@ -184,7 +210,8 @@ class Node:
         return fedpnn.coordinate_private(self.privacy, run="audit")
 
     def _party(self, rows, name="north"):
-        (self.folder / "rows.csv").write_bytes(b"\n".join([HEADER, *rows]) + b"\n")
+        path = Path(self.config["data"])
+        path.write_bytes(encode_file(rows, path.name.partition(".")[2]))
         ledger = Ledger(":memory:", party=name)
         ledger.set_budget("stays", self.privacy.total)
         account = {"ledger": ledger, "dataset": "stays", "bits": self.bits()}
@@ -309,6 +336,16 @@ def test_hostile_rows_change_charged_releases_only(node, caplog, part):
 
     assert not caplog.records
     assert n_ignored < len(lines)  # some of the rows are used
+
+
+@pytest.mark.parametrize("ending", ["csv.gz", "jsonl.gz", "parquet"])
+def test_hostile_rows_of_other_formats_change_charged_releases_only(tmp_path, ending):
+    node = Node(tmp_path, "FlyNN", "laplace", ending=ending)
+    long = [b"50,f,0.1,no" + b"x" * n for n in (300_000, 1_000_000, 30_000_000)]
+
+    for number, line in enumerate([*hostile_lines()[::8], *long]):
+        place = number % (len(ROWS) + 1)
+        check_neighbors(node, ROWS, [*ROWS[:place], line, *ROWS[place:]])
 
 
 def test_a_file_without_rows_gets_replies_of_the_same_size(node):
