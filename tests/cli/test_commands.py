@@ -308,6 +308,8 @@ def test_all_outputs_of_a_private_run_state_its_guarantee(private_command, tmp_p
     record = read_record(tmp_path / "record.jsonl")
     assert (record.privacy["epsilon"], record.privacy["delta"]) == (2.0, 1e-6)
     assert any(entry.reduce == "masked" for entry in record.rounds)
+    assert "This report is not private" in record.notes[0]
+    assert "This report is not private" in " ".join(result.output.split())
     guarantee = FlyNNClassifier.load(tmp_path / "model.fnn").model_.guarantee
     assert guarantee == "epsilon=2, delta=1e-06; add_remove of one row; central"
     assert "privacy spent" in (tmp_path / "report.html").read_text(encoding="utf-8")

@@ -1,5 +1,6 @@
 """Rows are read by a schema, each independently of all others in the file."""
 
+import codecs
 import datetime
 import gzip
 import json
@@ -71,6 +72,48 @@ def test_a_hostile_row_changes_no_other_row(tmp_path, kind):
         added = found[position : len(found) - len(ROWS) + position]
         assert len(added) <= 1 + hostile.count(b"\n"), hostile[:50]
         assert [*found[:position], *found[position + len(added) :]] == plain, hostile[:50]
+
+
+def write_parquet(path, rows):
+    columns = zip(("age", "sex", "died"), zip(*rows, strict=True), strict=True)
+    table = pyarrow.table({name: list(cells) for name, cells in columns})
+    pyarrow.parquet.write_table(table, path, compression="zstd")
+
+
+@pytest.mark.parametrize("length", [300_000, 1_000_000, 30_000_000])
+@pytest.mark.parametrize("kind", ["csv", "arff", "jsonl", "parquet"])
+def test_a_long_row_of_a_compressed_file_changes_no_other_row(tmp_path, kind, length):
+    text = "x" * length
+    if kind == "parquet":
+        path = tmp_path / "rows.parquet"
+        write_parquet(path, [*ROWS, (30.0, text, "no")])
+    else:
+        line = (
+            f'{{"age": 30, "sex": "{text}", "died": "no"}}' if kind == "jsonl" else f"30,{text},no"
+        )
+        path = tmp_path / f"rows.{kind}.gz"
+        path.write_bytes(gzip.compress(b"\n".join([*lines_of(kind), line.encode()])))
+    plain = fingerprints(read(tmp_path, "csv", lines_of("csv")))
+
+    found = fingerprints(read_rows(path, SCHEMA))
+
+    assert found[: len(ROWS)] == plain
+    assert len(found) <= len(ROWS) + 1
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
+def test_the_mark_of_a_json_line_changes_no_other_row(tmp_path, encoding):
+    schema = Schema((CategoricalColumn("word", ("\xe9", "x"), "x"),))
+    line = '{"word": "\xe9"}'.encode(encoding)
+    path = tmp_path / "rows.jsonl"
+
+    for marked in (0, 1, 2):
+        lines = [codecs.BOM_UTF8 + line if n == marked else line for n in range(2)]
+        path.write_bytes(b"\n".join(lines))
+        rows = read_rows(path, schema, text_format=TextFormat(encoding=encoding))
+
+        assert rows.x[:, 0].tolist() == [0.0] * (rows.x.shape[0])
+        assert rows.n_unreadable == (encoding == "latin-1" and marked < 2)
 
 
 CELLS = st.one_of(

@@ -5,14 +5,20 @@ replies is that of their exact values.
 """
 
 import dataclasses
+import gzip
+import io
+import json
 import logging
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
+import pyarrow
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyarrow import parquet
 
 from fedneighbors.datasets import CategoricalColumn, NumericColumn, Schema, read_rows
 from fedneighbors.federation._inprocess import run
@@ -60,6 +66,24 @@ TERMS = {
 NETWORK = perceptron(len(SCHEMA.feature_names), 2, hidden=(4,), seed=1)
 
 
+def encode_file(rows, ending):
+    """Return the content of a file of rows; all formats but CSV have the first four cells."""
+    if ending.startswith("csv"):
+        content = b"\n".join([HEADER, *rows]) + b"\n"
+        return gzip.compress(content, mtime=0) if ending == "csv.gz" else content
+    cells = [(row.split(b",") + [b""] * 4)[:4] for row in rows]
+    names = HEADER.decode().split(",")
+    if ending == "jsonl.gz":
+        texts = [[cell.decode("utf-8", "replace") for cell in row] for row in cells]
+        lines = [json.dumps(dict(zip(names, row, strict=True))) for row in texts]
+        return gzip.compress("\n".join(lines).encode(), mtime=0)
+    columns = [pyarrow.array(column, pyarrow.binary()) for column in zip(*cells, strict=True)]
+    table = pyarrow.table([column.view(pyarrow.string()) for column in columns], names)
+    stream = io.BytesIO()
+    parquet.write_table(table, stream, compression="zstd")
+    return stream.getvalue()
+
+
 class Recorder:
     """A party that records its requests, and the masked sums that they are part of."""
 
@@ -90,7 +114,8 @@ def fixed_training_noise():
 UNBOUNDED = object()
 """Sensitivity of a reply whose difference has no bound: selected cells, and trained weights.
 
-Their size and cost must be equal, and all bytes if the node reads the same rows.
+Their size and cost must be equal, and all bytes if the node reads the same rows. The exact numbers
+from which they are drawn are measured in their place: counts, and sums of clipped gradients.
 """
 
 
@@ -107,17 +132,19 @@ class Node:
         Key of ``TERMS``.
     epsilon : str
         Privacy budget.
+    ending : str
+        Ending of the file's name, which states its format.
     """
 
     bits = staticmethod(lambda: np.random.default_rng(7).bytes)
     training_noise = staticmethod(fixed_training_noise)
 
-    def __init__(self, folder, method, terms, *, epsilon="1"):
+    def __init__(self, folder, method, terms, *, epsilon="1", ending="csv"):
         self.folder, self.method, self.terms = folder, method, terms
         (folder / "schema.toml").write_text(SCHEMA.to_toml(), "utf-8")
         self.config = {
             "party-name": "north",
-            "data": str(folder / "rows.csv"),
+            "data": str(folder / f"rows.{ending}"),
             "schema": str(folder / "schema.toml"),
             "model-folder": str(folder),
             **TERMS[terms],
@@ -133,7 +160,7 @@ class Node:
         self.of_rows = self.replies(ROWS)
 
     def replies(self, rows):
-        """Return the node's replies, its total cost and the rows it read, for a file of rows."""
+        """Return the node's replies, its cost, the rows it read and exact numbers, for a file."""
         if rows is ROWS and self.of_rows is not None:
             return self.of_rows
         party = self._party(rows)
@@ -144,7 +171,8 @@ class Node:
             ]
         used = read_rows(self.config["data"], SCHEMA)
         with party._gate.ledger as ledger:
-            return replies, ledger.spent("stays"), (used.x.tobytes(), used.y.tolist())
+            exact = [exact_numbers(party, request) for request, _ in self.requests]
+            return replies, ledger.spent("stays"), (used.x.tobytes(), used.y.tolist()), exact
 
     def sensitivity(self, request):
         """Return the stated sensitivity of the reply to a request, None without a release."""
@@ -182,7 +210,8 @@ class Node:
         return fedpnn.coordinate_private(self.privacy, run="audit")
 
     def _party(self, rows, name="north"):
-        (self.folder / "rows.csv").write_bytes(b"\n".join([HEADER, *rows]) + b"\n")
+        path = Path(self.config["data"])
+        path.write_bytes(encode_file(rows, path.name.partition(".")[2]))
         ledger = Ledger(":memory:", party=name)
         ledger.set_budget("stays", self.privacy.total)
         account = {"ledger": ledger, "dataset": "stays", "bits": self.bits()}
@@ -197,6 +226,36 @@ class Node:
         return make_party({**table, "privacy": self.privacy, **account}, self.config)
 
 
+def exact_numbers(party, request):
+    """Return the exact numbers from which a reply without a bounded difference is drawn."""
+    if isinstance(request, flynn.PicksRequest):
+        return party._exact_counts(request.plan, request.classes).ravel()
+    if not isinstance(request, knnper.PrivateTrainRequest):
+        return None
+    network = party.trained_network
+    plan = dataclasses.replace(
+        party.plan, sample_rate=1.0, batch_size=1, n_steps=1, noise_multiplier=0.0
+    )
+    state, _ = _dp_sgd.train_private(
+        network,
+        network.state(request.weights),
+        party.x,
+        party.targets,
+        plan=plan,
+        regime=Regime(learning_rate=1.0, momentum=0.0, weight_decay=0.0),
+        bound=party._begin_request.bound,
+    )
+    return network.vector(state).astype(np.float64)  # the start minus the sum of the gradients
+
+
+def exact_sensitivity(node, request):
+    """Return bounds in L1 and squared L2 norm of a difference of exact numbers."""
+    if isinstance(request, flynn.PicksRequest):
+        stated = flynn_release.count_sensitivity(request.plan.n_active, node.privacy.neighbors)
+        return stated.l1, stated.l2_squared
+    return np.inf, 1.0 + 1e-4  # the bound of one row's gradient is 1; float32 is rounded
+
+
 def numbers_of(reply):
     """Return all integers of a reply as one vector."""
     arrays = [np.ravel(getattr(reply, field.name)) for field in dataclasses.fields(reply)]
@@ -208,18 +267,23 @@ def check_neighbors(node, rows, others):
 
     Return whether the node reads the same rows from both, as for a row that the schema ignores.
     """
-    (replies, cost, table), (other_replies, other_cost, other_table) = map(
+    (replies, cost, table, exact), (other_replies, other_cost, other_table, other_exact) = map(
         node.replies, (rows, others)
     )
     is_same_table = table == other_table
     assert cost == other_cost
-    for (request, _), reply, other in zip(node.requests, replies, other_replies, strict=True):
+    for number, (request, _) in enumerate(node.requests):
+        reply, other = replies[number], other_replies[number]
         assert len(encode(reply)) == len(encode(other))
         sensitivity = node.sensitivity(request)
         if sensitivity is None or is_same_table:
             assert encode(reply) == encode(other)
             continue
         if sensitivity is UNBOUNDED:
+            l1, l2_squared = exact_sensitivity(node, request)
+            moved = exact[number] - other_exact[number]
+            assert abs(moved).sum() <= l1
+            assert (moved**2).sum() <= l2_squared
             continue
         difference = numbers_of(reply) - numbers_of(other)
         assert abs(difference).sum() <= sensitivity.l1
@@ -274,9 +338,19 @@ def test_hostile_rows_change_charged_releases_only(node, caplog, part):
     assert n_ignored < len(lines)  # some of the rows are used
 
 
+@pytest.mark.parametrize("ending", ["csv.gz", "jsonl.gz", "parquet"])
+def test_hostile_rows_of_other_formats_change_charged_releases_only(tmp_path, ending):
+    node = Node(tmp_path, "FlyNN", "laplace", ending=ending)
+    long = [b"50,f,0.1,no" + b"x" * n for n in (300_000, 1_000_000, 30_000_000)]
+
+    for number, line in enumerate([*hostile_lines()[::8], *long]):
+        place = number % (len(ROWS) + 1)
+        check_neighbors(node, ROWS, [*ROWS[:place], line, *ROWS[place:]])
+
+
 def test_a_file_without_rows_gets_replies_of_the_same_size(node):
-    replies, cost, _ = node.replies(ROWS)
-    replies_without_rows, cost_without_rows, _ = node.replies([])
+    replies, cost, *_ = node.replies(ROWS)
+    replies_without_rows, cost_without_rows, *_ = node.replies([])
 
     assert [len(encode(reply)) for reply in replies] == [
         len(encode(reply)) for reply in replies_without_rows

@@ -22,16 +22,9 @@ from sklearn.utils.validation import check_is_fitted
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.baselines._discriminant import FederatedDiscriminantClassifier
 from fedneighbors.methods.fedpnn._network import ProbabilisticNeuralNetwork
-from fedneighbors.methods.fedpnn._scaling import (
-    column_constants,
-    make_scaling,
-)
+from fedneighbors.methods.fedpnn._scaling import column_constants, make_scaling
 from fedneighbors.tabular._ownership import rows_by_party
-from fedneighbors.tabular._schema import (
-    PointMomentsReply,
-    class_moments,
-    covariance_within,
-)
+from fedneighbors.tabular._schema import PointMomentsReply, class_moments, covariance_within
 
 _KNOTS, _MIN_COUNT = 100, 5  # the defaults of FedPNN
 

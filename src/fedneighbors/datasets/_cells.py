@@ -2,14 +2,18 @@
 
 import codecs
 import csv
+import gzip
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from fedneighbors._lazy import optional_module
-from fedneighbors.datasets._files import MAX_RATIO, CheckedGzip, check_content, explain_errors
+from fedneighbors.datasets._files import MAX_RATIO, check_content, content_limit, explain_errors
 from fedneighbors.datasets._table import check_names, check_present
 from fedneighbors.datasets._text_format import TextFormat, find_delimiter, recognize_utf8
 from fedneighbors.datasets._text_tables import is_arff, quoted_cells, read_arff_header
@@ -62,7 +66,7 @@ def read_cells(
         if kind in ("parquet", "pq"):
             rows = _parquet_rows(path, names)
         elif kind in ("jsonl", "ndjson"):
-            lines = iterate_lines(path, encoding)
+            lines = iterate_lines(path, encoding, has_header=False)
             rows = (_json_cells(line, names) for line in lines if line != "")
         elif is_arff(path):
             rows = _arff_rows(path, names, encoding)
@@ -120,7 +124,7 @@ def read_all_cells(path: Path) -> dict[str, list[Any]]:
         if kind in _ARROW | _PARQUET:
             return _read_arrow(path, is_parquet=kind in _PARQUET)
         rows = []
-        for number, line in enumerate(iterate_lines(path), start=1):
+        for number, line in enumerate(iterate_lines(path, has_header=False), start=1):
             row = _parse_json(line)
             if row is not None:
                 rows.append(row)
@@ -184,28 +188,43 @@ def header_delimiter(path: Path, text_format: TextFormat) -> str:
         return find_delimiter(next(iterate_lines(path, text_format.encoding), None) or "")
 
 
-def iterate_lines(path: Path, encoding: str = "utf-8") -> Iterator[str | None]:
+def iterate_lines(
+    path: Path, encoding: str = "utf-8", *, has_header: bool = True
+) -> Iterator[str | None]:
     """Yield the lines of a file, None for too long ones.
 
-    Line ends and the byte order mark of UTF-8 are removed; a file with one is read as UTF-8. In
-    another file, each line that is UTF-8 is read as such, whatever is in the others.
+    Line ends are removed. A header with the byte order mark of UTF-8 loses it, and the file is read
+    as UTF-8; without a header, the first line is a row, which decides nothing about others. In
+    another file, each line that is UTF-8 is read as such.
+
+    Raises
+    ------
+    DataError
+        If the encoding has other line ends than ASCII, or a gzipped file expands to hundreds of
+        times its size. The longest line does not count, so that no single row decides it.
     """
     if "a\n".encode(encoding)[-2:] != b"a\n":
         raise DataError(
             f"{path} cannot be read by a schema in the encoding {encoding}; save it as UTF-8"
         )
-    with CheckedGzip(path) if path.suffix.lower() == ".gz" else path.open("rb") as stream:
-        mark = codecs.BOM_UTF8
+    is_compressed = path.suffix.lower() == ".gz"
+    limit, n_bytes, longest = content_limit(path), 0, 0
+    mark = codecs.BOM_UTF8 if has_header else b""
+    with gzip.open(path) if is_compressed else path.open("rb") as stream:
         while line := stream.readline(_MAX_LINE):
+            size, part = len(line), line
+            is_whole = size < _MAX_LINE or line.endswith(b"\n")
+            while len(part) == _MAX_LINE and not part.endswith(b"\n"):
+                part = stream.readline(_MAX_LINE)
+                size += len(part)
+            if is_compressed:
+                n_bytes, longest = n_bytes + size, max(longest, size)
+                check_content(path, n_bytes - longest, limit)
             if mark and line.startswith(mark):
                 line, encoding = line.removeprefix(mark), "utf-8"
             mark = b""
-            if len(line) < _MAX_LINE or line.endswith(b"\n"):
-                yield line.decode(recognize_utf8((line,), encoding), "replace").rstrip("\r\n")
-                continue
-            while (rest := stream.readline(_MAX_LINE)) and not rest.endswith(b"\n"):
-                pass
-            yield None
+            text = line.decode(recognize_utf8((line,), encoding), "replace").rstrip("\r\n")
+            yield text if is_whole else None
 
 
 def _delimited_rows(
@@ -268,7 +287,7 @@ def _json_cells(line: str | None, names: Sequence[str]) -> list[Any] | None:
 def _parse_json(line: str | None) -> dict[str, Any] | None:
     """Return the JSON object of a line, or None."""
     try:
-        record = json.loads(line or "")
+        record = json.loads((line or "").removeprefix("\ufeff"))
     except (ValueError, RecursionError):
         return None
     return record if isinstance(record, dict) else None
@@ -282,22 +301,26 @@ def _parquet_rows(path: Path, names: Sequence[str]) -> Iterator[list[Any] | None
         raise MissingDataError(f"there is no file {path}; check the name")
     try:
         _columns(path, parquet.read_schema(path).names, names)
-        for batch in parquet_batches(path, names):
+        for batch in parquet_batches(path, names, max_text=_MAX_LINE):
             columns = [_parquet_cells(batch.column(name)) for name in names]
             yield from map(list, zip(*columns, strict=True))
     except pyarrow.ArrowException as error:
         raise DataError(f"{path} cannot be read as Parquet: {error}") from error
 
 
-def parquet_batches(path: Path, names: Sequence[str]) -> Iterator[Any]:
+def parquet_batches(
+    path: Path, names: Sequence[str], *, max_text: int | None = None
+) -> Iterator[Any]:
     """Yield the batches of columns of a Parquet file.
 
-    The cells of a column of lists or structs are null.
+    The cells of a column of lists or structs are null, and all cells of a row whose texts have more
+    than ``max_text`` bytes.
 
     Raises
     ------
     DataError
-        If they take much more memory than the file.
+        If they take much more memory than the file. The longest row does not count, so that no
+        single row decides it.
     """
     parquet = optional_module("pyarrow.parquet", "data")
     import pyarrow
@@ -307,13 +330,20 @@ def parquet_batches(path: Path, names: Sequence[str]) -> Iterator[Any]:
     flat = [name for name in names if not pyarrow.types.is_nested(kinds[name])]
     row_bytes = sum(_fixed_bytes(kinds[name]) for name in names)
     limit = _MIN_PARQUET_LIMIT + MAX_RATIO * path.stat().st_size
-    n_bytes, n_rows = 0, max(1, min(_BATCH_ROWS, limit // max(1, row_bytes)))
+    n_bytes, longest = 0, 0
+    n_rows = max(1, min(_BATCH_ROWS, limit // max(1, row_bytes)))
     # Dictionaries show the length of repeated texts before these are decoded. The lengths in the
     # metadata are not read: if those of a column are damaged, pyarrow ends the process.
     with parquet.ParquetFile(path, read_dictionary=flat) as content:
         for batch in content.iter_batches(batch_size=n_rows, columns=flat):
-            n_bytes += row_bytes * batch.num_rows + sum(map(_text_bytes, batch.columns))
-            check_content(path, n_bytes, limit, remedy="save it as CSV")
+            texts = sum(map(_text_bytes, batch.columns), np.zeros(batch.num_rows, np.int64))
+            is_long = texts > (texts.max(initial=0) if max_text is None else max_text)
+            if is_long.any():
+                batch = batch.take(pyarrow.array(np.arange(len(texts)), mask=is_long))
+                texts[is_long] = 0
+            n_bytes += row_bytes * batch.num_rows + int(texts.sum())
+            longest = max(longest, row_bytes + int(texts.max(initial=0)))
+            check_content(path, n_bytes - longest, limit, remedy="save it as CSV")
             nulls = pyarrow.nulls(batch.num_rows)
             columns = [batch.column(name) if name in flat else nulls for name in names]
             decoded = [
@@ -331,8 +361,8 @@ def _fixed_bytes(kind: Any) -> int:
         return _TEXT_BYTES
 
 
-def _text_bytes(column: Any) -> int:
-    """Return the number of bytes of a column's texts, decoded."""
+def _text_bytes(column: Any) -> npt.NDArray[np.int64]:
+    """Return the number of bytes of each text of a column, decoded."""
     import pyarrow
     from pyarrow import compute
 
@@ -340,9 +370,10 @@ def _text_bytes(column: Any) -> int:
     try:
         lengths = compute.binary_length(column.dictionary if is_dictionary else column)
     except pyarrow.ArrowNotImplementedError:  # no texts
-        return 0
+        return np.zeros(len(column), np.int64)
     lengths = lengths.take(column.indices) if is_dictionary else lengths
-    return int(compute.sum(lengths).as_py() or 0)
+    filled: npt.NDArray[Any] = compute.fill_null(lengths, 0).to_numpy(zero_copy_only=False)
+    return filled.astype(np.int64)
 
 
 def _parquet_cells(column: Any) -> list[Any]:

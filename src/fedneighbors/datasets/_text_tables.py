@@ -13,18 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors.datasets._files import explain_errors, open_text
-from fedneighbors.datasets._table import (
-    Column,
-    Table,
-    check_finite,
-    check_names,
-    word_column,
-)
-from fedneighbors.datasets._text_format import (
-    TextFormat,
-    convert_decimal_commas,
-    find_delimiter,
-)
+from fedneighbors.datasets._table import Column, Table, check_finite, check_names, word_column
+from fedneighbors.datasets._text_format import TextFormat, convert_decimal_commas, find_delimiter
 from fedneighbors.errors import DataError
 
 _BLOCK_ROWS = 512  # a block's cells stay in the CPU's cache while they are transposed

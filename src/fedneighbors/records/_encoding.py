@@ -133,13 +133,7 @@ FIELDS: Mapping[str, Mapping[str, Callable[[object], Any]]] = {
         "missing": _mapping(_text),
         "busy_s": _mapping(_number),
     },
-    "table": {
-        "name": _text,
-        "title": _text,
-        "columns": _texts,
-        "rows": _rows,
-        "caption": _text,
-    },
+    "table": {"name": _text, "title": _text, "columns": _texts, "rows": _rows, "caption": _text},
     "figure": {
         **dict.fromkeys(("name", "kind", "title", "table", "x", "y"), _text),
         **dict.fromkeys(("hue", "facet", "error"), _text),

@@ -201,8 +201,8 @@ def _read_rows(path: Path) -> tuple[list[Any], list[Any]]:
         if kind in ("parquet", "pq"):
             table = optional_module("pyarrow.parquet", "data").read_table(path)
             return [str(table.schema.remove_metadata())], [repr(row) for row in table.to_pylist()]
-        lines = list(iterate_lines(path))
-    n_header = 0 if kind in ("jsonl", "ndjson") else 1
+        n_header = 0 if kind in ("jsonl", "ndjson") else 1
+        lines = list(iterate_lines(path, has_header=n_header > 0))
     if is_arff(path):
         starts = [str(line).strip().lower().startswith("@data") for line in lines]
         n_header = starts.index(True) + 1 if True in starts else len(lines)

@@ -19,6 +19,7 @@ from fedneighbors.methods.fedpnn.estimator import FedPNNClassifier
 from fedneighbors.metrics import accuracy, balanced_accuracy
 from fedneighbors.records import Figure, ResultTable, RunRecord, environment
 from fedneighbors.runs._figures import (
+    NOT_PRIVATE,
     find_most_frequent,
     split_rows_by_party,
     tabulate_joining,
@@ -32,10 +33,6 @@ Labels = npt.NDArray[Any]
 _BASELINES = ("averaged logistic regression", "central kNN", "central boosting")
 _N_STEPS = 2 + len(_BASELINES)
 OURS = "FedPNN, federated"
-_NOT_PRIVATE = (
-    "Training stayed within the privacy budget. This report is not private: scores, numbers of "
-    "rows and the other methods are exact."
-)
 
 _ACCURACY = Figure(
     name="accuracy",
@@ -126,7 +123,7 @@ def run(
             *(table for table, _ in tables_and_figures),
         ),
         figures=(_ACCURACY, *(figure for _, figure in tables_and_figures)),
-        notes=(_NOT_PRIVATE,) if private else (),
+        notes=(NOT_PRIVATE,) if private else (),
         started=started.isoformat(timespec="seconds"),
         seconds=time.perf_counter() - clock,
         environment=environment(),

@@ -43,6 +43,10 @@ _STEPS = {  # exchanges of a masked sum
     "MaskInput": "masked",
     "Unmask": "unmasked",
 }
+NOT_PRIVATE = (
+    "Training stayed within the privacy budget. This report is not private: scores, numbers of "
+    "rows and the other methods are exact."
+)
 _ALONE = {"boosting": FAMILY["classification"][0], "kNN": FAMILY["classification"][2]}
 
 

@@ -21,6 +21,7 @@ from fedneighbors.metrics import accuracy, agreement, balanced_accuracy, brier_s
 from fedneighbors.partition import dirichlet
 from fedneighbors.records import Figure, ResultTable, RunRecord, encode_pixels, environment
 from fedneighbors.runs._figures import (
+    NOT_PRIVATE,
     find_most_frequent,
     split_rows_by_party,
     tabulate_joining,
@@ -318,6 +319,7 @@ def run(
             _make_accuracy_figure("The federation does not pool the rows; kNN does."),
             *(figure for _, figure in tables_and_figures),
         ),
+        notes=() if model.privacy is None else (NOT_PRIVATE,),
         privacy=model.run_record_.privacy,
         started=started.isoformat(timespec="seconds"),
         seconds=time.perf_counter() - clock,

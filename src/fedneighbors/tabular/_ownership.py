@@ -21,13 +21,7 @@ from fedneighbors._typing import Integers
 from fedneighbors.datasets._schema_columns import read_labels
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.records import replace_file
-from fedneighbors.tabular._schema import (
-    Label,
-    SchemaReply,
-    check_cells,
-    describe,
-    label_positions,
-)
+from fedneighbors.tabular._schema import Label, SchemaReply, check_cells, describe, label_positions
 
 MAX_PENDING = 16
 """Maximum number of runs whose unfinished models are kept; others delete the oldest."""

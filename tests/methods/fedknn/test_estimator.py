@@ -4,6 +4,7 @@ import threading
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.neighbors import NearestNeighbors
 
@@ -15,6 +16,7 @@ from fedneighbors.errors import DataError, PartyRefused
 from fedneighbors.methods.fedknn._queries import decode_query, encode_query
 from fedneighbors.methods.fedknn._settings import ALGORITHMS
 from fedneighbors.methods.fedknn.metrics import metric_of
+from fedneighbors.privacy import Privacy
 
 RNG = np.random.default_rng(5)
 WORDS = ["bank", "blank", "tank", "thank", "think", "ink", "", "bonk", "banks", "tanks"]
@@ -31,6 +33,16 @@ OBJECTS = {
     "tanimoto": RNG.integers(0, 4, (60, 2), np.uint8),
     "graph_edit": [CHAIN, RING, Graph("CC", [(0, 1)]), Graph("N", []), CHAIN, Graph("", [])],
 }
+
+
+def test_a_data_frame_needs_a_metric_of_rows():
+    frame = pd.DataFrame({"a": [0.0, 1.0], "b": [2.0, 3.0]})
+    search = FederatedNeighbors().fit(frame.to_numpy())
+
+    with pytest.raises(TypeError, match="got a data frame; pass metric='tabular' or a Schema"):
+        FederatedNeighbors(privacy=Privacy(1, "1e-6"), algorithm="dann*").fit(frame)
+    with pytest.raises(TypeError, match="got a data frame"):
+        search.kneighbors(frame, 1)
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

@@ -31,6 +31,7 @@ from fedneighbors.methods.fedknn._queries import (
     OpenQueries,
     QueryRecord,
     check_ids,
+    check_no_frame,
     check_sequence,
     decode_query,
     encode_queries,
@@ -172,6 +173,8 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         metric = metric_of(self.metric)
         if hasattr(metric, "prepare"):
             metric, X = metric.prepare(X, private=self.privacy is not None)
+        else:
+            check_no_frame(X)
         settings = self._settings(metric)
         rows_of, self.ids_ = group_by_party(len(X), parties=parties, ids=ids)
         settings.check_names(self.ids_)
@@ -418,7 +421,10 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
             if self._columns is None:
                 raise ValueError("where needs columns: pass columns= to fit")
             self._columns.select(np.empty(0, np.int64)).match(where)
-        X = self._metric.read(X) if hasattr(self._metric, "read") else X
+        if hasattr(self._metric, "read"):
+            X = self._metric.read(X)
+        else:
+            check_no_frame(X)
         queries = encode_queries(X, where)
         if self.n_objects_:
             one = self._metric.index(self._objects[:1], ranks=np.zeros(1, np.int64))

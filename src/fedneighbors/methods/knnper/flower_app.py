@@ -29,11 +29,7 @@ from fedneighbors.federation._messages import Message, message
 from fedneighbors.federation._roles import Refused
 from fedneighbors.methods.knnper._checkpoint import Checkpoint, compute_fingerprint
 from fedneighbors.methods.knnper._client import KNNPerParty
-from fedneighbors.methods.knnper._frozen import (
-    ClassMomentsRequest,
-    FrozenModel,
-    coordinate_frozen,
-)
+from fedneighbors.methods.knnper._frozen import ClassMomentsRequest, FrozenModel, coordinate_frozen
 from fedneighbors.methods.knnper._model import KNNPerModel, frozen_model
 from fedneighbors.methods.knnper._records import ClientRecord
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
@@ -315,13 +311,7 @@ def read_memory_settings(config: Config) -> MemorySettings:
         capacity=typed_or_none(config, "capacity", "none", int),
         sigma=typed_value(config, "sigma", float, str),
         **_typed_settings(
-            config,
-            kernel=str,
-            strategy=str,
-            memory=str,
-            combine=str,
-            validation=float,
-            seed=int,
+            config, kernel=str, strategy=str, memory=str, combine=str, validation=float, seed=int
         ),
     )
 

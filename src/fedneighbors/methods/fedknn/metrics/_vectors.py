@@ -17,13 +17,7 @@ from fedneighbors._typing import Floats, Integers
 from fedneighbors.kernels.vectors._centering import Centering
 from fedneighbors.kernels.vectors._distances import absolute_sums, negative_products, square_sums
 from fedneighbors.kernels.vectors._duplicates import DistinctRows
-from fedneighbors.kernels.vectors._nearest import (
-    HALF,
-    PLAIN,
-    PRODUCT,
-    ROOT,
-    RowSearch,
-)
+from fedneighbors.kernels.vectors._nearest import HALF, PLAIN, PRODUCT, ROOT, RowSearch
 from fedneighbors.kernels.vectors._quantized import MAX_CODE, QuantizedRows
 from fedneighbors.kernels.vectors._table import ROWS_PER_STEP, TableRows
 from fedneighbors.methods.fedknn.metrics._interfaces import Session
@@ -389,8 +383,7 @@ class _TreePoints:
     def nearest(self, n: int, radius: float) -> Found:
         """Return the ``n`` nearest objects, or all within a radius."""
         distances, positions = map(
-            np.asarray,
-            self._tree.query(self._point, n, p=self._power, distance_upper_bound=radius),
+            np.asarray, self._tree.query(self._point, n, p=self._power, distance_upper_bound=radius)
         )
         # If the tree finds fewer than n, these are all within the radius; it pads with n_objects.
         has_found_n = positions[-1] < self._tree.n

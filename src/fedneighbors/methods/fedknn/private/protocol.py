@@ -88,12 +88,7 @@ def dann_star(
     bounds = {provider: reply.bounds for provider, reply in each.items()}
     return (
         yield from _continue(
-            request,
-            returned,
-            first,
-            noise,
-            bounds=bounds,
-            always_exact=always_exact,
+            request, returned, first, noise, bounds=bounds, always_exact=always_exact
         )
     )
 
@@ -318,9 +313,7 @@ def _check_bounds(bounds: Mapping[str, npt.NDArray[np.float64]], returned: Retur
     missing = returned.exhausted & returned.exact & (n < n_bounds)
     row = int(missing.argmax())
     _raise_first(
-        returned,
-        missing,
-        f"it has no more than {n[row]} objects, but sent {n_bounds[row]} bounds",
+        returned, missing, f"it has no more than {n[row]} objects, but sent {n_bounds[row]} bounds"
     )
 
 
