@@ -372,8 +372,8 @@ def _text_bytes(column: Any) -> npt.NDArray[np.int64]:
     except pyarrow.ArrowNotImplementedError:  # no texts
         return np.zeros(len(column), np.int64)
     lengths = lengths.take(column.indices) if is_dictionary else lengths
-    filled: npt.NDArray[Any] = compute.fill_null(lengths, 0).to_numpy(zero_copy_only=False)
-    return filled.astype(np.int64)
+    sizes = lengths.to_pylist()  # to_numpy() would import pandas
+    return np.array([size or 0 for size in sizes], np.int64)
 
 
 def _parquet_cells(column: Any) -> list[Any]:
