@@ -199,7 +199,13 @@ class LedgerMachine(RuleBasedStateMachine):
             self.ledgers[w]._to_void.clear()
             self.ledgers[w] = Ledger(self.path, timeout_s=0)
         else:
-            answer = self.call(w, query, terms, draw)
+            try:
+                answer = self.call(w, query, terms, draw)
+            except BudgetExceeded:  # the charge was voided meanwhile, after the budget was lowered
+                assert draws
+                assert query not in self.charges
+                assert not self.fits(*terms)
+                return
             if query not in self.answers:
                 self.answers[query] = draws[-1]
                 self.kinds["released"] += 1
@@ -211,7 +217,7 @@ class LedgerMachine(RuleBasedStateMachine):
             patch.setattr(self.ledgers[w]._tables, "add_answer", fail_on_full_disk)
             try:
                 answer = self.call(w, query, terms, draw)
-            except LedgerError:
+            except (LedgerError, BudgetExceeded):  # as above, or nothing is stored
                 assert query not in self.answers
                 self.void(query)
             else:
@@ -264,6 +270,26 @@ def assert_agreement(folder, n_sequences):
             phases=[Phase.generate, Phase.shrink],
         ),
     )
+
+
+@pytest.mark.parametrize("second", ["answered", "unstored"])
+def test_a_voided_charge_is_not_repeated_beyond_a_lowered_budget(tmp_path, second):
+    class Machine(LedgerMachine):
+        folder, names = tmp_path, iter(["model"])
+
+    model, study = Machine(), {"dataset": "visits", "user": "study"}
+    model.open()
+    spent, free = ApproxDP(Fraction(0), Fraction("1e-7")), PureDP(Fraction(0))
+    model.release(w=0, query="q0", cost=spent, fate="answered", **study)
+    model.release(w=0, query="q1", cost=free, fate="crashing", **study)
+    model.set_budget(writer=0, dataset="visits", user="", budget=ApproxDP(Fraction(0), Fraction(0)))
+
+    model.release_while_another_draws_for_the_same_id(
+        w=1, v=0, query="q1", cost=free, first="unstored", second=second, **study
+    )
+
+    model.every_writer_sees_the_model()
+    assert "q1" not in model.charges
 
 
 def test_several_writers_agree_with_a_model(tmp_path):

@@ -35,14 +35,26 @@ OBJECTS = {
 }
 
 
-def test_a_data_frame_needs_a_metric_of_rows():
-    frame = pd.DataFrame({"a": [0.0, 1.0], "b": [2.0, 3.0]})
-    search = FederatedNeighbors().fit(frame.to_numpy())
+FRAME = pd.DataFrame({"a": [0.0, 1.0, 5.0], "b": [2, 3, 4]})
 
-    with pytest.raises(TypeError, match="got a data frame; pass metric='tabular' or a Schema"):
-        FederatedNeighbors(privacy=Privacy(1, "1e-6"), algorithm="dann*").fit(frame)
-    with pytest.raises(TypeError, match="got a data frame"):
-        search.kneighbors(frame, 1)
+
+@pytest.mark.parametrize("algorithm", ["auto", "dann", "baseline"])
+def test_a_data_frame_of_numbers_is_an_array_of_its_columns(algorithm):
+    search = FederatedNeighbors(algorithm=algorithm).fit(FRAME, parties=["p", "q", "p"])
+    expected = FederatedNeighbors().fit(FRAME.to_numpy()).kneighbors(FRAME.to_numpy(), 2)
+
+    for found, of_arrays in zip(search.kneighbors(FRAME, 2), expected, strict=True):
+        np.testing.assert_array_equal(np.array(found), np.array(of_arrays))
+    assert search.radius_neighbors(FRAME[:1], 2.0)[1][0].tolist() == [0, 1]
+    with pytest.raises(ValueError, match="feature names should match"):
+        search.kneighbors(FRAME[["b", "a"]], 1)
+
+
+def test_a_data_frame_of_other_cells_needs_a_metric_of_rows():
+    with pytest.raises(TypeError, match="a private search of a data frame needs a Schema"):
+        FederatedNeighbors(privacy=Privacy(1, "1e-6"), algorithm="dann*").fit(FRAME)
+    with pytest.raises(ValueError, match="metric='tabular' compares rows with text"):
+        FederatedNeighbors().fit(FRAME.assign(c=["x", "y", "z"]))
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

@@ -98,15 +98,6 @@ def check_sequence(objects: Any) -> None:
         raise TypeError("expected a table or a list of objects, got a mapping; pass its values")
 
 
-def check_no_frame(objects: Any) -> None:
-    """Raise TypeError for a data frame, which only ``"tabular"`` compares."""
-    if hasattr(objects, "columns"):
-        raise TypeError(
-            "expected an array or a list of objects, got a data frame; pass metric='tabular' or a "
-            "Schema as metric, or an array of its numbers"
-        )
-
-
 def query_list(queries: Any) -> list[Any]:
     """Return the user's queries as a list.
 

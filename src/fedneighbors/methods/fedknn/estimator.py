@@ -13,7 +13,7 @@ from typing import Any, Self, cast
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.errors import PartyRefused
@@ -31,7 +31,6 @@ from fedneighbors.methods.fedknn._queries import (
     OpenQueries,
     QueryRecord,
     check_ids,
-    check_no_frame,
     check_sequence,
     decode_query,
     encode_queries,
@@ -173,8 +172,7 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         metric = metric_of(self.metric)
         if hasattr(metric, "prepare"):
             metric, X = metric.prepare(X, private=self.privacy is not None)
-        else:
-            check_no_frame(X)
+        X = self._read_frame(X, metric, reset=True)
         settings = self._settings(metric)
         rows_of, self.ids_ = group_by_party(len(X), parties=parties, ids=ids)
         settings.check_names(self.ids_)
@@ -254,7 +252,7 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         """
         if "providers_" not in self.__dict__:  # the check itself takes as long as a small search
             check_is_fitted(self, "providers_")
-        k = check_n_neighbors(n_neighbors)
+        k, X = check_n_neighbors(n_neighbors), self._read_frame(X, self._metric)
         if (batch := self._search_at_once(X, k, where)) is not None:
             return batch if return_distance else batch[1]
         settings, queries = self._settings(self._metric), self._encode(X, where)
@@ -421,16 +419,30 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
             if self._columns is None:
                 raise ValueError("where needs columns: pass columns= to fit")
             self._columns.select(np.empty(0, np.int64)).match(where)
-        if hasattr(self._metric, "read"):
-            X = self._metric.read(X)
-        else:
-            check_no_frame(X)
+        X = self._read_frame(X, self._metric)
+        X = self._metric.read(X) if hasattr(self._metric, "read") else X
         queries = encode_queries(X, where)
         if self.n_objects_:
             one = self._metric.index(self._objects[:1], ranks=np.zeros(1, np.int64))
             for query, _ in queries:
                 one.open(query)  # raises for objects of another kind
         return queries
+
+    def _read_frame(self, X: Any, metric: Metric, *, reset: bool = False) -> Any:
+        """Return the numbers of a data frame, unless the metric compares rows."""
+        if not hasattr(X, "columns") or hasattr(metric, "read"):
+            return X
+        if self.privacy is not None:
+            raise TypeError(
+                "a private search of a data frame needs a Schema as metric; or pass an array of "
+                "its numbers"
+            )
+        try:
+            return validate_data(self, X, dtype=np.float64, reset=reset)
+        except ValueError as error:
+            raise ValueError(
+                f"{error}; metric='tabular' compares rows with text and missing cells"
+            ) from error
 
     def _settings(self, metric: Metric) -> SearchSettings:
         """Return the settings, checked for conflicts."""
