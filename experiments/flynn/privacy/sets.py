@@ -185,12 +185,9 @@ class RealTable:
         (x, y), (x_test, truth) = _load_split(self.data)
         owners = iid(len(y), N_PARTIES_OF_TABLES, seed=seed)
         models = {
-            line: FlyNNClassifier(
-                random_state=seed,
-                privacy=privacy,
-                standardize=line == EXACT,
-                **_fixed(x.shape[1]),
-            ).fit(x, y, parties=owners)
+            line: FlyNNClassifier(random_state=seed, privacy=privacy, **_fixed(x.shape[1])).fit(
+                x, y, parties=owners
+            )
             for line, privacy in (
                 (EXACT, None),
                 (CENTRAL, _add_declarations(_privacy(CENTRAL, 1.0), (x, y))),
@@ -231,9 +228,10 @@ def _privacy(line: str, epsilon: float, n_picks: int | None = None) -> Privacy:
 
 
 def _add_declarations(privacy: Privacy, train: Part) -> Privacy:
-    """Add the labels and range of the training rows as declared ones."""
+    """Add the labels and ranges of the training columns as declared ones."""
     x, y = train
-    return replace(privacy, classes=tuple(np.unique(y).tolist()), bounds=(x.min(), x.max()))
+    ranges = x.min(axis=0), x.max(axis=0)
+    return replace(privacy, classes=tuple(np.unique(y).tolist()), bounds=ranges)
 
 
 @dataclass(frozen=True)
@@ -291,7 +289,6 @@ class _Rows:
             n_inputs=sizes.n_inputs if sizes else None,
             n_active=sizes.n_active if sizes else None,
             random_state=self.seed,
-            standardize=line == EXACT,  # noise on the moments is too large at small budgets
             privacy=None
             if line == EXACT
             else _add_declarations(_privacy(line, epsilon), self.train),
