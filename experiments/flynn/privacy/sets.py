@@ -289,7 +289,7 @@ class _Rows:
             n_inputs=sizes.n_inputs if sizes else None,
             n_active=sizes.n_active if sizes else None,
             random_state=self.seed,
-            standardize=line == EXACT,  # columns have one scale; "local" cannot pay for moments
+            standardize=line == EXACT,  # the columns share one scale; noised moments cost more
             privacy=None
             if line == EXACT
             else _add_declarations(_privacy(line, epsilon), self.train),

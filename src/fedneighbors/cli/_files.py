@@ -54,7 +54,7 @@ _TEXT_OPTIONS: Mapping[str, Any] = {
     ],
     "encoding": Annotated[
         str | None,
-        typer.Option(help="Encoding of non-UTF-8 files, as cp1252.", rich_help_panel=_PANEL),
+        typer.Option(help="Encoding, such as cp1252, if not UTF-8.", rich_help_panel=_PANEL),
     ],
 }
 

@@ -123,7 +123,7 @@ def read_party_files(
         table = read_columns(path, nominal=roles, text_format=text_format)
         for name in (name for name in table.names if name not in (*roles, *drop)):
             _check_words(table, name)
-        complete_cells(table, label)
+        complete_cells(table, label)  # raises for a missing label
         return table
 
     tables = _drop_columns(_apply_to_each(read_checked, paths.values()), drop)

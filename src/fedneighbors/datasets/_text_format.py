@@ -81,7 +81,7 @@ def parse_number(cell: str, decimal: str = ".") -> float | None:
 
 
 def recognize_utf8(lines: Iterable[bytes], encoding: str) -> str:
-    """Return UTF-8 if a text beyond ASCII is UTF-8, else its encoding.
+    """Return UTF-8 if non-ASCII lines are valid UTF-8, else the encoding.
 
     An encoding with several bytes for a character is returned unchanged: its text may be UTF-8 by
     chance. In one with a byte for each, words would have pairs such as "Ã¤".
