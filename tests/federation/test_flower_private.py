@@ -102,6 +102,7 @@ def test_noise_shares_without_masks_are_an_error(folder):
         ({"ledger": None}, r"a key is not set in the configuration of the node \(ledger\)"),
         ({"dataset": None}, r"a key is not set in the configuration of the node \(dataset\)"),
         ({"ledger": "/nowhere/at.all"}, "its ledger cannot be used"),
+        ({"ledger": "{folder}/ann.ledger"}, "its ledger cannot be used"),
         ({"dataset": "unknown"}, "its privacy budget does not allow this release"),
         ({"schema": None}, "its privacy terms are invalid"),
         ({"schema": "/nowhere/at.all"}, "its data or schema file does not exist"),
@@ -110,7 +111,8 @@ def test_noise_shares_without_masks_are_an_error(folder):
 )
 def test_unusable_ledger_is_refused_without_naming_a_path(folder, changes, reason):
     ann, bob, _ = nodes(folder, LOCAL, PureDP(1), masked=False)
-    bob = {key: value for key, value in {**bob, **changes}.items() if value is not None}
+    changed = {key: value and value.format(folder=folder) for key, value in changes.items()}
+    bob = {key: value for key, value in {**bob, **changed}.items() if value is not None}
     grid = ProcessGrid(flower_app.client, ann, bob)
 
     with pytest.raises(PartyRefused, match=f"'bob' refused: {reason}") as caught:

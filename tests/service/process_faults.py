@@ -3,7 +3,8 @@
 A relay acts when the n-th message of one direction passes, between the provider ``north`` and the
 broker, or between a user and the broker. It kills the provider, the broker or the user's process,
 or stops it for a moment, beyond the deadline, or beyond the heartbeats of links; or it changes the
-bytes between user and broker. A killed server is started again at once, as a service manager does.
+bytes between user and broker. A killed server is started again at once, as a service manager does:
+in a fork of a process that has loaded the code or, with ``--interpreters new``, in an interpreter.
 ``python -m tests.service.process_faults`` runs all cases, or those of ``--target`` and ``--kind``,
 and prints a summary as JSON.
 """
@@ -128,8 +129,9 @@ def continue_process(pid):
 class ProcessCampaign(HostCampaign):
     """Processes of a service that are hit at messages of queries."""
 
-    def __init__(self, folder):
-        self._context = multiprocessing.get_context("forkserver")
+    def __init__(self, folder, interpreters="forked"):
+        method = "spawn" if interpreters == "new" else "forkserver"
+        self._context = multiprocessing.get_context(method)
         self._context.set_forkserver_preload(["tests.service.host_faults"])
         self._loop, self._relays = asyncio.new_event_loop(), {}
         self._delay, self._hit = LoopDelay(), threading.Event()
@@ -309,13 +311,13 @@ class ProcessCampaign(HostCampaign):
                 assert time.monotonic() < end, "a query still runs"
 
 
-def main(targets=tuple(PLACES), kinds=(*KINDS, *BYTE_FAULTS)):
+def main(targets=tuple(PLACES), kinds=(*KINDS, *BYTE_FAULTS), interpreters="forked"):
     """Run all faults of processes with every algorithm; return a summary."""
     outcomes, failed, late, recoveries, delays = Counter(), [], [], [0.0], [0.0]
     n_messages = Counter()
     cases = list(itertools.product(all_faults(targets, kinds), QUERIES))
     with tempfile.TemporaryDirectory() as folder:
-        campaign = ProcessCampaign(Path(folder))
+        campaign = ProcessCampaign(Path(folder), interpreters)
         try:
             for number, (fault, algorithm) in enumerate(cases):
                 try:
@@ -353,8 +355,10 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--target", choices=PLACES)
     parser.add_argument("--kind", choices=[*KINDS, *BYTE_FAULTS])
+    parser.add_argument("--interpreters", choices=["forked", "new"], default="forked")
     options = parser.parse_args()
     targets = (options.target,) if options.target else tuple(PLACES)
-    found = main(targets, (options.kind,) if options.kind else (*KINDS, *BYTE_FAULTS))
+    kinds = (options.kind,) if options.kind else (*KINDS, *BYTE_FAULTS)
+    found = main(targets, kinds, options.interpreters)
     print(json.dumps(found, indent=1))
     sys.exit(bool(found["failed"]) or found["longest recovery (s)"] > RECOVERY_S)

@@ -317,7 +317,8 @@ def party_account(node: Mapping[str, Any]) -> dict[str, Any]:
     ----------
     node : mapping
         The node's configuration. ``ledger`` and ``dataset`` are required; ``ledger-user`` is
-        ``coordinator`` by default; ``ledger-head`` is the optional head file of the ledger.
+        ``coordinator`` by default; ``ledger-head`` is the optional head file of the ledger. The
+        ledger's owner must be the ``party-name``, if one is given.
 
     Returns
     -------
@@ -333,7 +334,8 @@ def party_account(node: Mapping[str, Any]) -> dict[str, Any]:
 
     path = node_value(node, "ledger")
     try:
-        ledger = Ledger(path, must_exist=True, head=node.get("ledger-head"))
+        party = node.get("party-name")
+        ledger = Ledger(path, party and str(party), must_exist=True, head=node.get("ledger-head"))
     except LedgerError as error:
         log.error("the ledger cannot be used: %s", error)
         raise Refused("its ledger cannot be used") from error
