@@ -21,21 +21,33 @@ from experiments.flynn.tuning import (
     tune_simhash,
 )
 from fedneighbors._typing import Array
+from fedneighbors.baselines import FederatedBoostingClassifier
 from fedneighbors.datasets import Dataset
+from fedneighbors.methods.flynn._scoring import Candidate
 from fedneighbors.methods.flynn._selection import FlyNNSearchCV
+from fedneighbors.methods.flynn.estimator import FlyNNClassifier
 from fedneighbors.metrics import accuracy
 
+FLYNN, DEFAULTS, PRINTED = "FlyNNSearchCV()", "FlyNNClassifier()", "Algorithm 1"
+BOOSTING = "FederatedBoostingClassifier()"
 METHODS = (
     "kNN",
     "1NN",
     "SBFC",
     "SBFC, matched decay",
     "LR",
+    "LR, converged",
     "MLP",
+    BOOSTING,
     "kNN, scaling tuned",
-    "FlyNN",
+    PRINTED,
+    DEFAULTS,
+    FLYNN,
 )
+UNTUNED = (BOOSTING, DEFAULTS)
 MIN_CLASS_ROWS = 10
+PRINTED_UNITS, PRINTED_ACTIVE, PRINTED_DECAYS = 200_000, (8, 45, 256), (0.0, 0.2, 0.5, 0.8)
+N_PRINTED_HASHES = 5
 
 
 @dataclass(frozen=True)
@@ -66,15 +78,17 @@ class Score:
 
     Parameters
     ----------
-    tuned, held_out : float
-        Best cross-validated accuracy on the training rows; accuracy on the held-out rows.
+    tuned : float or None
+        Best cross-validated accuracy on the training rows; None for defaults.
+    held_out : float
+        Accuracy on the held-out rows.
     cpu : float
         CPU seconds of tuning, fitting and predicting.
     chosen : str
         The best setting, as text.
     """
 
-    tuned: float
+    tuned: float | None
     held_out: float
     cpu: float
     chosen: str
@@ -124,7 +138,12 @@ def score_split(data: Dataset, effort: Effort, seed: int) -> dict[str, Score]:
         )
     rows = (x_train, y_train, x_test, y_test)
     result["kNN, scaling tuned"] = _score_neighbors(rows, folds)
-    result["FlyNN"] = _score_flynn(rows, folds, effort, seed)
+    result[BOOSTING] = _score_defaults(FederatedBoostingClassifier(random_state=seed), rows)
+    result[DEFAULTS] = _score_defaults(FlyNNClassifier(random_state=seed), rows)
+    printed = _printed_space(data.n_features, effort)
+    scaled = (z_train, y_train, z_test, y_test)
+    result[PRINTED] = _score_flynn(scaled, folds, printed, seed)
+    result[FLYNN] = _score_flynn(rows, folds, effort.search, seed)
     return {method: result[method] for method in METHODS}
 
 
@@ -137,6 +156,7 @@ def _tuners(seed: int) -> dict[str, Callable[[Array, Array, list[Split]], BestMo
             x, y, folds, matched=True, seed=seed
         ),
         "LR": lambda x, y, folds: tune_logistic(x, y, folds, seed=seed),
+        "LR, converged": lambda x, y, folds: tune_logistic(x, y, folds, seed=seed, converged=True),
         "MLP": lambda x, y, folds: tune_network(x, y, folds, seed=seed),
     }
 
@@ -161,12 +181,48 @@ def _score_neighbors(rows: tuple[Array, Array, Array, Array], folds: list[Split]
     return Score(best.score, held_out, time.process_time() - clock, chosen)
 
 
+def _score_defaults(model: Any, rows: tuple[Array, Array, Array, Array]) -> Score:
+    """Score a model with its default parameters."""
+    x_train, y_train, x_test, y_test = rows
+    clock = time.process_time()
+    held_out = accuracy(y_test, model.fit(x_train, y_train).predict(x_test))
+    return Score(None, held_out, time.process_time() - clock, "")
+
+
+def _printed_space(n_features: int, effort: Effort) -> dict[str, Any]:
+    """Return 60 settings of Algorithm 1 in the paper's ranges.
+
+    m is from 2 d to 2048 d, s from 2 to d / 2, rho from 8 to 256 and gamma from 0 to 0.8.
+    """
+    most = min(PRINTED_UNITS, effort.search.get("max_units", PRINTED_UNITS))
+    hashes = [
+        Candidate(
+            False,
+            None,
+            n_units=min(round(2 * n_features * 1024 ** (step / (N_PRINTED_HASHES - 1))), most),
+            n_inputs=max(2, round((step + 1) / N_PRINTED_HASHES * n_features / 2)),
+        )
+        for step in range(N_PRINTED_HASHES)
+    ]
+    return {
+        "candidates": hashes,
+        "n_finalists": None,
+        "n_active": PRINTED_ACTIVE,
+        "load": (),
+        "decay": PRINTED_DECAYS,
+        "class_normalized": (False,),
+    }
+
+
 def _score_flynn(
-    rows: tuple[Array, Array, Array, Array], folds: list[Split], effort: Effort, seed: int
+    rows: tuple[Array, Array, Array, Array],
+    folds: list[Split],
+    space: Mapping[str, Any],
+    seed: int,
 ) -> Score:
     x_train, y_train, x_test, y_test = rows
     clock = time.process_time()
-    search = FlyNNSearchCV(folds, random_state=seed, **effort.search).fit(x_train, y_train)
+    search = FlyNNSearchCV(folds, random_state=seed, **space).fit(x_train, y_train)
     held_out = accuracy(y_test, search.predict(x_test))
     best = search.best_params_
     chosen = (

@@ -203,10 +203,17 @@ def tune_simhash(
 
 
 def tune_logistic(
-    x: npt.NDArray[Any], y: npt.NDArray[Any], splits: Sequence[Split], *, seed: int = 0
+    x: npt.NDArray[Any],
+    y: npt.NDArray[Any],
+    splits: Sequence[Split],
+    *,
+    seed: int = 0,
+    converged: bool = False,
 ) -> BestModel:
-    """Tune logistic regression with one pass of SAG over the rows."""
+    """Tune logistic regression: one pass of SAG over the rows, or to convergence."""
     model = LogisticRegression(solver="sag", max_iter=1, random_state=seed)
+    if converged:
+        model = LogisticRegression(max_iter=1000)
     return _tune(model, LOGISTIC_GRID, x, y, splits)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from experiments.flynn import bundled, defaults, hyperparameters, openml, scaling, synthetic
-from experiments.flynn.comparison import METHODS, Effort, sample_rows, score_split
+from experiments.flynn.comparison import FLYNN, METHODS, PRINTED, Effort, sample_rows, score_split
 from experiments.flynn.development import DEVELOPMENT_SETS
 from experiments.harness import Findings, Study
 from fedneighbors._typing import silent
@@ -111,7 +111,7 @@ def test_all_settings_of_the_paper_are_measured():
 
 
 def test_wins_ties_and_losses_add_up_to_the_number_of_sets(comparison):
-    for name in ("summary", "tuned"):
+    for name in ("summary", "tuned", "printed", "defaults"):
         for row in read_rows(comparison, name):
             if row["source"] == "ours":
                 assert sum(map(int, row["W/T/L"].split("/"))) == 2
@@ -120,11 +120,15 @@ def test_wins_ties_and_losses_add_up_to_the_number_of_sets(comparison):
 def test_the_papers_comparison_is_listed_with_ours(comparison):
     rows = {(row["rival"], row["source"]): row for row in read_rows(comparison, "summary")}
 
-    assert {rival for rival, _ in rows} == {method for method in METHODS if method != "FlyNN"}
+    assert {rival for rival, _ in rows} == {method for method in METHODS if method != FLYNN}
     assert rows["kNN", "paper"]["W/T/L"] == "39/2/30"
     assert rows["kNN", "paper"]["median improvement"] == 0.0035
     assert rows["MLP", "paper"]["won"] == 0.75
     assert ("SBFC, matched decay", "paper") not in rows
+    printed = {(row["rival"], row["source"]): row for row in read_rows(comparison, "printed")}
+    assert printed["kNN", "paper"] == rows["kNN", "paper"]
+    counts = printed[FLYNN, "ours"]["W/T/L"].split("/")
+    assert counts[::-1] == rows[PRINTED, "ours"]["W/T/L"].split("/")
 
 
 def test_improvements_follow_from_the_recorded_accuracies(comparison):
@@ -134,7 +138,7 @@ def test_improvements_follow_from_the_recorded_accuracies(comparison):
 
     for rival in ("kNN", "LR"):
         improvements = [
-            (p["accuracy of FlyNN"] - p["accuracy of the rival"]) / neighbors[p["set"]]
+            (p[f"accuracy of {FLYNN}"] - p["accuracy of the rival"]) / neighbors[p["set"]]
             for p in points
             if p["rival"] == rival
         ]
@@ -149,7 +153,7 @@ def test_figures_have_a_point_for_every_set_and_baseline(comparison):
     points = read_rows(comparison, "points")
 
     assert len(points) == 2 * (len(METHODS) - 1)
-    assert {point["rival"] for point in points} == set(METHODS) - {"FlyNN"}
+    assert {point["rival"] for point in points} == set(METHODS) - {FLYNN}
     assert [figure.diagonal for figure in comparison.figures if figure.kind == "scatter"] == [True]
 
 
