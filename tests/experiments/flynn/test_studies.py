@@ -45,13 +45,7 @@ def comparison():
 
 def generated_plan(n_sets=2):
     settings = [s for s in synthetic.SETTINGS if s.name == "binary n=1000 d=50 b=10"]
-    return synthetic.Plan(
-        tuple(settings),
-        lambda _: n_sets,
-        lambda _: [Candidate(False, None, 5_000, 6)],
-        lambda _: (64,),
-        (1.0,),
-    )
+    return synthetic.Plan(tuple(settings), lambda _: n_sets, 20_000, (64,))
 
 
 @pytest.fixture(scope="module")
