@@ -12,7 +12,6 @@ from experiments.flynn.development import DEVELOPMENT_SETS
 from experiments.harness import Findings, Study
 from fedneighbors._typing import silent
 from fedneighbors.datasets import load
-from fedneighbors.methods.flynn._scoring import Candidate
 from fedneighbors.records import ResultTable, read_record, write_record
 
 
@@ -285,19 +284,11 @@ def test_scores_do_not_depend_on_the_number_of_processes(generated):
 def module_plan():
     """Return a plan that can be sent to other processes."""
     plan = generated_plan()
-    return synthetic.Plan(plan.settings, two_sets, small_wiring, few_active, (1.0,))
+    return synthetic.Plan(plan.settings, two_sets, plan.max_units, plan.n_active)
 
 
 def two_sets(_setting):
     return 2
-
-
-def small_wiring(_setting):
-    return [Candidate(False, None, 5_000, 6)]
-
-
-def few_active(_setting):
-    return (64,)
 
 
 def test_progress_counts_up_to_the_number_of_jobs():
