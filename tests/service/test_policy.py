@@ -2,6 +2,7 @@
 
 import math
 import ssl
+import sys
 
 import httpx
 import numpy as np
@@ -36,7 +37,7 @@ from fedneighbors.methods.fedknn.protocol import (
 from fedneighbors.privacy.ledger._ledger import Ledger
 from fedneighbors.service import RemoteNeighborsClassifier, ServiceError
 from fedneighbors.service._access_log import LOG_FAILED, AccessLog
-from fedneighbors.service._config import LIMITS, PolicySection
+from fedneighbors.service._config import LIMITS, STEP_ERROR, PolicySection
 from fedneighbors.service._limits import MAX_HELLO_BYTES
 from fedneighbors.service._messages import Hello, OfferedCollection
 from fedneighbors.service._offers import OfferedObjects
@@ -193,6 +194,16 @@ def test_a_hello_has_the_rights_of_a_thousand_users():
     assert len(encode(Hello("north", (offer,), bytes(64)))) < MAX_HELLO_BYTES
 
 
+@settings(max_examples=cases(200), deadline=None)
+@given(st.floats(allow_nan=False, allow_infinity=False), st.floats(5e-324, sys.float_info.max))
+def test_a_distance_is_rounded_up_to_the_next_of_any_steps(distance, step):
+    (one,) = describe_neighbors([("north", "1", distance)], {"north": step})
+
+    error = max(abs(distance), step) * 2 * STEP_ERROR
+    assert math.isfinite(one["distance"])
+    assert distance - error <= one["distance"] <= distance + step + error
+
+
 def test_a_provider_without_an_offer_shows_no_distance():
     assert describe_neighbors([("north", "1", 0.7)], {"south": 0.0})[0]["distance"] is None
 
@@ -306,9 +317,12 @@ def test_counts_have_allowed_radii(sequence):
         assert getattr(request, "radius", None) in (None, 0.0, 2.0, 8.0, 100.0)
 
 
-@pytest.mark.parametrize(("radius", "is_allowed"), [(0.3, True), (0.7, True), (0.35, False)])
-def test_radii_are_multiples_up_to_rounding(radius, is_allowed):
-    party, request = make_party(distance_step=0.1), RangeCountRequest("a", QUERIES[0], radius)
+@pytest.mark.parametrize(
+    ("radius", "step", "is_allowed"),
+    [(0.3, 0.1, True), (0.7, 0.1, True), (0.35, 0.1, False), (1e308, 5e-324, False)],
+)
+def test_radii_are_multiples_up_to_rounding(radius, step, is_allowed):
+    party, request = make_party(distance_step=step), RangeCountRequest("a", QUERIES[0], radius)
     assert len(answers(party, [("alice", request)])) == is_allowed
 
 

@@ -213,8 +213,8 @@ class PolicyParty:
         step = policy.distance_step
         if not step:
             return True
-        n_steps = radius / step if math.isfinite(radius) else 0.5
-        return abs(n_steps - round(n_steps)) < STEP_ERROR
+        n_steps = radius / step
+        return math.isfinite(n_steps) and abs(n_steps - round(n_steps)) < STEP_ERROR
 
     def _count_queries(self, request: Message) -> int:
         """Return the number of queries of a request that count.

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import math
+import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
@@ -185,7 +186,10 @@ def _round_up(distance: float, step: float | None) -> float | None:
     """Return a distance as a multiple of a step; None without one."""
     if not step:
         return None if step is None else distance
-    return step * math.ceil(distance / step - STEP_ERROR)
+    n_steps = distance / step
+    if abs(n_steps) >= 1 / sys.float_info.epsilon:  # the step is below the distance's precision
+        return distance
+    return min(step * math.ceil(n_steps - STEP_ERROR), sys.float_info.max)
 
 
 def _read_part(request: Message, reply: Any) -> Part | None:
