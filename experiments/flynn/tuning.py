@@ -210,7 +210,7 @@ def tune_logistic(
     seed: int = 0,
     converged: bool = False,
 ) -> BestModel:
-    """Tune logistic regression: one pass of SAG over the rows, or to convergence."""
+    """Tune logistic regression with one pass of SAG, or to convergence."""
     model = LogisticRegression(solver="sag", max_iter=1, random_state=seed)
     if converged:
         model = LogisticRegression(max_iter=1000)
