@@ -393,6 +393,22 @@ def test_only_its_user_sees_a_query(deployment, http):
     assert read_events(http, location)[-1][0] == "done"
 
 
+@pytest.mark.parametrize(
+    ("scope", "code"), [("metrics", "unknown-collection"), ("count:points", "forbidden")]
+)
+def test_a_stored_query_needs_a_token_with_its_scope(deployment, http, scope, code):
+    body = {"query": [4, 4], "k": 7}
+    location = post(http, "points", "search", body, Prefer="respond-async").headers["location"]
+    with connect(deployment, deployment.broker.state.new_token("alice", 1, (scope,))) as other:
+        for response in (
+            other.get(location),
+            other.delete(location),
+            other.get(f"{location}/events"),
+        ):
+            assert response.json()["code"] == code
+    assert read_events(http, location)[-1][0] == "done"
+
+
 def test_a_retry_with_a_key_gets_the_stored_answer(deployment, http, monkeypatch):
     calls, search = [], deployment.broker.search
 
