@@ -362,23 +362,30 @@ def test_no_object_is_seen_in_more_queries_than_allowed(tmp_path_factory, sequen
     assert max(map(len, seen.values()), default=0) <= n_views
 
 
-@pytest.mark.parametrize("reason", ["quota", "views", "log"])
+@pytest.mark.parametrize("reason", ["quota", "views", "log", "late"])
 def test_a_withheld_reply_leaves_no_payload(tmp_path, monkeypatch, reason):
     log = AccessLog(tmp_path / "log.sqlite")
-    limits = {"quota": {"objects_per_day": 4}, "views": {"views_per_day": 1}, "log": {}}
-    party = make_party(log, **limits[reason])
+    limits = {"quota": {"objects_per_day": 4}, "views": {"views_per_day": 1}}
+    party = make_party(log, **limits.get(reason, {}))
+    search = party._party._answer
     party.query = "a"
     party.answer(NearestRequest("a", QUERIES[0], 3, None))
     party.query, second = "b", QUERIES[1]
     with monkeypatch.context() as patched:
         if reason == "log":
             patched.setattr(log, "append", raise_full)
+        if reason == "late":
+            patched.setattr(party._party, "_answer", lambda request: raise_late(search(request)))
         with pytest.raises(Refused):
             party.answer(NearestRequest("b", second, 4, None))
     with pytest.raises(Refused, match="not open"):
         party.answer(PayloadRequest("b", second, ("2",)))
     party.query = "a"
     assert party.answer(PayloadRequest("a", QUERIES[0], ("2",))).rows == ('{"note": "note 2"}',)
+
+
+def raise_late(_):
+    raise TimeoutError
 
 
 def raise_full(*_, **__):

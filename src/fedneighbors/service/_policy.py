@@ -119,9 +119,8 @@ class PolicyParty:
             n_queries = n_new
             if isinstance(request, PaddedNearestRequest):  # a search that fails goes on, too
                 self._add_returned(request, _size_of(request))
-            reply = self._limit(self._party.answer(request), grant)
+            reply = self._ask(request, grant, n_queries)
             n_objects = _count_objects(request, reply)
-            self._check_reply(grant, request, reply, n_queries=n_queries)
             if not isinstance(request, PaddedNearestRequest):
                 self._add_returned(request, n_objects)
             outcome = ""
@@ -241,16 +240,16 @@ class PolicyParty:
         if any(n > limit for n, limit in zip(used, limits, strict=True) if limit is not None):
             raise Refused(QUOTA_SPENT)
 
-    def _check_reply(
-        self, grant: GrantSection, request: Any, reply: Any, *, n_queries: int
-    ) -> None:
-        """Refuse a reply with too many objects, or with one that was seen too often."""
+    def _ask(self, request: Any, grant: GrantSection, n_queries: int) -> Message:
+        """Return the limited reply of the objects; refuse one with too many, or seen too often."""
         try:
+            reply = self._limit(self._party.answer(request), grant)
             self._check_quota(grant, n_queries, _count_objects(request, reply))
             self._check_views(grant, request, reply)
-        except (Refused, LogFailed):
+        except Exception:
             self._withhold(request)
             raise
+        return reply
 
     def _withhold(self, request: Any) -> None:
         """Close the query of a reply that is not sent.
