@@ -138,7 +138,7 @@ def test_each_difference_is_named(log):
     [
         ("search", 8, "BoundRequest", None),
         ("search", 7, "BoundRequest", 7),
-        ("search", 7, "RangeCountRequest", None),  # of an algorithm, which may fetch more
+        ("search", 7, "RangeCountRequest", None),  # an algorithm may fetch more
         ("search", 2.0, "RangeCountRequest", None),  # a radius
         ("count", 2.0, "RangeCountRequest", 0),
     ],

@@ -372,7 +372,7 @@ def test_wrong_codes_of_a_network_and_of_all_are_limited():
         codes.add(f"2001:db8::{number + 1:x}")
     assert codes.are_too_many("2001:db8::ffff")
     assert not codes.are_too_many("2001:db8:0:1::1")
-    for number in range(14):  # of an address each
+    for number in range(14):
         codes.add(f"::ffff:192.0.2.{number}")
     assert not codes.are_too_many("192.0.2.200")
     codes.add("192.0.2.7")

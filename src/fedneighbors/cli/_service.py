@@ -271,8 +271,7 @@ def snapshot(
 ) -> None:
     """Write the result of a collection's SQL query into a file.
 
-    A provider can offer the file in place of the database, which it then does not need. Forgotten
-    objects are left out.
+    A provider can offer the file in place of the database. Forgotten objects are left out.
     """
     from fedneighbors.cli._console import echo
     from fedneighbors.service._config import ProviderConfig
@@ -305,9 +304,7 @@ def forget(
         raise ValueError(f"the objects of {collection} have no names; set id in its source")
     n_new = Forgotten.add(loaded.forgotten_file, collection, names)
     echo(f"{n_new} names of {collection} are forgotten from the next second on", "green")
-    echo(
-        "The broker then removes answers that it stores for retries. What remains: the rows of the"
-    )
+    echo("The broker removes answers that it stores for retries. What remains: the rows of the")
     echo("source and of earlier snapshots, which you should delete; answers that were given.")
 
 

@@ -60,10 +60,10 @@ class WrongCodes:
 
     def __init__(self, most: int | None = None) -> None:
         self._times: dict[str, list[float]] = {}
-        self._most, self._latest = most, deque[float](maxlen=most or 1)  # of all addresses
+        self._most, self._latest = most, deque[float](maxlen=most or 1)
 
     def are_too_many(self, address: str) -> bool:
-        """Return whether an address, or all together, sent too many wrong codes or tokens."""
+        """Return whether an address, or all, sent too many."""
         oldest, address = time.monotonic() - WRONG_CODES_S, _network_of(address)
         if len(self._latest) == self._most and self._latest[0] > oldest:
             return True
@@ -85,7 +85,7 @@ def _network_of(address: str) -> str:
     """Return the /64 network of an IPv6 address; others as they are."""
     try:
         found = ip_address(address.partition("%")[0])
-    except ValueError:  # of a proxy or a test
+    except ValueError:
         return address
     if found.version == 4 or found.ipv4_mapped:
         return str(found if found.version == 4 else found.ipv4_mapped)

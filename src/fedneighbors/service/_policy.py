@@ -241,7 +241,7 @@ class PolicyParty:
             raise Refused(QUOTA_SPENT)
 
     def _ask(self, request: Any, grant: GrantSection, n_queries: int) -> Message:
-        """Return the limited reply of the objects; refuse one with too many, or seen too often."""
+        """Return the reply of the objects, or withhold it."""
         try:
             reply = self._limit(self._party.answer(request), grant)
             self._check_quota(grant, n_queries, _count_objects(request, reply))

@@ -275,7 +275,7 @@ class QueryStore:
             query.task.cancel()
 
     def see_offer(self, provider: str, offer: OfferedCollection) -> None:
-        """Remove stored queries of a collection, if the provider has forgotten further objects.
+        """Remove stored queries after a provider has forgotten further objects.
 
         Events show objects also of a query that failed, or lost the provider. Those of queries that
         run are kept for a short time only.
