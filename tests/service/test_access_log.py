@@ -133,6 +133,27 @@ def test_each_difference_is_named(log):
     assert second == [f"query {queries[3]} has user 'alice' in the broker's log, 'eve' here"]
 
 
+@pytest.mark.parametrize(
+    ("kind", "size", "other", "most"),
+    [
+        ("search", 8, "BoundRequest", None),
+        ("search", 7, "BoundRequest", 7),
+        ("search", 7, "RangeCountRequest", None),  # an algorithm may fetch more
+        ("search", 2.0, "RangeCountRequest", None),  # a radius
+        ("count", 2.0, "RangeCountRequest", 0),
+    ],
+)
+def test_more_objects_than_were_asked_for_are_named(tmp_path, kind, size, other, most):
+    log, name = AccessLog(tmp_path / "log.sqlite"), "a" * 16
+    log.append(AccessEntry(f"{name}01", "alice", "points", other, 3, digest="aa"))
+    for n in (5, 3):
+        log.append(entry(f"{name}01", n_objects=n))
+    found = compare_logs("north", log.entries(), broker_entries(name, kind=kind, size=size))
+    log.close()
+    text = f"query {name} is for {most} objects in the broker's log, and showed it 8 here"
+    assert found == ([] if most is None else [text])
+
+
 def test_commands_verify_and_compare(log, tmp_path, monkeypatch):
     (tmp_path / "provider.toml").write_text(
         'format = 1\n[provider]\nname = "north"\nbroker = "https://b"\nlog = "state/log.sqlite"\n'

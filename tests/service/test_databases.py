@@ -19,7 +19,7 @@ from fedneighbors.methods.fedknn.metrics import metric_of
 from fedneighbors.methods.fedknn.protocol import FinishRequest, NearestRequest
 from fedneighbors.secure_sum._keys import Identity
 from fedneighbors.service._config import OfferSection, ProviderConfig, SourceSection
-from fedneighbors.service._loading import write_snapshot
+from fedneighbors.service._loading import Forgotten, write_snapshot
 from fedneighbors.service._offers import OfferedObjects
 
 RNG = np.random.default_rng(0)
@@ -185,6 +185,16 @@ def test_a_snapshot_is_the_result_of_the_query(tmp_path, request, make):
     assert copy.party.source._epoch == whole.party.source._epoch
     assert search(copy, VECTORS[3], 60) == search(whole, VECTORS[3], 60)
     assert out.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_snapshot_leaves_out_forgotten_objects(tmp_path, request):
+    source, out = {**MAKERS[0](tmp_path, request), "id": "id"}, tmp_path / "copy.arrow"
+    section, forgotten = SourceSection.model_validate(source), tmp_path / "forgotten"
+    Forgotten.add(forgotten, "points", IDS[:2])
+    left_out = Forgotten.read(forgotten, "points")
+    assert write_snapshot(section, tmp_path, out, forgotten=left_out) == len(IDS) - 2
+    copy = read(tmp_path, {"file": out.name}, filters=FILTERS)
+    assert set(search(copy, VECTORS[3], 60)[1]) == set(IDS[2:])
 
 
 def test_points_of_postgis_are_places(tmp_path, postgres):

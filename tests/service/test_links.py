@@ -486,8 +486,16 @@ def test_a_search_stops_at_its_deadline(monkeypatch):
     rows = [[float(i), 0.0] for i in range(500)]
     party = Provider.of("north", rows, metric, decode=decode_query)
     one = OfferedObjects(party, OfferedCollection("points", "euclidean", "", 500, {}))
+    opened, open_query = [], party.source.open
+
+    def keep(*args, **options):
+        opened.append(open_query(*args, **options))
+        return opened[-1]
+
+    monkeypatch.setattr(party.source, "open", keep)
     assert b"deadline" in one.answer(request("q", 0), 20.0)
-    assert party._open["q"][1].n_verified < 500
+    assert opened[0].n_verified < 500
+    assert not party._open  # a payload of its objects cannot be asked for
 
 
 def test_a_request_for_a_collection_without_a_printable_name_is_refused():

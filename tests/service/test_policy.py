@@ -19,6 +19,7 @@ from fedneighbors.methods.fedknn._eager import EagerRequest
 from fedneighbors.methods.fedknn._payloads import PayloadRequest
 from fedneighbors.methods.fedknn._provider import Provider
 from fedneighbors.methods.fedknn._queries import decode_query, encode_query
+from fedneighbors.methods.fedknn._sources import MemorySource
 from fedneighbors.methods.fedknn.metrics import metric_of
 from fedneighbors.methods.fedknn.private._padding import (
     PaddedBoundReply,
@@ -36,7 +37,7 @@ from fedneighbors.methods.fedknn.protocol import (
 )
 from fedneighbors.privacy.ledger._ledger import Ledger
 from fedneighbors.service import RemoteNeighborsClassifier, ServiceError
-from fedneighbors.service._access_log import LOG_FAILED, AccessLog
+from fedneighbors.service._access_log import LOG_FAILED, AccessLog, LogFailed
 from fedneighbors.service._config import LIMITS, STEP_ERROR, PolicySection
 from fedneighbors.service._limits import MAX_HELLO_BYTES
 from fedneighbors.service._messages import Hello, OfferedCollection
@@ -76,10 +77,12 @@ def requests(draw):
 sequences = st.lists(st.tuples(st.sampled_from(["alice", "bob"]), requests()), max_size=25)
 
 
-def make_party(log=None, *, ledger=None, **policy):
-    party = Provider.of(
-        "north", POINTS, metric_of("euclidean"), decode=decode_query, epoch="00" * 16
+def make_party(log=None, *, ledger=None, points=POINTS, **policy):
+    notes = {"note": [f"note {row}" for row in range(len(points))]}
+    source = MemorySource(
+        points, metric_of("euclidean"), owner="north", epoch=bytes(16), payload=notes
     )
+    party = Provider("north", source, decode=decode_query)
     section = PolicySection.model_validate({"level": "distances", **policy})
     return PolicyParty(party, "points", section, log, ledger=ledger)
 
@@ -343,6 +346,77 @@ def test_users_stay_within_their_quotas_also_after_restarts(
     for user, n in objects.items():
         assert n <= used[user][1] <= n_objects
         assert used[user][0] <= n_queries
+
+
+@settings(max_examples=cases(60), deadline=None)
+@given(sequences, st.integers(1, 3))
+def test_no_object_is_seen_in_more_queries_than_allowed(tmp_path_factory, sequence, n_views):
+    log = AccessLog(tmp_path_factory.mktemp("log") / "log.sqlite")
+    seen = {}
+    for user, request, reply in answers(make_party(log, views_per_day=n_views), sequence):
+        assert not isinstance(reply, PaddedBoundReply | PaddedNearestReply)
+        assert getattr(request, "radius", None) is None
+        for name in getattr(reply, "ids", ()):
+            seen.setdefault((user, name), set()).add(request.query)
+    log.close()
+    assert max(map(len, seen.values()), default=0) <= n_views
+
+
+@pytest.mark.parametrize("reason", ["quota", "views", "log", "late"])
+def test_a_withheld_reply_leaves_no_payload(tmp_path, monkeypatch, reason):
+    log = AccessLog(tmp_path / "log.sqlite")
+    limits = {"quota": {"objects_per_day": 4}, "views": {"views_per_day": 1}}
+    party = make_party(log, **limits.get(reason, {}))
+    search = party._party._answer
+    party.query = "a"
+    party.answer(NearestRequest("a", QUERIES[0], 3, None))
+    party.query, second = "b", QUERIES[1]
+    with monkeypatch.context() as patched:
+        if reason == "log":
+            patched.setattr(log, "append", raise_full)
+        if reason == "late":
+            patched.setattr(party._party, "_answer", lambda request: raise_late(search(request)))
+        with pytest.raises(Refused):
+            party.answer(NearestRequest("b", second, 4, None))
+    with pytest.raises(Refused, match="not open"):
+        party.answer(PayloadRequest("b", second, ("2",)))
+    party.query = "a"
+    assert party.answer(PayloadRequest("a", QUERIES[0], ("2",))).rows == ('{"note": "note 2"}',)
+
+
+def raise_late(_):
+    raise TimeoutError
+
+
+def raise_full(*_, **__):
+    raise LogFailed("the disk is full")
+
+
+@pytest.mark.parametrize(("views", "n_located"), [(None, 40), (2, 0)])
+def test_counts_confirm_no_place_that_two_views_leave(tmp_path, views, n_located):
+    points = np.random.default_rng(3).normal(size=(40, 2))
+    party = make_party(AccessLog(tmp_path / "log.sqlite"), points=points, views_per_day=views)
+    seen, located = {}, 0
+    for name, east in (("a", -5.0), ("b", 5.0)):
+        request = NearestRequest(name, encode_query([east, 0.0]), 40, None)
+        ((_, _, reply),) = answers(party, [("alice", request)])
+        for one, distance in zip(reply.ids, reply.distances, strict=True):
+            seen.setdefault(int(one), []).append(distance)
+    for row, (first, second) in seen.items():
+        x = (first**2 - second**2) / 20
+        y = math.sqrt(first**2 - (x + 5) ** 2)
+        for place in ((x, y), (x, -y)):  # a mirror image
+            request = RangeCountRequest(str(place), encode_query(place), 1e-6)
+            counts = [reply.count for _, _, reply in answers(party, [("alice", request)])]
+            located += counts == [1] and np.allclose(points[row], place, atol=1e-5)
+    assert located == n_located
+
+
+def test_views_of_private_searches_are_an_error():
+    privacy = {"epsilon": 1.0, "max_queries": 3}
+    for views in ({"views_per_day": 2}, {"users": {"bob": {"views_per_day": 2}}}):
+        with pytest.raises(ValueError, match="omit views_per_day, or privacy"):
+            PolicySection.model_validate({"privacy": privacy, **views})
 
 
 def test_a_spent_quota_is_refused_before_the_search(tmp_path):

@@ -1,6 +1,7 @@
 """Counts, radius searches, plans, background queries, retries, many queries, budgets, scopes."""
 
 import asyncio
+import contextlib
 import json
 import ssl
 import threading
@@ -23,10 +24,17 @@ from fedneighbors.privacy.ledger._tables import ChargeTerms
 from fedneighbors.records import Round
 from fedneighbors.service import _stored
 from fedneighbors.service._app import EnrolmentBody
+from fedneighbors.service._messages import OfferedCollection
 from fedneighbors.service._openapi import ANSWERS, describe_api
 from fedneighbors.service._operations import OPERATIONS
+from fedneighbors.service._problems import Problem
 from fedneighbors.service._query_run import _NotedCharges
-from fedneighbors.service._stored import StoredQuery
+from fedneighbors.service._stored import (
+    QueryStore,
+    StoredAnswer,
+    StoredQuery,
+    describe_neighbors,
+)
 from tests.service.deployment import deployed, offered
 
 KINDS = {"age": "number"}
@@ -314,6 +322,30 @@ def test_nothing_is_certified_once_a_provider_is_missing():
     assert len(answer(0, (1.0, 2.0))) == 3  # the query is run again
 
 
+@pytest.mark.parametrize("answered", [["north"], None])
+def test_events_of_a_forgotten_object_are_removed(answered):
+    content = {"answered": ["north"]} if answered else {"code": "provider-missing"}
+
+    async def run(query):
+        found = [("south", "s-1", 0.5)]
+        query._emit("certified", json.dumps({"neighbors": describe_neighbors(found, {})}).encode())
+        return StoredAnswer(200 if answered else 503, json.dumps(content).encode())
+
+    async def forget():
+        store, kept = QueryStore(), []
+        for number, collection in enumerate(["points", "products"]):
+            request = ("search", collection, b"{}")
+            query = store.start(StoredQuery(f"q{number}", "alice", None, b"", request=request), run)
+            await query.task
+        store.see_offer("south", OfferedCollection("points", "euclidean", "", 9, {}, n_forgotten=1))
+        for name in ("q0", "q1"):
+            with contextlib.suppress(Problem):
+                kept.append(store.find(name, "alice").query_id)
+        return kept
+
+    assert asyncio.run(forget()) == ["q1"]
+
+
 def test_a_failed_query_in_the_background_has_a_problem(http):
     body = {"query": [4], "k": 7}
     location = post(http, "points", "search", body, Prefer="respond-async").headers["location"]
@@ -390,6 +422,22 @@ def test_only_its_user_sees_a_query(deployment, http):
             other.get(f"{location}/events"),
         ):
             assert (response.status_code, response.json()["code"]) == (404, "unknown-query")
+    assert read_events(http, location)[-1][0] == "done"
+
+
+@pytest.mark.parametrize(
+    ("scope", "code"), [("metrics", "unknown-collection"), ("count:points", "forbidden")]
+)
+def test_a_stored_query_needs_a_token_with_its_scope(deployment, http, scope, code):
+    body = {"query": [4, 4], "k": 7}
+    location = post(http, "points", "search", body, Prefer="respond-async").headers["location"]
+    with connect(deployment, deployment.broker.state.new_token("alice", 1, (scope,))) as other:
+        for response in (
+            other.get(location),
+            other.delete(location),
+            other.get(f"{location}/events"),
+        ):
+            assert response.json()["code"] == code
     assert read_events(http, location)[-1][0] == "done"
 
 

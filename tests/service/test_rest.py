@@ -364,3 +364,23 @@ def test_few_addresses_with_wrong_codes_are_kept(monkeypatch):
     for number in range(10):
         codes.add(str(number))
     assert list(codes._times) == ["7", "8", "9"]
+
+
+def test_wrong_codes_of_a_network_and_of_all_are_limited():
+    codes = _limits.WrongCodes(25)
+    for number in range(10):
+        codes.add(f"2001:db8::{number + 1:x}")
+    assert codes.are_too_many("2001:db8::ffff")
+    assert not codes.are_too_many("2001:db8:0:1::1")
+    for number in range(14):
+        codes.add(f"::ffff:192.0.2.{number}")
+    assert not codes.are_too_many("192.0.2.200")
+    codes.add("192.0.2.7")
+    assert codes.are_too_many("192.0.2.200")
+
+
+def test_wrong_codes_of_many_addresses_stop_no_sign_in():
+    codes = _limits.WrongCodes()
+    for number in range(2000):
+        codes.add(f"10.0.{number // 250}.{number % 250}")
+    assert not codes.are_too_many("192.0.2.1")

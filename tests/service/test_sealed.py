@@ -188,6 +188,24 @@ def test_logs_of_sealed_queries_agree(deployment, tmp_path):
     own.close()
 
 
+def test_logs_agree_on_all_kinds_of_queries(deployment):
+    sealed, trusted = clients(deployment, "words")
+    with sealed, trusted:
+        for search in (sealed, trusted):
+            for search.algorithm in ("auto", "baseline", "dann", "eager", "hufu", "hufu+"):
+                for k in (1, 3, 9):
+                    search.kneighbors(["alpha", "gamm"], k)
+            search.algorithm = None
+            search.count(["alpha"], 2.0)
+            search.count_filtered({"site": "a"})
+            search.radius_neighbors(["alpha"], 2)
+            search.explain(["alpha"], 3)
+    for name in ("north", "south"):
+        own = AccessLog(deployment.config.folder / f"{name}.log.sqlite")
+        assert compare_logs(name, own.entries(), deployment.broker.log.entries()) == []
+        own.close()
+
+
 def search_by_command(deployment, tmp_path, monkeypatch, keys=None, query="alpha"):
     """Return the outcome of `fedneighbors search`."""
     monkeypatch.setenv("FEDNEIGHBORS_TOKEN", deployment.token)

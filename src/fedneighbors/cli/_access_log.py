@@ -63,8 +63,8 @@ def compare(
 ) -> None:
     """Compare this log with the broker's; print each difference.
 
-    The exit code is 1 if a query is missing in one of them, or has another user, purpose or
-    content.
+    The exit code is 1 if a query is missing in one of them, has another user, purpose or content,
+    or showed the broker more objects than it states.
     """
     import json
 

@@ -271,15 +271,16 @@ def snapshot(
 ) -> None:
     """Write the result of a collection's SQL query into a file.
 
-    A provider can offer the file in place of the database, which it then does not need.
+    A provider can offer the file in place of the database. Forgotten objects are left out.
     """
     from fedneighbors.cli._console import echo
     from fedneighbors.service._config import ProviderConfig
-    from fedneighbors.service._loading import write_snapshot
+    from fedneighbors.service._loading import Forgotten, write_snapshot
 
     loaded = ProviderConfig.read(config)
     source = _find_loaded(loaded, collection)
-    n_rows = write_snapshot(source, loaded.folder, out)
+    left_out = Forgotten.read(loaded.forgotten_file, collection)
+    n_rows = write_snapshot(source, loaded.folder, out, forgotten=left_out)
     echo(f"{n_rows} rows of {collection} are in {out}", "green")
     echo(f'to offer them: source = {{ file = "{out}", id = "{source.id}" }}')
 
@@ -303,10 +304,8 @@ def forget(
         raise ValueError(f"the objects of {collection} have no names; set id in its source")
     n_new = Forgotten.add(loaded.forgotten_file, collection, names)
     echo(f"{n_new} names of {collection} are forgotten from the next second on", "green")
-    echo(
-        "The broker then removes the answers that it stores for retries. What remains: the rows of"
-    )
-    echo("the source, which you should delete; answers that were given.")
+    echo("The broker removes answers that it stores for retries. What remains: the rows of the")
+    echo("source and of earlier snapshots, which you should delete; answers that were given.")
 
 
 @provider.command(epilog="Example: [bold]fedneighbors provider check[/bold]")

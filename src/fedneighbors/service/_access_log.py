@@ -7,6 +7,7 @@ import re
 import sqlite3
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ LOG_FAILED = "the provider cannot write its log of queries"
 _DAY_S = 86400
 _SCANNED = 10_000  # entries that are read at once
 _ID_LENGTH = 16  # characters of a query's name that all of its runs have
+_NEAREST = ("NearestRequest", "EagerRequest")  # kinds of requests for objects, one reply each
 _KEPT_DAYS = 2  # usage; a corrected clock must not give a quota again at once
 
 
@@ -313,9 +315,14 @@ def compare_logs(
     asked = {entry["query"]: entry for entry in broker}
     seen: set[str] = set()
     differences: dict[str, None] = {}  # ordered
+    n_shown, counted = Counter[str](), set[str]()  # by run
     for entry in own:
         query = entry["query"][:_ID_LENGTH]
         seen.add(query)
+        if entry["kind"] in _NEAREST:
+            n_shown[entry["query"]] += entry["n_objects"]
+        elif entry["kind"] == "RangeCountRequest" and not entry["outcome"]:
+            counted.add(entry["query"])
         if query not in asked:
             differences[f"the broker's log lacks query {query} of {entry['user']!r}"] = None
             continue
@@ -325,6 +332,15 @@ def compare_logs(
                     f"query {query} has {name} {asked[query][name]!r} in the broker's log, "
                     f"{entry[name]!r} here"
                 ] = None
+    for run, n in n_shown.items():
+        one = asked.get(run[:_ID_LENGTH], {})
+        # k is an integer, a radius none; a broker that has counted fetches all within a radius
+        most = 0 if one.get("kind") == "count" else one.get("size")
+        if isinstance(most, int) and n > most and (run not in counted or not most):
+            differences[
+                f"query {run[:_ID_LENGTH]} is for {most} objects in the broker's log, and showed "
+                f"it {n} here"
+            ] = None
     unseen = [
         f"the log of {provider!r} lacks query {query} of {entry['user']!r}"
         for query, entry in asked.items()

@@ -27,7 +27,12 @@ from fedneighbors.privacy._policy import Privacy
 from fedneighbors.privacy.ledger._ledger import Ledger
 from fedneighbors.service._access_log import AccessLog
 from fedneighbors.service._config import BrokerConfig, CollectionSection, PrivacySection
-from fedneighbors.service._limits import Overloaded, TooManyQueries, WrongCodes
+from fedneighbors.service._limits import (
+    MAX_ALL_WRONG_CODES,
+    Overloaded,
+    TooManyQueries,
+    WrongCodes,
+)
 from fedneighbors.service._links import LinkRegistry, QueryLost
 from fedneighbors.service._messages import UNKNOWN_QUERY, OfferedCollection
 from fedneighbors.service._metrics import BrokerMetrics
@@ -245,7 +250,7 @@ class Broker:
         }
         self.registry = LinkRegistry(state, fingerprint, self._check)
         self._oidc = None if config.oidc is None else OidcUsers(config.oidc)
-        self.wrong_codes = WrongCodes()
+        self.wrong_codes = WrongCodes(MAX_ALL_WRONG_CODES)
         self.log = AccessLog(config.path(config.log))
         self._n_running, self._by_user = 0, Counter[str]()
         self._is_draining = False

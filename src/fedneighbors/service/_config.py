@@ -262,8 +262,9 @@ class GrantSection(ConfigSection):
     Votes need ``label`` or ``probabilities``; their rows count as objects. ``max_k`` limits the
     objects of a query; a search must be for the ``min_k`` nearest or more, and not for those within
     a radius. Quotas are of one user and day (UTC); ``views_per_day`` is the number of different
-    queries that may show the same object. ``private_queries`` is the number of private queries for
-    good. Queries must state one of the ``purposes``, if there are any.
+    queries that may show the same object; with it, users who may search get no radii and no private
+    searches. ``private_queries`` is the number of private queries for good. Queries must state one
+    of the ``purposes``, if there are any.
     """
 
     level: Level = "ids"
@@ -312,6 +313,10 @@ class PolicySection(GrantSection):
         if self.privacy is None and any(one.private_queries is not None for one in grants):
             raise PydanticCustomError(
                 SECRET, "expected privacy, the cost of a private query, next to private_queries"
+            )
+        if self.privacy is not None and any(one.views_per_day is not None for one in grants):
+            raise PydanticCustomError(
+                SECRET, "views of private searches are not counted: omit views_per_day, or privacy"
             )
         return self
 

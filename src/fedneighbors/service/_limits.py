@@ -3,6 +3,8 @@
 import asyncio
 import time
 from asyncio.sslproto import SSLProtocol
+from collections import deque
+from ipaddress import ip_address, ip_network
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -29,6 +31,9 @@ FIRST_REQUEST_S = 10.0
 MAX_WRONG_CODES, WRONG_CODES_S = 10, 60.0
 """Maximum number of wrong codes or tokens of an address, within this number of seconds."""
 
+MAX_ALL_WRONG_CODES = 1000
+"""Maximum number of wrong enrolment codes of all addresses, within as many seconds."""
+
 _MAX_ADDRESSES = 10_000  # with wrong codes; the oldest is forgotten
 _NOTHING = object()  # is no request
 _TLS_BUFFER_BYTES = 1 << 14  # a record; asyncio's 256 KiB a connection are 250 MiB for 1,000
@@ -43,14 +48,25 @@ class TooManyQueries(FederationError):  # noqa: N818 - the name states the error
 
 
 class WrongCodes:
-    """Addresses that sent wrong enrolment codes, or wrong tokens to the console."""
+    """Addresses that sent wrong enrolment codes, or wrong tokens to the console.
 
-    def __init__(self) -> None:
+    Addresses of one network of IPv6 (/64), which one host may have, count as one.
+
+    Parameters
+    ----------
+    most : int, optional
+        Maximum number of all addresses together; by default, there is none.
+    """
+
+    def __init__(self, most: int | None = None) -> None:
         self._times: dict[str, list[float]] = {}
+        self._most, self._latest = most, deque[float](maxlen=most or 1)
 
     def are_too_many(self, address: str) -> bool:
-        """Return whether an address sent too many wrong codes or tokens."""
-        oldest = time.monotonic() - WRONG_CODES_S
+        """Return whether an address, or all, sent too many."""
+        oldest, address = time.monotonic() - WRONG_CODES_S, _network_of(address)
+        if len(self._latest) == self._most and self._latest[0] > oldest:
+            return True
         times = [one for one in self._times.pop(address, ()) if one > oldest]
         if times:
             self._times[address] = times
@@ -58,9 +74,22 @@ class WrongCodes:
 
     def add(self, address: str) -> None:
         """Count a wrong code or token."""
-        self._times.setdefault(address, []).append(time.monotonic())
+        now = time.monotonic()
+        self._times.setdefault(_network_of(address), []).append(now)
+        self._latest.append(now)
         if len(self._times) > _MAX_ADDRESSES:
             del self._times[next(iter(self._times))]
+
+
+def _network_of(address: str) -> str:
+    """Return the /64 network of an IPv6 address; others as they are."""
+    try:
+        found = ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if found.version == 4 or found.ipv4_mapped:
+        return str(found if found.version == 4 else found.ipv4_mapped)
+    return str(ip_network((found, 64), strict=False))
 
 
 def reduce_tls_buffers() -> None:

@@ -101,6 +101,9 @@ class Forgotten:
         return hmac.digest(self.secret, name.encode(), "sha256").hex()
 
 
+NOTHING_FORGOTTEN = Forgotten(b"", frozenset())
+
+
 @dataclass(frozen=True)
 class SourceContent:
     """Objects of a source, with their names, columns for filters and payload, if any.
@@ -255,7 +258,9 @@ def _read_patients(
     return read_fhir(file, day, system=source.system), str(file)
 
 
-def write_snapshot(source: SourceSection, folder: Path, path: Path) -> int:
+def write_snapshot(
+    source: SourceSection, folder: Path, path: Path, *, forgotten: Forgotten = NOTHING_FORGOTTEN
+) -> int:
     """Write the result of a source's query into an Arrow file.
 
     Parameters
@@ -264,6 +269,8 @@ def write_snapshot(source: SourceSection, folder: Path, path: Path) -> int:
         As for :func:`read_source`.
     path : path
         The file, ``.arrow``, which is replaced as a whole; others cannot read it.
+    forgotten : Forgotten
+        Objects that are left out.
 
     Returns
     -------
@@ -288,7 +295,8 @@ def write_snapshot(source: SourceSection, folder: Path, path: Path) -> int:
     if source.id is None or source.id not in cells:
         raise DataError(f"{query} has no column {source.id!r}; it has {', '.join(cells)}")
     names = list(map(str, cells[source.id]))
-    rows = sorted(range(len(names)), key=names.__getitem__)  # the order of `read_source`
+    kept = [row for row, name in enumerate(names) if not forgotten.has(name)]
+    rows = sorted(kept, key=names.__getitem__)  # the order of `read_source`
     columns = {}
     for name, column in cells.items():
         try:

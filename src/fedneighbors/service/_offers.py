@@ -31,7 +31,12 @@ from fedneighbors.service._config import (
     PolicySection,
     ProviderConfig,
 )
-from fedneighbors.service._loading import Forgotten, compute_epoch, read_source
+from fedneighbors.service._loading import (
+    NOTHING_FORGOTTEN,
+    Forgotten,
+    compute_epoch,
+    read_source,
+)
 from fedneighbors.service._messages import (
     UNKNOWN_QUERY,
     LinkRequest,
@@ -148,7 +153,7 @@ class OfferedObjects:
             offer, version = describe_offer(name, section, schema.digest, 1), voter.epoch_of("")
             return cls(voter, offer, version.hex(), policy=section.policy, log=log)
         source = read_source(section, section.source, folder, on_query, schema)
-        left_out = Forgotten(b"", frozenset())
+        left_out = NOTHING_FORGOTTEN
         if forgotten is not None:
             left_out = Forgotten.read(forgotten, name)
             source = source.without(left_out)

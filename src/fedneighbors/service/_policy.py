@@ -119,10 +119,8 @@ class PolicyParty:
             n_queries = n_new
             if isinstance(request, PaddedNearestRequest):  # a search that fails goes on, too
                 self._add_returned(request, _size_of(request))
-            reply = self._limit(self._party.answer(request), grant)
+            reply = self._ask(request, grant, n_queries)
             n_objects = _count_objects(request, reply)
-            self._check_quota(grant, n_queries, n_objects)
-            self._check_views(grant, request, reply)
             if not isinstance(request, PaddedNearestRequest):
                 self._add_returned(request, n_objects)
             outcome = ""
@@ -144,6 +142,7 @@ class PolicyParty:
         try:
             self._log.append(self._describe(request, outcome, n_objects), n_queries=n_queries)
         except LogFailed as error:
+            self._withhold(request)
             raise refuse_unlogged(error) from None
 
     def finish(self, names: tuple[str, ...]) -> None:
@@ -153,6 +152,9 @@ class PolicyParty:
         """
         for name in names:
             self._returned.pop(name, None)
+        self._close(names)
+
+    def _close(self, names: tuple[str, ...]) -> None:
         with suppress(Refused):
             self._party.answer(FinishRequest(names))
 
@@ -168,13 +170,18 @@ class PolicyParty:
                 allowed = level != "none"
             case RangeCountRequest(radius=float(radius)):
                 # counts within radii would locate objects whose names the user knows
-                allowed = level not in ("none", "ids") and self._may_count(radius)
+                shows_names = level in _FINDING and grant.views_per_day is not None
+                allowed = level not in ("none", "ids") and not shows_names
+                allowed = allowed and self._may_count(radius)
             case BoundRequest() | PaddedBoundRequest():
                 allowed = level in _FINDING and policy.bounds
             case _:  # a broker needs cutoffs, but searches no radius without a count
                 allowed = level in _FINDING
-        if policy.privacy is not None and not isinstance(request, PrivateRequest):
+        is_private = isinstance(request, PrivateRequest)
+        if policy.privacy is not None and not is_private:
             allowed = False
+        if grant.views_per_day is not None and is_private:
+            allowed = False  # a refusal of a reply would depend on the objects
         if not allowed:
             kind, place = type(request).__name__, self._collection
             raise Refused(NOT_ALLOWED, f"{kind} in {place!r} at the level {level!r}")
@@ -233,12 +240,26 @@ class PolicyParty:
         if any(n > limit for n, limit in zip(used, limits, strict=True) if limit is not None):
             raise Refused(QUOTA_SPENT)
 
-    def _check_views(self, grant: GrantSection, request: Any, reply: Any) -> None:
-        """Refuse a reply that shows an object in too many queries.
+    def _ask(self, request: Any, grant: GrantSection, n_queries: int) -> Message:
+        """Return the reply of the objects, or withhold it."""
+        try:
+            reply = self._limit(self._party.answer(request), grant)
+            self._check_quota(grant, n_queries, _count_objects(request, reply))
+            self._check_views(grant, request, reply)
+        except Exception:
+            self._withhold(request)
+            raise
+        return reply
 
-        The refusal of a private search would depend on the objects; its distances are those of
-        padded replies, which ``objects_per_day`` limits.
+    def _withhold(self, request: Any) -> None:
+        """Close the query of a reply that is not sent.
+
+        A later request would get the payload of its objects, or those after them.
         """
+        self._close((request.name,))
+
+    def _check_views(self, grant: GrantSection, request: Any, reply: Any) -> None:
+        """Refuse a reply that shows an object in too many queries."""
         if grant.views_per_day is not None and isinstance(request, NearestRequest):
             assert self._log is not None
             shown = self._collection, self.user, request.query, reply.ids, grant.views_per_day

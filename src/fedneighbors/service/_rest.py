@@ -17,7 +17,7 @@ from fedneighbors.service._broker import Broker
 from fedneighbors.service._operations import OPERATIONS, check_scope, perform_query, start_query
 from fedneighbors.service._problems import Problem, encode_json, make_response, report_internal
 from fedneighbors.service._state import ApiUser
-from fedneighbors.service._stored import QueryStore
+from fedneighbors.service._stored import QueryStore, StoredQuery
 
 MAX_BODY_BYTES = 256 << 10
 MAX_LINES_BYTES = 16 << 20
@@ -127,9 +127,18 @@ async def read_content(request: Request, limit: int = MAX_BODY_BYTES) -> bytes:
     return bytes(content)
 
 
-async def show_query(store: QueryStore, _: Broker, request: Request, user: ApiUser) -> Response:
-    """Answer with the state of a stored query."""
+def _find(store: QueryStore, broker: Broker, request: Request, user: ApiUser) -> StoredQuery:
+    """Return a stored query of the user, whose token allows such queries."""
     query = store.find(request.path_params["id"], user.name)
+    check_scope(broker, user, OPERATIONS[query.kind].scope, query.collection)
+    return query
+
+
+async def show_query(
+    store: QueryStore, broker: Broker, request: Request, user: ApiUser
+) -> Response:
+    """Answer with the state of a stored query."""
+    query = _find(store, broker, request, user)
     state: dict[str, Any] = {"query_id": query.query_id, "status": "running"}
     if query.answer is not None:
         is_done = query.answer.status == 200
@@ -138,15 +147,19 @@ async def show_query(store: QueryStore, _: Broker, request: Request, user: ApiUs
     return make_response(state)
 
 
-async def delete_query(store: QueryStore, _: Broker, request: Request, user: ApiUser) -> Response:
+async def delete_query(
+    store: QueryStore, broker: Broker, request: Request, user: ApiUser
+) -> Response:
     """Stop and remove a stored query."""
-    store.remove(store.find(request.path_params["id"], user.name))
+    store.remove(_find(store, broker, request, user))
     return Response(status_code=204)
 
 
-async def stream_events(store: QueryStore, _: Broker, request: Request, user: ApiUser) -> Response:
+async def stream_events(
+    store: QueryStore, broker: Broker, request: Request, user: ApiUser
+) -> Response:
     """Answer with the events of a stored query, as server-sent events."""
-    query = store.find(request.path_params["id"], user.name)
+    query = _find(store, broker, request, user)
     last = request.headers.get("last-event-id", "")
     first = int(last) + 1 if last.isdecimal() and len(last) < 20 else 0
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}  # proxies must not wait

@@ -275,19 +275,19 @@ class QueryStore:
             query.task.cancel()
 
     def see_offer(self, provider: str, offer: OfferedCollection) -> None:
-        """Remove stored answers of a provider that has forgotten further objects.
+        """Remove stored queries after a provider has forgotten further objects.
 
-        Those of queries that run are kept for a short time only.
+        Events show objects also of a query that failed, or lost the provider. Those of queries that
+        run are kept for a short time only.
         """
         place = provider, offer.name
         if self._n_forgotten.get(place, 0) == offer.n_forgotten:
             return
         self._n_forgotten[place] = offer.n_forgotten
-        for query in list(self._queries.values()):
-            answer = {} if query.answer is None else json.loads(query.answer.content)
+        for query in [one for one in self._queries.values() if one.collection == offer.name]:
             if query.answer is None:
                 query.is_outdated = True
-            elif provider in answer.get("answered", ()):
+            else:
                 self.remove(query)
 
     def _forget_key(self, query: StoredQuery) -> None:
