@@ -71,6 +71,9 @@ PAYLOADS = {
     "points": ["age", "note"], "molecules": ["smiles"], "cities": ["longitude", "latitude"]
 }  # fmt: skip
 
+AREAS = {"north": [0.0, 40.0, 15.0, 53.0], "south": None}
+"""West, south, east and north end of the cities that a provider states."""
+
 
 def read_offers(provider, folder, position):
     """Return a provider's collections, from files with every second row."""
@@ -86,6 +89,7 @@ def read_offers(provider, folder, position):
             writer.writerows(rows)
         source = {"file": file.name, "columns": SOURCES[name], "id": "id"}
         policy = {"level": "distances", "payload": PAYLOADS.get(name, [])}
+        policy["area"] = AREAS[provider] if name == "cities" else None
         section = OfferSection.model_validate({**setting, "source": source, "policy": policy})
         secret = Identity.new().private
         offers[name] = OfferedObjects.read(provider, name, section, folder, secret=secret)

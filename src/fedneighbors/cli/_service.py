@@ -424,18 +424,20 @@ def _print_demo(url: str, token: str, link: str) -> None:
     echo("open the console in a browser; the link works once:\n")
     echo(f"{link}\n")
     echo("three commands to try in another terminal:\n")
-    body = '{"query": [52, 27.5, 95, 90], "k": 3, "where": {"age": {">=": 50}, "sex": 1}}'
+    query = '{"age_years": 52, "bmi_kg_m2": 27.5, "pressure_mmhg": 95, "glucose_mg_dl": 90}'
+    options = '"k": 3, "where": {"age_years": {">=": 50}}, "payload": true'
     echo(f"curl -H 'Authorization: Bearer {token}' {url}/v1/collections\n")
     echo(
         f"curl -H 'Authorization: Bearer {token}' {url}/v1/collections/patients/search "
-        f"-d '{body}'\n"
+        f"-d '{{\"query\": {query}, {options}}}'\n"
     )
+    cells = query.replace('"', "'")
     search = f"RemoteNeighbors('{url}', collection='patients', token='{token}')"
     echo(
         'python -c "from fedneighbors.service import RemoteNeighbors; '
-        f'print({search}.kneighbors([[52, 27.5, 95, 90]], 3))"\n'
+        f'print({search}.kneighbors([{cells}], 3))"\n'
     )
-    echo("columns of a query: age, body mass index, blood pressure, blood sugar. Ctrl-C ends.")
+    echo("a distance is the mean difference in the columns, from 0 to 1. Ctrl-C ends.")
 
 
 def _find_loaded(config: "ProviderConfig", collection: str) -> "SourceSection":

@@ -283,6 +283,10 @@ LIMITS = (
 """Rights with a number, which a provider states in its offer."""
 
 
+_Longitude = Annotated[float, Field(ge=-180, le=180)]
+_Latitude = Annotated[float, Field(ge=-90, le=90)]
+
+
 class PolicySection(GrantSection):
     """Limits of what a provider gives away.
 
@@ -292,6 +296,7 @@ class PolicySection(GrantSection):
     distances. With ``privacy``, only private searches are answered, within a budget. Users who may
     see distances see them rounded up to multiples of ``distance_step``; radii of counts must be
     such multiples. Probabilities of votes are rounded to multiples of ``probability_step``.
+    ``area`` has the west, south, east and north end of places, which users see before a search.
     ``users`` replaces fields for users by name, and ``groups`` for their members: fields of
     ``users`` come first, then those of the groups in this order.
     """
@@ -304,6 +309,7 @@ class PolicySection(GrantSection):
     privacy: PrivateSection | None = None
     distance_step: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     probability_step: float = Field(default=0.0, ge=0, le=1)
+    area: tuple[_Longitude, _Latitude, _Longitude, _Latitude] | None = None
     users: dict[str, GrantSection] = Field(default_factory=dict)
     groups: dict[str, GrantSection] = Field(default_factory=dict)
 
@@ -357,6 +363,10 @@ class OfferSection(SharedSection):
     def _check_trust(self) -> Self:
         if isinstance(self.source, PatientsSection) and self.metric != "tabular":
             raise PydanticCustomError(SECRET, "expected metric 'tabular' for rows of patients")
+        area = self.policy.area
+        if area is not None and (self.metric != "haversine" or area[1] > area[3]):
+            expected = "expected area = [west, south, east, north] next to metric 'haversine'"
+            raise PydanticCustomError(SECRET, expected)
         if self.trust != "sealed" and self.oidc is not None:
             raise PydanticCustomError(
                 SECRET, 'expected trust = "sealed" next to oidc: a broker could use the tokens'

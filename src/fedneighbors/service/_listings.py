@@ -27,16 +27,13 @@ def _describe_collection(
 ) -> dict[str, Any]:
     """Return the description of a collection."""
     links = broker.registry.links
-    offers = [
-        links[name].collections[collection.name]
-        for name in collection.providers
-        if name in links and collection.name in links[name].collections
-    ]
+    offered = [links[one].collections for one in collection.providers if one in links]
+    latest = collection.find_offers(broker.registry)
     return {
         "name": collection.name,
         "metric": collection.metric,
         "objects": KINDS[collection.metric],
-        "n_objects": sum(offer.n_objects for offer in offers),
+        "n_objects": sum(o[collection.name].n_objects for o in offered if collection.name in o),
         "algorithm": collection.settings.algorithm,
         "private": collection.settings.privacy is not None,
         "trust": collection.trust,
@@ -44,10 +41,8 @@ def _describe_collection(
         "connected": sorted(name for name in collection.providers if name in links),
         "filters": collection.filters,
         "n_columns": collection.n_columns or None,
-        "grants": {
-            name: offer.grant_for(user.name, user.groups)
-            for name, offer in collection.find_offers(broker.registry).items()
-        },
+        "grants": {n: one.grant_for(user.name, user.groups) for n, one in latest.items()},
+        "areas": {name: one.area for name, one in latest.items() if one.area},
         "distance_steps": collection.shown_steps(user.name, user.groups, broker.registry),
         "columns": None if collection.rows is None else _describe_columns(collection.rows),
         "classes": None if collection.rows is None else list(collection.rows.classes) or None,

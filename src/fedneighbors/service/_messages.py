@@ -136,7 +136,9 @@ class OfferedCollection:
     ``n_columns`` is the length of vectors; 0 for other objects. ``trust`` is ``"sealed"`` if only
     sealed queries are answered, ``"enclave"`` if the broker needs evidence. With ``epsilon``, only
     private ones are, of at most this cost and ``delta``. After a change of ``n_forgotten``, the
-    number of objects that are left out, the broker removes stored answers.
+    number of objects that are left out, the broker removes stored answers. ``area`` has the west,
+    south, east and north end of places in degrees, which everybody may know; the west end is larger
+    than the east end if the antimeridian is between them.
     """
 
     name: str
@@ -152,8 +154,12 @@ class OfferedCollection:
     epsilon: float | None = None
     delta: float = 0.0
     n_forgotten: int = 0
+    area: tuple[float, float, float, float] | None = None
 
     def __post_init__(self) -> None:
+        west, south, east, north = self.area or (0.0, 0.0, 0.0, 0.0)
+        if max(abs(west), abs(east)) > 180 or not -90 <= south <= north <= 90:
+            raise ValueError(f"expected an area in degrees, got {self.area}")
         if not 0 <= self.distance_step < math.inf:
             raise ValueError(f"expected a distance step of 0 or more, got {self.distance_step}")
         if self.epsilon is not None and not (0 < self.epsilon < math.inf and 0 <= self.delta < 1):

@@ -440,6 +440,7 @@ def _add_policy(offer: OfferedCollection, policy: PolicySection) -> OfferedColle
     return replace(
         offer,
         distance_step=policy.distance_step,
+        area=policy.area,
         grants=tuple(one for one in grants if one.level is not None or one.limits),
     )
 

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import uvicorn
 
+from fedneighbors.datasets._schema import Schema
+from fedneighbors.datasets._schema_columns import NumericColumn
 from fedneighbors.errors import PortInUse
 from fedneighbors.secure_sum._keys import Identity
 from fedneighbors.service._administration import COMMAND_LINE, Administrator
@@ -161,12 +163,17 @@ async def run_broker(config: BrokerConfig, on_ready: Callable[[str, str], None])
 
 
 HOSPITALS = ("north", "east", "south")
-_DEMO_COLUMNS = ("age", "bmi", "bp", "s6")
-_DEMO_FILTERS = {"age": "number", "sex": "number"}
+_DEMO_COLUMNS = {
+    "age_years": ("age", 18, 80),
+    "bmi_kg_m2": ("bmi", 15, 45),
+    "pressure_mmhg": ("bp", 60, 140),
+    "glucose_mg_dl": ("s6", 50, 130),
+}  # names in the data set, and ranges
+_DEMO = {"metric": "tabular", "schema": "schema.toml", "filters": {"age_years": "number"}}
 
 
 def write_demo(folder: Path) -> dict[str, OfferSection]:
-    """Write 442 diabetes patients as the files of three hospitals.
+    """Write 442 diabetes patients as files of three hospitals, and their schema.
 
     Returns
     -------
@@ -176,21 +183,21 @@ def write_demo(folder: Path) -> dict[str, OfferSection]:
     from sklearn.datasets import load_diabetes
 
     bunch = load_diabetes(scaled=False)
-    names = list(bunch.feature_names)
+    cells = bunch.data[:, [bunch.feature_names.index(one) for one, *_ in _DEMO_COLUMNS.values()]]
+    columns = (NumericColumn(n, *ends, missing="keep") for n, (_, *ends) in _DEMO_COLUMNS.items())
+    (folder / "schema.toml").write_text(Schema(tuple(columns)).to_toml())
     sections = {}
     for position, hospital in enumerate(HOSPITALS):
         with (folder / f"{hospital}.csv").open("w", newline="") as file:
             writer = csv.writer(file)
-            writer.writerow(["id", *names])
-            for row, cells in enumerate(bunch.data.tolist()):
-                if row % len(HOSPITALS) == position:
-                    writer.writerow([f"patient-{row}", *cells])
+            writer.writerow(["id", *_DEMO_COLUMNS])
+            for row in range(position, len(cells), len(HOSPITALS)):
+                writer.writerow([f"patient-{row}", *cells[row].tolist()])
         sections[hospital] = OfferSection.model_validate(
             {
-                "metric": "euclidean",
-                "filters": _DEMO_FILTERS,
-                "source": {"file": f"{hospital}.csv", "columns": _DEMO_COLUMNS, "id": "id"},
-                "policy": {"level": "distances"},  # the data are public
+                **_DEMO,
+                "source": {"file": f"{hospital}.csv", "id": "id"},
+                "policy": {"level": "distances", "payload": [*_DEMO_COLUMNS]},  # public data
             }
         )
     return sections
@@ -214,13 +221,7 @@ async def run_demo(folder: Path, listen: str, on_ready: Callable[[str, str, str]
             "format": 1,
             "folder": folder,
             "server": {"listen": listen, "tls": False},
-            "collections": {
-                "patients": {
-                    "metric": "euclidean",
-                    "providers": HOSPITALS,
-                    "filters": _DEMO_FILTERS,
-                }
-            },
+            "collections": {"patients": {**_DEMO, "providers": HOSPITALS}},
         }
     )
     async with running_broker(config) as (broker, url), asyncio.TaskGroup() as tasks:

@@ -242,6 +242,7 @@ def _describe_offer(offer: OfferedCollection) -> Json:
     return {
         "grants": [{"name": one.name, "level": one.level, **one.limits} for one in offer.grants],
         "distance_step": offer.distance_step,
+        "area": offer.area,
         "filters": dict(offer.filters),
         "private_only": None if offer.epsilon is None else {
             "epsilon": offer.epsilon, "delta": offer.delta

@@ -94,16 +94,10 @@ async def _sign_out(console: Console, visit: Visit) -> Response:
 
 async def _show_overview(console: Console, visit: Visit) -> Page:
     collections = list_collections(console.broker, visit.user)
-    missing = sorted(
-        {
-            name
-            for one in collections.values()
-            for name in set(one["providers"]) - set(one["connected"])
-        }
-    )
+    missing = {n for one in collections.values() for n in {*one["providers"]} - {*one["connected"]}}
     data = {
         "version": __version__,
-        "missing": missing,
+        "missing": sorted(missing),
         "collections": list(collections.values()),
         "providers": list(list_providers(console.broker, visit.user).values()),
     }

@@ -4,7 +4,7 @@ import json
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -159,37 +159,29 @@ class Console:
         """Return the routes of a page, as JSON and HTML."""
         return [self.part(f"{path}.json", endpoint, as_json=True), self.part(path, endpoint)]
 
-    def part(self, path: str, endpoint: Endpoint, *, as_json: bool = False) -> Route:
-        """Return the route of a page, of its part, or a file."""
+    def part(
+        self, path: str, endpoint: Endpoint, *, as_json: bool = False, is_form: bool = False
+    ) -> Route:
+        """Return the route of a page, of its part, of a file or a form."""
 
         async def answer(request: Request) -> Response:
+            visit: Visit | None = None
             try:
                 visit = await self._find_visit(request)
                 if visit is None:
                     return self._ask_to_sign_in(request, as_json=as_json)
+                if is_form:
+                    visit = replace(visit, form=await self.read_form(request, visit.session_id))
                 found = await endpoint(self, visit)
                 return found if isinstance(found, Response) else self.write(found, visit, as_json)
             except Exception as error:
-                return self._write_error(error, request, as_json=as_json)
+                return self._write_error(error, visit or request, as_json=as_json)
 
-        return Route(path, answer)
+        return Route(path, answer, methods=["POST" if is_form else "GET"])
 
     def action(self, path: str, endpoint: Endpoint) -> Route:
         """Return the route of a form."""
-
-        async def answer(request: Request) -> Response:
-            try:
-                visit = await self._find_visit(request)
-                if visit is None:
-                    return self._ask_to_sign_in(request)
-                form = await self.read_form(request, visit.session_id)
-                visit = Visit(request, visit.user, visit.session_id, form)
-                found = await endpoint(self, visit)
-                return found if isinstance(found, Response) else self.write(found, visit)
-            except Exception as error:
-                return self._write_error(error, request)
-
-        return Route(path, answer, methods=["POST"])
+        return self.part(path, endpoint, is_form=True)
 
     async def _find_visit(self, request: Request) -> Visit | None:
         """Return the visit of a user who has signed in, or None."""
@@ -247,13 +239,14 @@ class Console:
         return RedirectResponse(SIGN_IN, 303)
 
     def _write_error(
-        self, error: Exception, request: Request, *, as_json: bool = False
+        self, error: Exception, visit: Visit | Request, *, as_json: bool = False
     ) -> Response:
+        """Return the page of an error, with the navigation of a user who has signed in."""
         known = (Problem, *QUERY_ERRORS)
         problem = problem_of(error) if isinstance(error, known) else report_internal(error)
         if as_json:
             return problem.response()
-        return self.write(Page("problem", problem.content, status=problem.status), request)
+        return self.write(Page("problem", problem.content, status=problem.status), visit)
 
 
 def _format_time(seconds: float) -> str:

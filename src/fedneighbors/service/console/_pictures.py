@@ -16,10 +16,11 @@ PREDICTED = "dann*"
 """Algorithm whose costs are predicted, as a measurement would be charged."""
 
 _MAX_RINGS = 10
+_ROOM = 6.0  # of a rank, in units of a map that is 100 wide
 _METRES_PER_DEGREE = 111_195.0  # along a meridian, on a sphere
 _COLUMNS = (("longitude", "lon", "lng", "long"), ("latitude", "lat"))
-_STEPS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0)
 _WORLD = (-180.0, 180.0, -90.0, 90.0)
+_STEPS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0)
 
 
 def place_distances(
@@ -76,34 +77,38 @@ def draw_map(
     place: tuple[float, float] | None,
     neighbors: Sequence[Mapping[str, Any]],
     radius: float | None = None,
+    *,
+    areas: Mapping[str, Sequence[float]] | None = None,
 ) -> Json:
-    """Return a map of a query and its neighbours, without any tile.
+    """Return a map of a query and its neighbours, or of areas, without any tile.
 
     Parameters
     ----------
     place : tuple of float, optional
-        Longitude and latitude of the query; without it, the map is of the world.
+        Longitude and latitude of the query.
     neighbors : sequence of mapping
         Neighbours. Those without a longitude and a latitude among their columns are drawn as
         circles around the query.
     radius : float, optional
         Metres of the search, which are drawn as a circle, too.
+    areas : mapping of str to sequence of float, optional
+        West, south, east and north end of the places of each provider. Without them, neighbours and
+        a radius, the map is of the world.
     """
-    points: list[Json] = []
-    rings: list[Json] = []
-    for rank, one in enumerate(neighbors[:MAX_MARKS], start=1):
-        found = _find_place(one.get("payload", {}))
-        if found is not None and place is not None:
-            longitude = place[0] + _wrap(found[0] - place[0])  # on the query's side
-            points.append({**one, "rank": rank, "at": (longitude, found[1])})
-        elif one["distance"] is not None and len(rings) < _MAX_RINGS:
-            rings.append({**one, "rank": rank, "degrees": one["distance"] / _METRES_PER_DEGREE})
-    if radius is not None:
-        rings.append({"id": "radius", "distance": radius, "degrees": radius / _METRES_PER_DEGREE})
-    west, east, south, north = _frame(place, [one["at"] for one in points], rings)
-    middle = math.cos(math.radians((south + north) / 2)) if place else 1.0
+    boxes = {
+        name: ((west, north), (east + 360 * (east < west), south))
+        for name, (west, south, east, north) in (areas or {}).items()
+    }
+    corners = [corner for box in boxes.values() for corner in box]
+    center = place or (0.0, 0.0)
+    if corners:
+        longitudes, latitudes = zip(*corners, strict=True)
+        center = (min(longitudes) + max(longitudes)) / 2, (min(latitudes) + max(latitudes)) / 2
+    points, rings = _mark(neighbors, radius, center)
+    west, east, south, north = _frame(center, [*corners, *[one["at"] for one in points]], rings)
+    middle = math.cos(math.radians((south + north) / 2))
     scale = 100 / (east - west)  # units of the picture for a degree of longitude
-    height = (north - south) * scale / middle
+    height = round((north - south) * scale / middle, 3)
 
     def project(longitude: float, latitude: float) -> tuple[float, float]:
         x, y = (longitude - west) * scale, (north - latitude) * scale / middle
@@ -115,35 +120,64 @@ def draw_map(
     for one in points:
         one["x"], one["y"] = project(*one["at"])
     for one in rings:
-        one["ry"] = round(one["degrees"] * scale / middle, 3)
-        one["rx"] = round(one["degrees"] * scale / max(middle, 0.01), 3)
+        one["r"] = round(one["degrees"] * scale / middle, 3)
     return {
-        "west": west, "east": east, "south": south, "north": north, "height": round(height, 3),
+        "west": west, "east": east, "south": south, "north": north, "height": height,
         "columns": [(project(one, 0)[0], _name(_wrap(one), "E", "W")) for one in columns],
         "rows": [(project(0, one)[1], _name(one, "N", "S")) for one in rows],
-        "here": None if place is None else project(*place),
-        "points": points, "rings": rings, "is_within": radius is not None,
+        "here": place and project(center[0] + _wrap(place[0] - center[0]), place[1]),
+        "areas": {name: [project(*corner) for corner in box] for name, box in boxes.items()},
+        "points": points, "named": _choose_named(points, height),
+        "rings": rings, "is_within": radius is not None,
         "extent": f"{_name(west, 'E', 'W')} to {_name(east, 'E', 'W')}, "
         f"{_name(south, 'N', 'S')} to {_name(north, 'N', 'S')}; a line every {step:g}°",
     }  # fmt: skip
 
 
+def _mark(
+    neighbors: Sequence[Mapping[str, Any]], radius: float | None, center: tuple[float, float]
+) -> tuple[list[Json], list[Json]]:
+    """Return the points and the circles of a map around a query."""
+    points: list[Json] = []
+    rings: list[Json] = []
+    for rank, one in enumerate(neighbors[:MAX_MARKS], start=1):
+        found = _find_place(one.get("payload", {}))
+        if found is not None:
+            longitude = center[0] + _wrap(found[0] - center[0])  # on the query's side
+            points.append({**one, "rank": rank, "at": (longitude, found[1])})
+        elif one["distance"] is not None and len(rings) < _MAX_RINGS:
+            rings.append({**one, "rank": rank, "degrees": one["distance"] / _METRES_PER_DEGREE})
+    if radius is not None:
+        rings.append({"id": "radius", "distance": radius, "degrees": radius / _METRES_PER_DEGREE})
+    return points, rings
+
+
+def _choose_named(points: Sequence[Json], height: float) -> list[Json]:
+    """Return the points whose ranks fit into a map, the nearest first."""
+    named: list[Json] = []
+    for one in points:
+        is_inside = 2 * _ROOM < one["x"] < 100 - _ROOM and _ROOM < one["y"] < height - _ROOM
+        gaps = [max(abs(one["x"] - other["x"]), abs(one["y"] - other["y"])) for other in named]
+        if is_inside and min(gaps, default=_ROOM) >= _ROOM:
+            named.append(one)
+    return named
+
+
 def _frame(
-    place: tuple[float, float] | None,
+    center: tuple[float, float],
     points: Sequence[tuple[float, float]],
     rings: Sequence[Mapping[str, Any]],
 ) -> tuple[float, float, float, float]:
     """Return the borders of a map: west, east, south and north."""
-    if place is None:
+    if not points and not rings:
         return _WORLD
-    middle = max(math.cos(math.radians(place[1])), 0.01)
+    x, y = center
+    middle = max(math.cos(math.radians(y)), 0.01)
     reach = max([one["degrees"] for one in rings], default=0.0)
-    widths = [abs(point[0] - place[0]) for point in points]
-    heights = [abs(point[1] - place[1]) for point in points]
-    high = max(*heights, reach, 0.005) * 1.15
-    wide = max(*widths, reach / middle, high / middle) * 1.05
+    high = max(*[abs(point[1] - y) for point in points], reach, 0.005) * 1.15
+    wide = max(*[abs(point[0] - x) for point in points], reach / middle, high / middle) * 1.05
     wide, high = min(wide, 180.0), max(min(high, 90.0), wide * middle / 2)
-    return place[0] - wide, place[0] + wide, max(place[1] - high, -90), min(place[1] + high, 90)
+    return x - wide, x + wide, max(y - high, -90), min(y + high, 90)
 
 
 def _ticks(low: float, high: float, step: float) -> list[float]:

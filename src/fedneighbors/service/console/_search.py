@@ -122,7 +122,7 @@ def _view_form(console: Console, collection: Json, fields: Mapping[str, str]) ->
             place = float(fields["query.longitude"]), float(fields["query.latitude"])
         except (KeyError, ValueError):
             place = None
-        view["map"] = draw_map(place, ())
+        view["map"] = draw_map(place, (), areas=collection["areas"])
     return view
 
 
@@ -300,7 +300,7 @@ async def _show_progress(console: Console, visit: Visit) -> Page | Response:
     query, collection = _find(console, visit)
     if query.answer is not None:
         return Response(headers={"HX-Refresh": "true"})
-    return Page("progress", _describe_query(query, collection))
+    return Page("progress", _describe_query(query, collection), {"described": collection})
 
 
 async def _cancel(console: Console, visit: Visit) -> Response:
