@@ -9,6 +9,7 @@ import json
 import re
 import shlex
 import shutil
+from dataclasses import replace
 
 import httpx
 import pytest
@@ -24,8 +25,10 @@ from fedneighbors.service._limits import MAX_WRONG_CODES
 from fedneighbors.service._server import run_broker
 from fedneighbors.service._state import ApiUser
 from fedneighbors.service.console import Sessions, _search
+from fedneighbors.service.console._pictures import draw_map
 from fedneighbors.service.console._sessions import ABSOLUTE_S, IDLE_S
 from tests.service.console import (
+    AREAS,
     BODIES,
     FORMULA,
     HOSTILE,
@@ -353,6 +356,16 @@ def test_a_user_sees_the_collections_of_the_token(deployment, visitor):
     assert [one["collections"] for one in found["providers"]] == [["points"], ["points"]]
 
 
+def test_error_pages_keep_the_navigation(user):
+    pages = [user.get(f"/console/{path}") for path in ("nothing", "search/nothing", "queries/0")]
+    pages.append(user.post("/console/search/points", data={"form_token": "wrong"}))
+    assert [page.status_code for page in pages] == [404, 404, 404, 403]
+    for page in pages:
+        assert "This did not work" in page.text
+        assert '<nav aria-label="Pages">' in page.text
+        assert ">alice<" in page.text
+
+
 def begin(client, collection, *, kind="search", **fields):
     """Send the form of a query; return the response."""
     path = f"/console/{kind}/{collection}"
@@ -455,6 +468,64 @@ def test_tables_have_similarities_and_hints_of_their_metric(user, collection):
     page = user.get(search(user, collection, **SEARCHES[collection])).text
     assert (">Similarity</th>" in page) == (collection in ("words", "molecules"))
     assert ("rows with few cells can be near by chance" in page) == (collection == "patients")
+
+
+def test_a_map_shows_the_areas_that_providers_state(deployment, user):
+    found = user.get("/console/search/cities.json").json()["collection"]
+    assert found["areas"] == {"north": AREAS["north"]}
+    assert user.get("/console/search/points.json").json()["collection"]["areas"] == {}
+    page = user.get("/console/search/cities").text
+    assert re.findall("<title>area of ([^<]*)</title>", page) == ["north"]
+    assert "areas that providers state; others state none." in page
+    north = deployment.broker.registry.links["north"]
+    stated = north.collections["cities"]
+    north.collections["cities"] = replace(stated, area=None)
+    try:
+        page = user.get("/console/search/cities").text
+    finally:
+        north.collections["cities"] = stated
+    assert "<title>area of" not in page
+    assert "No provider shows where its places are." in page
+
+
+@pytest.mark.parametrize(
+    ("areas", "west", "east"),
+    [
+        ([[-10, 40, 10, 50]], -10, 10),
+        ([[-10, 40, 10, 50], [20, 45, 30, 46]], -10, 30),
+        ([[170, -20, -175, -10]], 170, 185),
+        ([[-180, -90, 180, 90]], -180, 180),
+        ([[5, 50, 5, 50]], 5, 5),
+    ],
+)
+def test_a_map_contains_all_areas(areas, west, east):
+    found = draw_map((0.0, 0.0), (), areas=dict(enumerate(areas)))
+    assert found["west"] <= west <= east <= found["east"]
+    assert found["east"] - found["west"] <= max(1.5 * (east - west), 40)
+    corners = [corner for box in found["areas"].values() for corner in box]
+    for name, (x, y) in ((n, corner) for n, box in found["areas"].items() for corner in box):
+        assert 0 <= x <= 100, name
+        assert 0 <= y <= found["height"], name
+    assert len(corners) == 2 * len(areas)
+
+
+def test_fields_and_results_have_names_and_units(user):
+    form = user.get("/console/search/patients").text
+    assert re.search(
+        r'<label for="query.age">age</label>\s*<input[^>]* placeholder="0 to 100"', form
+    )
+    assert "Codes are separated by spaces." in form
+    page = user.get(search(user, "patients", **SEARCHES["patients"])).text
+    assert "age <code>44</code>, sex <code>f</code>, codes <code>I10 E11</code>" in page
+    assert ">Distance (0\u00a0to\u00a01)</th>" in page
+    assert ", the 10 nearest" in page
+    page = user.get(search(user, "cities", **SEARCHES["cities"])).text
+    assert "longitude <code>4.9°</code>, latitude <code>52.37°</code>" in page
+    ranks = re.findall(r'<text class="rank"[^>]*>(\d+)<', page)
+    assert ranks[:2] == ["1", "2"]
+    assert "Numbers are ranks." in page
+    page = user.get(search(user, "titles", **SEARCHES["titles"])).text
+    assert ">Distance (edits)</th>" in page
 
 
 @pytest.mark.parametrize("collection", SEARCHES)

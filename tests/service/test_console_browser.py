@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.service.console import PROVIDERS, RADII, SEARCHES, TABLES, held, running_console
+from tests.service.console import AREAS, PROVIDERS, RADII, SEARCHES, TABLES, held, running_console
 
 AXE = Path(__file__).with_name("axe.min.js")
 WAIT_S = 20
@@ -27,6 +27,12 @@ return texts.filter((_, i) => boxes.some((other, j) => i < j && boxes[i].left < 
   && other.left < boxes[i].right && boxes[i].top < other.bottom && other.top < boxes[i].bottom)
   || boxes[i].right > texts[i].ownerSVGElement.getBoundingClientRect().right)
   .map(one => one.textContent);
+"""
+
+
+CUT = """
+return [...document.querySelectorAll(".grid label, pre")]
+  .filter(one => one.scrollWidth > one.clientWidth).map(one => one.textContent);
 """
 
 
@@ -106,13 +112,14 @@ class Browser:
         self.click("main button", "/console/overview")
 
     def check(self, *, is_refused=False):
-        """Check accessibility, width, words of pictures, the browser's console, and hosts.
+        """Check accessibility, width, cut words, the browser's console, and hosts.
 
         A refused form is noted in the browser's console.
         """
         self.driver.execute_script(AXE.read_text(encoding="utf-8"))
         assert self.driver.execute_async_script(CHECK) == []
         assert self.driver.execute_script(OVERLAPS) == []
+        assert self.driver.execute_script(CUT) == []
         width = self.driver.execute_script("return document.documentElement.scrollWidth")
         assert width <= self.driver.execute_script("return window.innerWidth")
         entries = [entry["message"] for entry in self.driver.get_log("browser")]
@@ -213,6 +220,7 @@ def test_pages_of_the_broker_are_shown(browser):
     browser.check()
     browser.open("/console/nothing")
     assert "There is no page /console/nothing." in browser.text
+    assert browser.find("nav").text.startswith("Overview")
     browser.check(is_refused=True)
 
 
@@ -270,8 +278,9 @@ def test_a_click_on_a_map_sets_the_point(browser):
         names = ("longitude", "latitude")
         return [float(browser.find(f'[name="query.{n}"]').get_attribute("value")) for n in names]
 
-    browser.find("figure.map svg").click()  # its center
-    assert read() == pytest.approx([0, 0], abs=2)
+    browser.find("figure.map svg").click()  # its center is that of the area
+    west, south, east, north = AREAS["north"]
+    assert read() == pytest.approx([(west + east) / 2, (south + north) / 2], abs=2)
     browser.fill({"query.longitude": "\ue0105", "query.latitude": "50"})
     browser.open("/console/search/cities")
     browser.fill({"query.longitude": "5", "query.latitude": "50", "payload": "true"})
@@ -369,7 +378,6 @@ def test_all_pages_have_a_dark_scheme(browser):
         browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
 
 
-@pytest.mark.parametrize("visitor", ["wide"], indirect=True)
 def test_a_keyboard_is_enough(visitor, deployment):
     enter = "\ue007"
     visitor.open("/console/sign-in")

@@ -380,6 +380,8 @@ def test_costs_are_those_of_the_rest_api(deployment, user, collection):
     names = {one["algorithm"] for one in plan["costs"]}
     assert names == {one["algorithm"] for one in rest["plan"]["costs"]}
     page = user.get(path).text
+    assert ("is predicted from a search" in page) == (collection == "private")
+    assert ("No time is predicted" in page) == (collection == "points")
     assert f"<strong>{plan['algorithm']}</strong>. Reason: {html.escape(plan['why'])}." in page
     assert page.count("<rect ") == 3 * len(names)
     assert page.count(", predicted") == (collection == "private")
@@ -494,6 +496,48 @@ def test_a_code_is_made_and_the_log_verified(browser):
     browser.open("/console/audit")
     browser.click('form[action$="verify"] button', "/console/audit/verify")
     assert "entries agree with each other" in browser.text
+    browser.check()
+
+
+def test_ids_of_the_log_are_seen_without_scrolling(browser):
+    browser.open("/console/audit")
+    region = browser.find("main .scroll")
+    end = region.rect["x"] + region.rect["width"]
+    ids = browser.find_all("main tbody code")
+    assert ids
+    for one in ids:
+        assert one.rect["x"] + one.rect["width"] <= end
+
+
+def test_a_provider_is_enrolled_by_keyboard(browser, deployment):
+    enter = "\ue007"
+    browser.open("/console/overview")
+    browser.focus_on("Providers")
+    browser.press(enter)
+    browser.wait(lambda: browser.path == "/console/providers")
+    browser.focus_on("provider")
+    browser.press("north")
+    browser.focus_on("Make a one-time code")
+    browser.press(enter)
+    browser.wait(lambda: "Code for north" in browser.text)
+    code = EnrolmentCode.parse(browser.find("pre").text.split()[-1])
+    browser.check()
+    browser.focus_on("Copy")
+    browser.press(enter)
+    browser.wait(lambda: browser.find("[data-copy]").text in ("Copied", "Selected"))
+    browser.focus_on("Done")
+    browser.press(enter)
+    browser.wait(lambda: browser.path == "/console/providers")
+
+    def read_row():
+        return next(row for row in browser.find_all("main tr") if row.text.startswith("north")).text
+
+    assert "code until" in read_row()
+    identity = deployment.identities["north"]
+    signature = identity.sign(code.content("north", identity.public))
+    deployment.broker.state.enrol("north", code.secret, identity.public, signature)
+    browser.open("/console/providers")
+    assert "code until" not in read_row()
     browser.check()
 
 

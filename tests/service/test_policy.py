@@ -38,10 +38,10 @@ from fedneighbors.methods.fedknn.protocol import (
 from fedneighbors.privacy.ledger._ledger import Ledger
 from fedneighbors.service import RemoteNeighborsClassifier, ServiceError
 from fedneighbors.service._access_log import LOG_FAILED, AccessLog, LogFailed
-from fedneighbors.service._config import LIMITS, STEP_ERROR, PolicySection
+from fedneighbors.service._config import LIMITS, STEP_ERROR, OfferSection, PolicySection
 from fedneighbors.service._limits import MAX_HELLO_BYTES
 from fedneighbors.service._messages import Hello, OfferedCollection
-from fedneighbors.service._offers import OfferedObjects
+from fedneighbors.service._offers import OfferedObjects, describe_offer
 from fedneighbors.service._policy import NOT_ALLOWED, QUOTA_SPENT, PolicyParty
 from fedneighbors.service._shards import BrokerSource
 from fedneighbors.service._stored import describe_neighbors
@@ -222,6 +222,35 @@ def test_a_distance_step_is_a_finite_number(step):
         PolicySection(distance_step=step)
     with pytest.raises(ValueError, match="expected a distance step"):
         OfferedCollection("points", "euclidean", "", 3, {}, distance_step=step)
+
+
+AREA = {"source": {"file": "x.csv", "columns": ["a", "b"]}, "metric": "haversine"}
+
+
+@pytest.mark.parametrize(
+    ("area", "metric"),
+    [
+        ([-181, 0, 0, 0], "haversine"),
+        ([0, 0, math.nan, 0], "haversine"),
+        ([0, 0, 0, 90.5], "haversine"),
+        ([0, 2, 0, 1], "haversine"),
+        ([0, 0, 1, 1], "euclidean"),
+    ],
+)
+def test_an_area_is_one_of_places_in_degrees(area, metric):
+    with pytest.raises(ValueError, match="area"):
+        OfferSection.model_validate({**AREA, "metric": metric, "policy": {"area": area}})
+    if metric == "haversine" and not any(map(math.isnan, area)):
+        with pytest.raises(ValueError, match="expected an area in degrees"):
+            OfferedCollection("cities", metric, "", 3, {}, area=tuple(map(float, area)))
+
+
+@pytest.mark.parametrize("area", [[-10, 40, 10, 50], [170, -20, -175, -10], [5, 50, 5, 50]])
+def test_a_provider_states_its_area_and_no_other_by_default(area):
+    section = OfferSection.model_validate({**AREA, "policy": {"area": area}})
+    assert describe_offer("cities", section, "").area == tuple(area)
+    section = OfferSection.model_validate(AREA)
+    assert describe_offer("cities", section, "").area is None
 
 
 @settings(max_examples=cases(150), deadline=None)

@@ -191,6 +191,7 @@ def test_each_command_that_the_demonstration_prints_works(commands, tmp_path):
             arguments[0] = sys.executable
         done = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=True)
         assert "patient" in done.stdout
+        assert ("glucose_mg_dl" in done.stdout) == (arguments[0] == "curl")  # names of the columns
     demo.send_signal(signal.SIGINT)
     assert demo.wait(TIMEOUT_S) == 0
     assert not list(tmp_path.iterdir())

@@ -363,10 +363,8 @@ class OfferSection(SharedSection):
     def _check_trust(self) -> Self:
         if isinstance(self.source, PatientsSection) and self.metric != "tabular":
             raise PydanticCustomError(SECRET, "expected metric 'tabular' for rows of patients")
-        area = self.policy.area
-        if area is not None and (self.metric != "haversine" or area[1] > area[3]):
-            expected = "expected area = [west, south, east, north] next to metric 'haversine'"
-            raise PydanticCustomError(SECRET, expected)
+        if (area := self.policy.area) and (self.metric != "haversine" or area[1] > area[3]):
+            raise PydanticCustomError(SECRET, "expected area as west, south, east, north of places")
         if self.trust != "sealed" and self.oidc is not None:
             raise PydanticCustomError(
                 SECRET, 'expected trust = "sealed" next to oidc: a broker could use the tokens'

@@ -124,10 +124,7 @@ _COLLECTION = _object(
         **_map({"type": ["number", "null"]}),
         "description": "The user sees distances rounded up to multiples of it; none if one is null",
     },
-    areas={
-        **_map(_list(_NUMBER)),
-        "description": "West, south, east and north end of places, of providers that state them",
-    },
+    areas={**_map(_list(_NUMBER)), "description": "West, south, east and north end of places"},
     columns={
         "type": ["object", "null"],
         "additionalProperties": {"type": "array"},

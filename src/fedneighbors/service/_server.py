@@ -164,11 +164,11 @@ async def run_broker(config: BrokerConfig, on_ready: Callable[[str, str], None])
 
 HOSPITALS = ("north", "east", "south")
 _DEMO_COLUMNS = {
-    "age_years": ("age", 18, 80),
-    "bmi_kg_m2": ("bmi", 15, 45),
-    "pressure_mmhg": ("bp", 60, 140),
-    "glucose_mg_dl": ("s6", 50, 130),
-}  # names in the data set, and ranges
+    "age_years": ("age", 18, 80), "bmi_kg_m2": ("bmi", 15, 45),
+    "pressure_mmhg": ("bp", 60, 140), "glucose_mg_dl": ("s6", 50, 130),
+}  # fmt: skip
+"""Names in the data set, and ranges, of the columns of the demonstration."""
+
 _DEMO = {"metric": "tabular", "schema": "schema.toml", "filters": {"age_years": "number"}}
 
 
@@ -184,8 +184,9 @@ def write_demo(folder: Path) -> dict[str, OfferSection]:
 
     bunch = load_diabetes(scaled=False)
     cells = bunch.data[:, [bunch.feature_names.index(one) for one, *_ in _DEMO_COLUMNS.values()]]
-    columns = (NumericColumn(n, *ends, missing="keep") for n, (_, *ends) in _DEMO_COLUMNS.items())
-    (folder / "schema.toml").write_text(Schema(tuple(columns)).to_toml())
+    ranges = [(name, low, high) for name, (_, low, high) in _DEMO_COLUMNS.items()]
+    schema = Schema(tuple(NumericColumn(*one, missing="keep") for one in ranges))
+    (folder / "schema.toml").write_text(schema.to_toml())
     sections = {}
     for position, hospital in enumerate(HOSPITALS):
         with (folder / f"{hospital}.csv").open("w", newline="") as file:

@@ -242,11 +242,7 @@ def write_lines(
 
 
 def _write_python(
-    collection: Mapping[str, Any],
-    body: Mapping[str, Any],
-    url: str,
-    certificate: Json,
-    method: str,
+    collection: Mapping[str, Any], body: Mapping[str, Any], url: str, certificate: Json, method: str
 ) -> str:
     sent = ("query", "k", "radius", "where", "rows")
     rest = {name: body[name] for name in body if name not in sent}

@@ -100,33 +100,29 @@ def draw_map(
         for name, (west, south, east, north) in (areas or {}).items()
     }
     corners = [corner for box in boxes.values() for corner in box]
-    center = place or (0.0, 0.0)
-    if corners:
-        longitudes, latitudes = zip(*corners, strict=True)
-        center = (min(longitudes) + max(longitudes)) / 2, (min(latitudes) + max(latitudes)) / 2
+    longitudes, latitudes = zip(*(corners or [place or (0.0, 0.0)]), strict=True)
+    center = (min(longitudes) + max(longitudes)) / 2, (min(latitudes) + max(latitudes)) / 2
     points, rings = _mark(neighbors, radius, center)
     west, east, south, north = _frame(center, [*corners, *[one["at"] for one in points]], rings)
     middle = math.cos(math.radians((south + north) / 2))
     scale = 100 / (east - west)  # units of the picture for a degree of longitude
     height = round((north - south) * scale / middle, 3)
 
-    def project(longitude: float, latitude: float) -> tuple[float, float]:
+    def locate(longitude: float, latitude: float) -> tuple[float, float]:
         x, y = (longitude - west) * scale, (north - latitude) * scale / middle
         return round(x, 3), round(y, 3)
 
     step = next(one for one in _STEPS if (east - west) / one < 6.5)  # names fit
-    columns = _ticks(west, east, step)
-    rows = _ticks(south, north, step)
     for one in points:
-        one["x"], one["y"] = project(*one["at"])
+        one["x"], one["y"] = locate(*one["at"])
     for one in rings:
         one["r"] = round(one["degrees"] * scale / middle, 3)
     return {
         "west": west, "east": east, "south": south, "north": north, "height": height,
-        "columns": [(project(one, 0)[0], _name(_wrap(one), "E", "W")) for one in columns],
-        "rows": [(project(0, one)[1], _name(one, "N", "S")) for one in rows],
-        "here": place and project(center[0] + _wrap(place[0] - center[0]), place[1]),
-        "areas": {name: [project(*corner) for corner in box] for name, box in boxes.items()},
+        "columns": [(locate(x, 0)[0], _name(_wrap(x), "E", "W")) for x in _ticks(west, east, step)],
+        "rows": [(locate(0, y)[1], _name(y, "N", "S")) for y in _ticks(south, north, step)],
+        "here": place and locate(center[0] + _wrap(place[0] - center[0]), place[1]),
+        "areas": {name: [locate(*corner) for corner in box] for name, box in boxes.items()},
         "points": points, "named": _choose_named(points, height),
         "rings": rings, "is_within": radius is not None,
         "extent": f"{_name(west, 'E', 'W')} to {_name(east, 'E', 'W')}, "

@@ -255,13 +255,10 @@ async def _show_query(console: Console, visit: Visit) -> Page:
         "max_rows": MAX_ROWS,
         "has_similarity": collection["metric"] in SIMILARITIES,
         "hint": FEW_CELLS if collection["objects"] == "rows" else "",
+        **dict.fromkeys(("smiles", "distances", "timeline", "map")),
         "columns": [],
         "structures": {},
-        "smiles": None,
-        "distances": None,
-        "timeline": None,
         "costs": place_costs(answer["plan"]["costs"]) if answer and "plan" in answer else None,
-        "map": None,
     }
     if answer and "plan" not in answer:
         neighbors, providers = answer.get("neighbors", []), collection["providers"]
@@ -352,11 +349,7 @@ async def _write_parquet(console: Console, visit: Visit) -> Response:
 
 
 def _write_file(
-    console: Console,
-    visit: Visit,
-    ending: str,
-    media_type: str,
-    write: Callable[[Json], bytes],
+    console: Console, visit: Visit, ending: str, media_type: str, write: Callable[[Json], bytes]
 ) -> Response:
     """Return a file with the neighbours or the counts of a query.
 
