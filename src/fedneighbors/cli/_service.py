@@ -421,8 +421,7 @@ def _print_demo(url: str, token: str, link: str) -> None:
     from fedneighbors.cli._console import echo
 
     echo(f"a broker and the hospitals north, east and south run at {url}", "green")
-    echo("open the console in a browser; the link works once:\n")
-    echo(f"{link}\n")
+    echo(f"open the console in a browser; the link works once:\n\n{link}\n")
     echo("three commands to try in another terminal:\n")
     query = '{"age_years": 52, "bmi_kg_m2": 27.5, "pressure_mmhg": 95, "glucose_mg_dl": 90}'
     options = '"k": 3, "where": {"age_years": {">=": 50}}, "payload": true'
@@ -431,12 +430,9 @@ def _print_demo(url: str, token: str, link: str) -> None:
         f"curl -H 'Authorization: Bearer {token}' {url}/v1/collections/patients/search "
         f"-d '{{\"query\": {query}, {options}}}'\n"
     )
-    cells = query.replace('"', "'")
     search = f"RemoteNeighbors('{url}', collection='patients', token='{token}')"
-    echo(
-        'python -c "from fedneighbors.service import RemoteNeighbors; '
-        f'print({search}.kneighbors([{cells}], 3))"\n'
-    )
+    search += f".kneighbors([{query}], 3)".replace('"', "'")
+    echo(f'python -c "from fedneighbors.service import RemoteNeighbors; print({search})"\n')
     echo("a distance is the mean difference in the columns, from 0 to 1. Ctrl-C ends.")
 
 

@@ -16,7 +16,7 @@ PREDICTED = "dann*"
 """Algorithm whose costs are predicted, as a measurement would be charged."""
 
 _MAX_RINGS = 10
-_ROOM = 6.0  # of a rank, in units of a map that is 100 wide
+_ROOM = 6.0  # room for a rank, in units of a map that is 100 wide
 _METRES_PER_DEGREE = 111_195.0  # along a meridian, on a sphere
 _COLUMNS = (("longitude", "lon", "lng", "long"), ("latitude", "lat"))
 _WORLD = (-180.0, 180.0, -90.0, 90.0)
@@ -80,7 +80,7 @@ def draw_map(
     *,
     areas: Mapping[str, Sequence[float]] | None = None,
 ) -> Json:
-    """Return a map of a query and its neighbours, or of areas, without any tile.
+    """Return a map of a query and neighbours, or of areas.
 
     Parameters
     ----------
