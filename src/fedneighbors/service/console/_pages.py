@@ -162,7 +162,7 @@ class Console:
     def part(
         self, path: str, endpoint: Endpoint, *, as_json: bool = False, is_form: bool = False
     ) -> Route:
-        """Return the route of a page, of its part, of a file or a form."""
+        """Return the route of a page, its part, a file or form."""
 
         async def answer(request: Request) -> Response:
             visit: Visit | None = None
@@ -241,7 +241,7 @@ class Console:
     def _write_error(
         self, error: Exception, visit: Visit | Request, *, as_json: bool = False
     ) -> Response:
-        """Return the page of an error, with the navigation of a user who has signed in."""
+        """Return an error page, with the navigation if somebody signed in."""
         known = (Problem, *QUERY_ERRORS)
         problem = problem_of(error) if isinstance(error, known) else report_internal(error)
         if as_json:
