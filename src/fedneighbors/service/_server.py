@@ -184,9 +184,8 @@ def write_demo(folder: Path) -> dict[str, OfferSection]:
 
     bunch = load_diabetes(scaled=False)
     cells = bunch.data[:, [bunch.feature_names.index(one) for one, *_ in _DEMO_COLUMNS.values()]]
-    ranges = [(name, low, high) for name, (_, low, high) in _DEMO_COLUMNS.items()]
-    schema = Schema(tuple(NumericColumn(*one, missing="keep") for one in ranges))
-    (folder / "schema.toml").write_text(schema.to_toml())
+    columns = [NumericColumn(n, low, high, "keep") for n, (_, low, high) in _DEMO_COLUMNS.items()]
+    (folder / "schema.toml").write_text(Schema(tuple(columns)).to_toml())
     sections = {}
     for position, hospital in enumerate(HOSPITALS):
         with (folder / f"{hospital}.csv").open("w", newline="") as file:

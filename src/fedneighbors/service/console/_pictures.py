@@ -95,10 +95,7 @@ def draw_map(
         West, south, east and north end of the places of each provider. Without them, neighbours and
         a radius, the map is of the world.
     """
-    boxes = {
-        name: ((west, north), (east + 360 * (east < west), south))
-        for name, (west, south, east, north) in (areas or {}).items()
-    }
+    boxes = {name: ((w, n), (e + 360 * (e < w), s)) for name, (w, s, e, n) in (areas or {}).items()}
     corners = [corner for box in boxes.values() for corner in box]
     longitudes, latitudes = zip(*(corners or [place or (0.0, 0.0)]), strict=True)
     center = (min(longitudes) + max(longitudes)) / 2, (min(latitudes) + max(latitudes)) / 2
@@ -109,8 +106,7 @@ def draw_map(
     height = round((north - south) * scale / middle, 3)
 
     def locate(longitude: float, latitude: float) -> tuple[float, float]:
-        x, y = (longitude - west) * scale, (north - latitude) * scale / middle
-        return round(x, 3), round(y, 3)
+        return round((longitude - west) * scale, 3), round((north - latitude) * scale / middle, 3)
 
     step = next(one for one in _STEPS if (east - west) / one < 6.5)  # names fit
     for one in points:
