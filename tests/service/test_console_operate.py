@@ -14,7 +14,7 @@ from fedneighbors.secure_sum._keys import Identity
 from fedneighbors.service._access_log import AccessEntry, AccessLog, LogFailed
 from fedneighbors.service._administration import Administrator
 from fedneighbors.service._config import BrokerConfig
-from fedneighbors.service._messages import OfferedGrant
+from fedneighbors.service._messages import VERSION, OfferedGrant
 from fedneighbors.service._state import EnrolmentCode, open_state
 from fedneighbors.service.console._records import PAGE
 from tests.service import test_console, test_console_browser
@@ -131,7 +131,7 @@ def test_an_administrator_sees_all_about_providers(deployment, admin):
     assert sorted(found) == ["ghost", *PROVIDERS]
     north, ghost = found["north"], found["ghost"]
     assert north["enrolled"] <= north["connected_since"] <= north["last_seen"]
-    assert (north["objects"]["points"], north["protocol"], north["revoked"]) == (6, 2, False)
+    assert (north["objects"]["points"], north["protocol"], north["revoked"]) == (6, VERSION, False)
     assert north["epochs"]["points"] == answer["epochs"]["north"]
     assert (ghost["enrolled"], ghost["last_seen"], ghost["protocol"]) == (None, None, None)
     assert north["epochs"]["points"][:16] in admin.get("/console/providers").text
