@@ -10,6 +10,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from fedneighbors.baselines import FederatedBoostingClassifier, FederatedBoostingRegressor
 from fedneighbors.baselines.boosting._model import BoostingModel
+from fedneighbors.datasets import load
 from fedneighbors.errors import DataError, ModelFileError, PartyRefused
 
 X, Y = load_wine(return_X_y=True)
@@ -45,6 +46,16 @@ def test_numbers_are_predicted_as_by_scikit_learn():
     )
 
     assert ours > theirs - 0.02
+
+
+@pytest.mark.usefixtures("data_folder")
+def test_training_with_rare_classes_does_not_diverge():
+    data = load("shuttle")
+    rows = np.random.default_rng(4).permutation(data.n_rows)[:2000]  # two of one class, nine of one
+
+    model = FederatedBoostingClassifier(max_iter=60).fit(data.x[rows], data.y[rows])
+
+    assert model.score(data.x[rows], data.y[rows]) > 0.99
 
 
 @pytest.mark.parametrize(

@@ -165,7 +165,8 @@ class FederatedBoostingClassifier(ClassifierMixin, _FederatedBoosting):  # type:
     """Gradient boosting of trees on histograms that are summed over parties.
 
     The federated form of scikit-learn's ``HistGradientBoostingClassifier``, with its defaults. The
-    model equals that of the pooled rows bit for bit, since parties send only sums of integers.
+    model equals that of the pooled rows bit for bit, since parties send only sums of integers. An
+    iteration changes a score by at most 100 learning rates, so that rare classes do not diverge.
 
     Each party sends its column names and labels, and then numbers that are summed over parties:
 

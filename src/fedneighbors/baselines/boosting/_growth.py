@@ -7,6 +7,7 @@ are those of growth one split at a time.
 """
 
 import heapq
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -39,6 +40,8 @@ class GrowthLimits:
         L2 regularization, in steps of Hessians.
     step_size : float
         Value of a leaf is this, times the sum of gradients by that of Hessians.
+    max_ratio : float
+        Maximum of this ratio. The Hessians of rows with certain scores are almost 0.
     """
 
     max_leaves: int
@@ -47,6 +50,7 @@ class GrowthLimits:
     min_hessian: int
     l2: float
     step_size: float
+    max_ratio: float = math.inf
 
 
 @dataclass(eq=False)
@@ -169,7 +173,9 @@ class _GrowingTree:
             split = node.split if node.number in self._made else None
             if split is None or node.children is None:
                 hessian = node.hessian + self._limits.l2
-                values.append(-self._limits.step_size * node.gradient / hessian if hessian else 0.0)
+                ratio = node.gradient / hessian if hessian else 0.0
+                ratio = max(-self._limits.max_ratio, min(ratio, self._limits.max_ratio))
+                values.append(-self._limits.step_size * ratio)
                 features.append(-1)
                 thresholds.append(0.0)
                 directions.append(False)

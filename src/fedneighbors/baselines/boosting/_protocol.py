@@ -36,6 +36,7 @@ from fedneighbors.tabular._schema import (
     mean_and_deviation,
 )
 
+_MAX_RATIO = 100.0  # larger steps of a rare class overshoot, and training diverges
 _MIN_HESSIAN = 1e-3  # that of scikit-learn, keeps leaves of certain rows from dividing by almost 0
 _SUM_BITS = 61  # sums of steps stay below 2**61, those of differences below 2**62
 _MAX_STEP_BITS = 40  # a step of 2**-40 is far below the noise of a gradient
@@ -264,6 +265,7 @@ def _train(
         min_hessian=max(1, math.ceil(_MIN_HESSIAN * plan.factor)) if is_class else 1,
         l2=settings.l2_regularization * (plan.factor if is_class else 1.0),
         step_size=settings.learning_rate / (1.0 if is_class else plan.factor),
+        max_ratio=_MAX_RATIO if is_class else math.inf,
     )
     trees, losses = Trees.empty(), list[float]()
     loss_unit = 1 / plan.loss_factor
