@@ -97,7 +97,7 @@ def _encoding_error(path: Path, error: UnicodeError) -> DataError:
 
 
 def _is_workbook(path: Path) -> bool:
-    """Return whether a file begins like a zip archive (.xlsx, .ods) or an .xls file."""
+    """Return whether a file begins like .xlsx, .ods or .xls."""
     with path.open("rb") as stream:
         return stream.read(4) in (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")
 

@@ -214,7 +214,7 @@ def check_classes(data: Dataset, label: str) -> tuple[str, ...]:
 
 
 def _same_letters(names: Iterable[str]) -> list[list[str]]:
-    """Return the words that differ only in case; single letters may be classes."""
+    """Return words, longer than a letter, that differ in case."""
     groups: dict[str, list[str]] = {}
     for name in names:
         groups.setdefault(name.casefold(), []).append(name)
