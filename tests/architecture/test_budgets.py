@@ -32,8 +32,8 @@ from tests.architecture.tree import ROOT, SOURCE, module_name, modules, sources
 # that cannot be read, one parser of queries, "broker check", times and links in logs, votes of
 # fitted classifiers (messages and their average; the provider's model), messages in one thread; and
 # by 67 lines: withheld replies, wrong codes of networks, objects that a log states and shows; and
-# by 69 lines: labels with gaps, of two types or cases, cells of another encoding, workbooks.
-MAX_CODE_LINES = 55_696
+# by 71 lines: labels with gaps, of two types or cases, cells of another encoding, workbooks.
+MAX_CODE_LINES = 55_698
 MAX_KNNPER_LINES = 5_770  # frozen embeddings, schedules, plateaus, ablated pools: 680 more
 MAX_FILES = 395
 MAX_FILE_LINES = 500
