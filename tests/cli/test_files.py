@@ -336,6 +336,15 @@ def test_a_schema_reads_rows_for_a_model_without_names(tmp_path):
     assert predictions == model.predict(data.x).tolist()
 
 
+def test_predict_names_a_file_without_rows(model, tmp_path):
+    path = write(tmp_path / "empty.csv", [])
+
+    result = call("predict", "--model", model, "--data", path, "--out", tmp_path / "p.csv")
+
+    assert result.exit_code == 1
+    assert "empty.csv has no rows; expected a header and data below it" in result.stderr
+
+
 def test_predictions_have_ids_and_scores(model, folder, tmp_path):
     out = tmp_path / "p.csv"
 

@@ -68,6 +68,18 @@ def test_a_draft_overwrites_no_file(draft, tmp_path):
     assert "schema.toml exists; delete it, or name another file with --out" in result.stderr
 
 
+def test_a_check_reads_other_forms_of_text(draft, tmp_path):
+    out, _ = draft
+    (tmp_path / "rows.csv").write_text("ward\tage\tdied\na\t50,5\tno\nb\tNA\tyes\n")
+    command = ("schema", "check", "--data", tmp_path / "rows.csv", "--schema", out)
+
+    plain, with_commas = call(*command), call(*command, "--decimal", ",")
+
+    assert "column 'age': 1 cells are invalid" in plain.stdout
+    assert "an example from your rows: '50,5'" in plain.stdout
+    assert "invalid, 0 clipped" not in with_commas.stdout
+
+
 def test_a_check_counts_clipped_and_filled_cells_and_lost_rows(draft, tmp_path):
     out, _ = draft
     (tmp_path / "rows.csv").write_text("ward,age,died\na,50,no\nz,500,yes\nb,,?\nb,1\n")

@@ -1,6 +1,8 @@
 """Files of several parties become one data set, or a message names file, column and row."""
 
+import os
 import re
+from zipfile import ZipFile
 
 import numpy as np
 import pyarrow
@@ -162,6 +164,10 @@ def test_a_number_can_mark_missing_cells(read):
             "age,sex,ill\n1,f,0\n",
             "label 'ill' has whole numbers in .*south.csv, but not in .*north",
         ),
+        (
+            "age,sex,ill\n1,f,0.5\n",
+            "label 'ill' has text in .*north.csv, but not in .*south",
+        ),
         ("age,sex,ill\n1,f,\n", r"column 'ill' of .*south\.csv is missing in 1 rows, first .* 1"),
         ("age,sex,ill\n1,f\n", r"line 2 of .*south\.csv has 2 cells"),
         ("", r"south\.csv is empty"),
@@ -261,6 +267,35 @@ def test_constant_and_identifying_columns_are_noted(read):
     assert [note.split("'")[1] for note in data.notes] == ["patient", "number", "ward"]
     assert "--id patient" in data.notes[0]
     assert "--drop ward" in data.notes[2]
+
+
+def test_a_number_that_is_constant_in_one_file_is_noted(read):
+    rows = "".join(f"{n % 7},no\n" for n in range(20))
+    constant = "".join("-999,no\n" for _ in range(20))
+
+    (note,) = read(north=f"age,ill\n{rows}", south=f"age,ill\n{constant}").notes
+
+    assert "column 'age' has the same number in every row of" in note
+    assert "south.csv, but not in other files" in note
+    assert "999" not in note
+
+
+def test_labels_that_differ_in_case_are_noted(read):
+    data = read(north=NORTH, south="age,sex,ill\n1,f,No\n2,m,yes\n")
+    letters = read(north="a,letter\n1,b\n2,B\n", label="letter")
+
+    (note,) = check_classes(data, "ill")
+
+    assert "'No', 'no'; if these are one class, spell it alike" in note
+    assert check_classes(letters, "letter") == ()
+
+
+def test_a_workbook_is_named_as_one(tmp_path):
+    with ZipFile(tmp_path / "north.xlsx", "w") as archive:
+        archive.writestr("sheet.xml", os.urandom(999))
+
+    with pytest.raises(DataError, match=r"north\.xlsx is a workbook or archive, not text; export"):
+        read_party_files({"north": tmp_path / "north.xlsx"}, "ill")
 
 
 def test_a_file_with_codes_of_its_own_is_noted(read):

@@ -213,6 +213,7 @@ def test_missing_cells_and_text_require_a_schema(write):
         ("a,target\n1,0\n2,\n", "column 'target' of .* missing in 1 rows, first in data row 2"),
         ("target\n1\n", "has no columns besides"),
         ("a,target\n\xe9,1\n".encode("latin-1"), "is not UTF-8 text"),
+        ("sep=;\na;target\n1;0\n", "begins with the line 'sep=' of a spreadsheet program"),
     ],
 )
 @pytest.mark.parametrize("name", ["broken.csv", "broken.csv.gz"])

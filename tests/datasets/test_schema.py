@@ -345,9 +345,22 @@ def test_a_column_without_any_cell_is_refused():
 
 def test_too_many_categories_are_refused_with_a_remedy():
     with pytest.raises(
-        DataError, match=r"column 'name' .* 3 distinct values, .* with drop, or with id"
+        DataError, match=r"column 'name' .* 3 distinct values, .* \(--drop, or --id if"
     ):
         draft(table(name=["ann", "bob", "eve"]), max_categories=2)
+
+
+def test_notes_name_text_among_numbers_that_stay_missing():
+    schema = Schema((NumericColumn("age", missing="keep"), CategoricalColumn("site", ("a", "ö"))))
+
+    rows = schema.encode({"age": ["3,5", None], "site": ["\ufffd", "ö"]})
+
+    assert schema.notes(rows) == (
+        "column 'age': 1 cells are no numbers and count as missing; if they have decimal commas, "
+        "state it (--decimal ,)",
+        "column 'site': 1 cells are missing or invalid and drop their rows",
+        "column 'site': 1 cells are text of another encoding; state it (--encoding), often cp1252",
+    )
 
 
 def test_notes_name_filled_and_unknown_cells():

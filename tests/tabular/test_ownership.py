@@ -4,6 +4,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fedneighbors import (
+    FederatedNeighborsClassifier,
+    FederatedNeighborsRegressor,
+    FedPNNClassifier,
+    FlyNNClassifier,
+)
+from fedneighbors.baselines import FederatedBoostingClassifier, FederatedNaiveBayes
 from fedneighbors.tabular._ownership import party_name, rows_by_party
 
 
@@ -50,3 +57,33 @@ def test_a_single_name_converts_like_a_column(name):
 def test_a_list_is_not_a_party_name(names):
     with pytest.raises(ValueError, match="expected the name of one party"):
         party_name(names)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        FlyNNClassifier,
+        FedPNNClassifier,
+        FederatedNeighborsClassifier,
+        FederatedBoostingClassifier,
+        FederatedNaiveBayes,
+    ],
+)
+def test_labels_with_gaps_or_of_two_types_are_refused(kind):
+    x, labels = np.arange(8.0).reshape(4, 2), np.array(["a", "b", "a", "b"], dtype=object)
+    gap, mixed = labels.copy(), labels.copy()
+    gap[2], mixed[3] = None, 1
+
+    with pytest.raises(ValueError, match="found 1 rows without one, first at position 2"):
+        kind().fit(x, gap)
+    with pytest.raises(ValueError, match="text and other values; first of the other: position 3"):
+        kind().fit(x, mixed)
+
+
+def test_a_mapping_or_text_in_place_of_a_column_is_refused():
+    x = np.arange(8.0).reshape(4, 2)
+
+    with pytest.raises(TypeError, match="got a mapping"):
+        FedPNNClassifier().fit(x, [0, 1, 0, 1], parties=dict.fromkeys(range(4), "north"))
+    with pytest.raises(ValueError, match="expected numbers to predict, got values of type <U1"):
+        FederatedNeighborsRegressor(1).fit(x, np.array(["a", "b", "a", "b"]))

@@ -12,7 +12,6 @@ import numpy.typing as npt
 from scipy.linalg import solve_triangular
 from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fedneighbors._typing import Floats
@@ -36,6 +35,7 @@ from fedneighbors.records import RunRecord, environment
 from fedneighbors.tabular._model_file import ModelFile, ModelFileMixin, convert_file_errors
 from fedneighbors.tabular._ownership import (
     Holdings,
+    check_labels,
     column_names,
     one_blas_thread,
     public_seed,
@@ -251,7 +251,7 @@ class FederatedDiscriminantClassifier(ClassifierMixin, ModelFileMixin, BaseEstim
             If there are too few parties for masked sums.
         """
         x, labels = validate_data(self, X, y, dtype=np.float64)
-        check_classification_targets(labels)
+        check_labels(labels)
         if not 0 <= self.shrinkage <= 1:
             raise ValueError(f"expected shrinkage from 0 to 1, got {self.shrinkage!r}")
         if self.priors not in ("observed", "equal"):

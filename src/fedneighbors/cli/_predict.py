@@ -77,6 +77,8 @@ def predict(
 
     With --label, prints the scores and writes them to a record next to --out.
     """
+    from fedneighbors.errors import DataError
+
     roles = _list_roles(identifier, label, party_column, party)
     estimator = _load(model)
     if proba and not hasattr(estimator, "classes_"):
@@ -86,6 +88,8 @@ def predict(
     source = _Source(data, schema or _schema_path(model), roles, text_format)
     others = source.read_others(by_row=hasattr(estimator, "feature_names_in_"))
     rows = source.read_rows(estimator)
+    if not len(rows):
+        raise DataError(f"{data} has no rows; expected a header and data below it")
     owners = _parties_argument(estimator, party, others.get(party_column or ""), len(rows))
     is_scored = label is not None and hasattr(estimator, "classes_")
     columns = _predict(estimator, rows, proba=proba or is_scored, **owners)

@@ -83,9 +83,12 @@ def draft(
     cls=StrictCommand,
     epilog="Example: [bold]fedneighbors schema check --data visits.csv --schema schema.toml[/bold]",
 )
+@text_options
 def check(
     data: Annotated[Path, typer.Option(help="Table: CSV, Parquet, ARFF or JSON lines file.")],
     schema: Annotated[Path, typer.Option(help="Schema file (TOML).")] = Path("schema.toml"),
+    *,
+    text_format: Any,
 ) -> None:
     """Count the cells and rows that a schema clips, fills or drops.
 
@@ -101,7 +104,7 @@ def check(
 
     declared = Schema.load(schema)
     label = [declared.label] if declared.label else []
-    found, n_unreadable = read_declared_cells(data, declared, label, None)
+    found, n_unreadable = read_declared_cells(data, declared, label, text_format)
     rows = declared.check_rows(found)
     cells = tuple(
         (

@@ -225,7 +225,8 @@ class Summary:
             title=f"{PARTY_METRIC[self.task].capitalize()} on each party's own held-out rows",
             columns=("party", "rows", *names, "joining pays"),
             rows=tuple(rows),
-            caption="Joining pays for a party if the best federated method is better on its rows.",
+            caption="Joining pays for a party if the best federated method is better on its rows. "
+            "In few rows the difference may be chance; the reports of fedneighbors run test it.",
         )
 
     def _disclosures(self) -> ResultTable:

@@ -33,12 +33,15 @@ class CellFaults:
         Number of cells that count as missing.
     n_joined : int
         Number of texts whose codes have a separator other than spaces.
+    n_garbled : int
+        Number of invalid texts with bytes of another encoding than the file's.
     example : str
         First such cell or clipped number, for the owner of the rows alone; empty for none.
     """
 
     n_invalid: int = 0
     n_joined: int = 0
+    n_garbled: int = 0
     example: str = ""
 
 
@@ -62,12 +65,17 @@ def find_faults(
     """
     is_numeric = isinstance(cells, np.ndarray) and cells.dtype.kind in "biuf"  # NaN is no fault
     places = () if is_numeric else map(int, np.flatnonzero(missing))
+    n_garbled = (
+        sum("\ufffd" in str(cells[i]) for i in np.flatnonzero(missing).tolist())
+        if not is_numeric
+        else 0
+    )
     first_invalid, n_invalid = _count(i for i in places if cell_text(cells[i]) is not None)
     sets = cells if isinstance(column, SetColumn) else ()
     first_joined, n_joined = _count(i for i, cell in enumerate(sets) if _is_joined(cell))
     rows = [*first_invalid, *first_joined, *np.flatnonzero(clipped)[:1].tolist()]
     example = str(cell_text(cells[rows[0]]))[:_MAX_EXAMPLE] if rows else ""
-    return CellFaults(n_invalid, n_joined, example)
+    return CellFaults(n_invalid, n_joined, n_garbled, example)
 
 
 def _count(rows: Iterator[int]) -> tuple[list[int], int]:
@@ -101,6 +109,16 @@ def note_cells(
     elif not is_row and n_missing and isinstance(column, CategoricalColumn):
         default = repr(column.categories[0]) if len(column.categories) == 2 else "no category"
         notes.append(f"{name}: {n_missing} cells are {_deny(column)} and count as {default}")
+    elif faults.n_invalid:
+        notes.append(
+            f"{name}: {faults.n_invalid} cells are {_deny(column)} and count as missing; if they "
+            "have decimal commas, state it (--decimal ,)"
+        )
+    if faults.n_garbled:
+        notes.append(
+            f"{name}: {faults.n_garbled} cells are text of another encoding; state it "
+            "(--encoding), often cp1252"
+        )
     if n_clipped:
         notes.append(f"{name}: {n_clipped} cells are clipped to its range")
     if faults.n_joined:

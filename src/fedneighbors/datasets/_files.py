@@ -88,10 +88,18 @@ def explain_errors(path: Path) -> Iterator[None]:
 def _encoding_error(path: Path, error: UnicodeError) -> DataError:
     """Return an error that names the place that cannot be decoded."""
     encoding = getattr(error, "encoding", "utf-16")  # the codec that raises a plain UnicodeError
+    if _is_workbook(path):
+        return DataError(f"{path} is a workbook or archive, not text; export its sheet as CSV")
     return DataError(
         f"{path} is not {encoding.upper()} text{_locate_error(path, encoding)}; save it as UTF-8, "
         "or give its encoding (--encoding), often cp1252 or utf-16"
     )
+
+
+def _is_workbook(path: Path) -> bool:
+    """Return whether a file begins like .xlsx, .ods or .xls."""
+    with path.open("rb") as stream:
+        return stream.read(4) in (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")
 
 
 def _locate_error(path: Path, encoding: str) -> str:

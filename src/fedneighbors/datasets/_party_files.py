@@ -187,7 +187,11 @@ def check_classes(data: Dataset, label: str) -> tuple[str, ...]:
             f"all {data.n_rows} rows of {data.source} have the label {label!r} "
             f"{str(classes[0])!r}; a classifier needs rows of at least two classes"
         )
-    notes = []
+    notes = [
+        f"label {label!r} has classes that differ only in the case of letters: "
+        f"{join_names(spellings, most=_MAX_NAMED)}; if these are one class, spell it alike"
+        for spellings in _same_letters(map(str, classes.tolist()))
+    ]
     if is_whole and len(classes) > _MIN_MEASURED and counts.mean() < _MIN_CLASS_ROWS:
         notes.append(
             f"label {label!r} has {len(classes)} distinct numbers in {data.n_rows} rows: if it is "
@@ -207,6 +211,14 @@ def check_classes(data: Dataset, label: str) -> tuple[str, ...]:
                 "a classifier, and its messages show others the label of each of its rows"
             )
     return tuple(notes)
+
+
+def _same_letters(names: Iterable[str]) -> list[list[str]]:
+    """Return words, longer than a letter, that differ in case."""
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault(name.casefold(), []).append(name)
+    return [group for key, group in groups.items() if len(group) > 1 and len(key) > 1]
 
 
 def join_tables(tables: Sequence[Table], *, nominal: Collection[str] = ()) -> Table:
@@ -343,14 +355,17 @@ def _describe_first_word(column: npt.NDArray[Any]) -> str:
 
 def _check_labels(tables: Sequence[Table], label: str) -> None:
     """Raise if labels are missing or differ in type between files."""
-    whole: dict[bool, str] = {}
+    sources: dict[str, str] = {}
     for table in tables:
         labels = parse_labels(complete_cells(table, label))
-        whole.setdefault(labels.dtype.kind == "i", table.source)
-    if len(whole) > 1:
+        is_number = all(parse_number(str(value)) is not None for value in set(labels.tolist()))
+        kind = "whole numbers" if labels.dtype.kind == "i" else "decimals" if is_number else "text"
+        sources.setdefault(kind, table.source)
+    if len(sources) > 1:
+        (kind, source), (_, other) = sorted(sources.items(), reverse=True)[:2]
         raise DataError(
-            f"label {label!r} has whole numbers in {whole[True]}, but not in {whole[False]}; use "
-            "the same labels in every file"
+            f"label {label!r} has {kind} in {source}, but not in {other}; use the same labels in "
+            "every file"
         )
 
 
@@ -370,12 +385,26 @@ def _describe_columns(tables: Sequence[Table], joined: Table) -> Iterator[str]:
                 f"column {name!r} is different in every row, like an identifier, from which "
                 f"nothing can be learned: leave it out (--id {name})"
             )
+        else:
+            yield from _describe_constants(tables, name)
         for table in tables:
             if len(tables) > 1 and missing_cells(table.columns[name]).all():
                 yield (
                     f"column {name!r} of {table.source} is empty; its cells are filled like other "
                     "missing cells"
                 )
+
+
+def _describe_constants(tables: Sequence[Table], name: str) -> Iterator[str]:
+    """Yield sentences about files in which a number is constant."""
+    for table in tables:
+        column = table.columns[name]
+        is_number = column.dtype.kind == "f" and len(column) >= _MIN_ID_ROWS
+        if len(tables) > 1 and is_number and (column == column[0]).all():
+            yield (
+                f"column {name!r} has the same number in every row of {table.source}, but not in "
+                "other files: a default or a mark of missing cells (--missing)?"
+            )
 
 
 def _describe_codes(tables: Sequence[Table], name: str) -> Iterator[str]:

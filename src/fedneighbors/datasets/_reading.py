@@ -291,8 +291,9 @@ def read_declared_cells(
 ) -> tuple[dict[str, list[Any]], int]:
     """Read the columns of a schema, and others, like `read_cells`.
 
-    Numbers that mark missing cells become None. Numbers with a decimal comma are converted if the
-    format says so, or cells are separated by semicolons; the rows do not decide it.
+    Marks of missing cells become None in columns of numbers. Numbers with a decimal comma are
+    converted if the format says so, or cells are separated by semicolons; the rows do not decide
+    it. Text that is no number is unchanged.
     """
     form = text_format or TextFormat()
     cells, n_unreadable = read_cells(path, [*schema.column_names, *others], form)
@@ -305,11 +306,12 @@ def read_declared_cells(
         number = parse_number(cell, form.decimal or ".")
         if number is None and has_commas:
             number = parse_number(cell, ",")
+        if number is None and cell.strip() not in form.missing:
+            return cell if parse_number(cell) is None else f"{cell} (decimal point)"  # no number
         return None if number in marks else number
 
-    if marks or has_commas or form.decimal == ",":
-        for name in set(schema.column_names) - set(schema.nominal_names):
-            cells[name] = [convert(cell) for cell in cells[name]]
+    for name in set(schema.column_names) - set(schema.nominal_names):
+        cells[name] = [convert(cell) for cell in cells[name]]
     return cells, n_unreadable
 
 

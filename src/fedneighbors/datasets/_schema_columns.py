@@ -355,8 +355,8 @@ def draft_categories(
     if len(categories) > max_categories:
         raise DataError(
             f"column {name!r} of {source} is not numeric and has {len(categories)} distinct "
-            f"values, more than {max_categories}; leave it out with drop, or with id if it "
-            "identifies rows; if it has numbers, list the marks of its missing cells with missing"
+            f"values, more than {max_categories}; leave it out (--drop, or --id if it identifies "
+            "rows); if it has numbers, list the marks of its missing cells (--missing)"
         )
     return CategoricalColumn(name, categories, _MISSING_CATEGORY if has_missing else "keep")
 

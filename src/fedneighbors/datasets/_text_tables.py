@@ -220,6 +220,11 @@ def _read_header(path: Path, text_format: TextFormat) -> list[str]:
     if header is None:
         raise DataError(f"{path} is empty; expected a header row and data below it")
     names = [name.strip() for name in header]
+    if names[0].lower() == "sep=" or (len(names) == 1 and names[0].lower().startswith("sep=")):
+        raise DataError(
+            f"{path} begins with the line 'sep=' of a spreadsheet program; delete this line, so "
+            "that the names of the columns are the first"
+        )
     check_names(names, source=str(path))
     return names
 

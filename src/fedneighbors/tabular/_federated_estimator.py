@@ -11,7 +11,6 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, is_classifier, is_regressor
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fedneighbors._typing import Integers
@@ -26,6 +25,7 @@ from fedneighbors.tabular._model_file import ModelFile, convert_file_errors
 from fedneighbors.tabular._ownership import (
     Holdings,
     TableParty,
+    check_labels,
     column_names,
     rows_by_party,
     set_columns,
@@ -239,7 +239,7 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         else:
             x, labels = validate_data(self, X, y, dtype=np.float64, y_numeric=is_regressor(self))
         if is_classifier(self):
-            check_classification_targets(labels)
+            check_labels(labels)
         owned = rows_by_party(parties, len(x))
         started, clock = datetime.now(UTC), time.perf_counter()
         holdings = Holdings(x, labels, owned, column_names(self))

@@ -354,6 +354,25 @@ def _is_missing(name: Any) -> bool:
     return not isinstance(equal, bool | np.bool_) or not equal
 
 
+def check_labels(labels: npt.NDArray[Any]) -> None:
+    """Raise ValueError unless labels are classes of one type, none missing."""
+    from sklearn.utils.multiclass import check_classification_targets  # slow to import, as above
+
+    if labels.dtype == object:
+        if gaps := [row for row, label in enumerate(labels.ravel()) if _is_missing(label)]:
+            raise ValueError(
+                f"expected a label for every row, found {len(gaps)} rows without one, first at "
+                f"position {gaps[0]}; fill them in or remove these rows"
+            )
+        is_text = [isinstance(label, str) for label in labels.ravel()]
+        if any(is_text) and not all(is_text):
+            raise ValueError(
+                "expected labels of one type, found text and other values; first of the other: "
+                f"position {is_text.index(not is_text[0])}; convert all, for example with str"
+            )
+    check_classification_targets(labels)
+
+
 def apply_schema(X: Any, y: Any, privacy: Privacy) -> tuple[Any, npt.NDArray[np.object_]]:
     """Return rows and labels, converted by the schema.
 

@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fedneighbors._typing import Floats
@@ -28,6 +27,7 @@ from fedneighbors.records import RunRecord, environment
 from fedneighbors.tabular._model_file import ModelFileMixin
 from fedneighbors.tabular._ownership import (
     Holdings,
+    check_labels,
     column_names,
     public_seed,
     repeat_rows,
@@ -273,7 +273,7 @@ class FederatedBoostingClassifier(ClassifierMixin, _FederatedBoosting):  # type:
         self.random_state = random_state
 
     def _check_target(self, target: npt.NDArray[Any]) -> None:
-        check_classification_targets(target)
+        check_labels(target)
         if len(np.unique(target)) < 2:
             raise DataError("expected at least two classes, got one class; add rows of another")
 

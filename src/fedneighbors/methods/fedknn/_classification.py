@@ -8,7 +8,6 @@ from typing import Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassifierMixin, MultiOutputMixin, RegressorMixin
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
     _check_sample_weight,
     check_array,
@@ -32,6 +31,7 @@ from fedneighbors.methods.fedknn.estimator import FederatedNeighbors
 from fedneighbors.methods.fedknn.metrics import metric_of
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.privacy.ledger._ledger import Ledger
+from fedneighbors.tabular._ownership import check_labels
 
 _NUMERIC = ("euclidean", "manhattan", "cosine", "inner_product", "haversine")
 
@@ -300,7 +300,7 @@ class FederatedNeighborsClassifier(ClassifierMixin, _NeighborsEstimator):  # typ
     _predicts_numbers = False
 
     def _store_targets(self, targets: npt.NDArray[Any]) -> None:
-        check_classification_targets(targets)
+        check_labels(targets)
         self.classes_, self._codes = np.unique(targets, return_inverse=True)
 
     def predict_proba(self, X: Any) -> Floats:
@@ -371,6 +371,11 @@ class FederatedNeighborsRegressor(MultiOutputMixin, RegressorMixin, _NeighborsEs
     _predicts_numbers = True
 
     def _store_targets(self, targets: npt.NDArray[Any]) -> None:
+        if targets.dtype.kind not in "biuf":
+            raise ValueError(
+                f"expected numbers to predict, got values of type {targets.dtype}; for classes use "
+                "FederatedNeighborsClassifier"
+            )
         self._targets = targets
 
     def predict(self, X: Any) -> Floats:

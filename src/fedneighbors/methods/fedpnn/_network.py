@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 from joblib import effective_n_jobs
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fedneighbors._typing import Floats
@@ -19,6 +18,7 @@ from fedneighbors.methods.fedpnn.algorithm import (
     class_log_densities,
     log_posteriors,
 )
+from fedneighbors.tabular._ownership import check_labels
 
 MAX_SIGMA_ROWS = 2_000
 """Maximum number of rows for choosing a smoothing; larger tables use evenly spaced rows."""
@@ -134,7 +134,7 @@ class ProbabilisticNeuralNetwork(DensityClassifier, BaseEstimator):  # type: ign
         """
         self._check_settings()
         x, labels = validate_data(self, X, y, dtype=np.float64, order="C")
-        check_classification_targets(labels)
+        check_labels(labels)
         self.classes_, codes = np.unique(labels, return_inverse=True)
         self.patterns_, self.pattern_classes_ = x.copy(), codes.astype(np.int64)
         self.priors_ = self._compute_priors()

@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 from joblib import effective_n_jobs
 from sklearn.base import BaseEstimator
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fedneighbors._typing import Floats
@@ -31,6 +30,7 @@ from fedneighbors.tabular._model_file import ModelFileMixin, read_model_file
 from fedneighbors.tabular._ownership import (
     Holdings,
     apply_schema,
+    check_labels,
     column_names,
     encode_features,
     public_seed,
@@ -97,12 +97,8 @@ def split_rows(
         held_out[rows[:n_held_out]] = True
         position[rows[n_held_out:]] = np.arange(len(rows) - n_held_out)
     if parties is not None:
-        owners = np.asarray(parties, dtype=object)
-        if owners.shape != (len(y),):
-            raise ValueError(
-                f"expected one party for each of {len(y)} rows, got shape {owners.shape}"
-            )
-        return owners[~held_out], held_out
+        rows_by_party(parties, len(y))  # checks them
+        return np.asarray(parties, dtype=object)[~held_out], held_out
     if share is None:
         return None, held_out
     return np.array([f"client {number + 1}" for number in position[~held_out] % share]), held_out
@@ -317,7 +313,7 @@ class FedPNNClassifier(DensityClassifier, ModelFileMixin, BaseEstimator):  # typ
         x, labels = validate_data(
             self, X, y, dtype=np.float64, ensure_all_finite="allow-nan", reset=True
         )
-        check_classification_targets(labels)
+        check_labels(labels)
         if len(np.unique(labels)) < 2:
             raise DataError("expected at least two classes, got one class; add rows of another")
         settings = self._make_settings(labels)

@@ -10,7 +10,6 @@ import numpy.typing as npt
 from joblib import effective_n_jobs
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin
 from sklearn.model_selection import check_cv
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fedneighbors._typing import Floats
@@ -24,7 +23,7 @@ from fedneighbors.methods.flynn._search import (
     coordinate_search,
 )
 from fedneighbors.methods.flynn.estimator import FlyNNClassifier
-from fedneighbors.tabular._ownership import column_names, public_seed, rows_by_party
+from fedneighbors.tabular._ownership import check_labels, column_names, public_seed, rows_by_party
 
 SCREENING_ACTIVE = (64, 256)
 SCREENING_LOADS = (0.8, 3.2)
@@ -138,7 +137,7 @@ class FlyNNSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
             Owner of each row.
         """
         x, labels = validate_data(self, X, y, accept_sparse="csr", dtype="numeric")
-        check_classification_targets(labels)
+        check_labels(labels)
         if self.scoring not in ("accuracy", "balanced_accuracy"):
             raise ValueError(
                 f"expected scoring 'accuracy' or 'balanced_accuracy', got {self.scoring!r}"

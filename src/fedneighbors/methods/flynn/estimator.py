@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 from joblib import effective_n_jobs
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fedneighbors._typing import Floats
@@ -36,6 +35,7 @@ from fedneighbors.tabular._model_file import ModelFileMixin
 from fedneighbors.tabular._ownership import (
     Holdings,
     apply_schema,
+    check_labels,
     column_names,
     encode_features,
     public_seed,
@@ -423,7 +423,7 @@ class FlyNNClassifier(ClassifierMixin, ModelFileMixin, BaseEstimator):  # type: 
 
     def _validate_rows(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, npt.NDArray[Any]]:
         x, labels = validate_data(self, X, y, accept_sparse="csr", dtype="numeric", reset=reset)
-        check_classification_targets(labels)
+        check_labels(labels)
         return convert_for_kernels(x), labels
 
     def _check_no_noise(self, operation: str) -> None:

@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fedneighbors._typing import Floats
@@ -16,7 +15,7 @@ from fedneighbors.errors import DataError, MissingExtraError
 from fedneighbors.methods.knnper._task import CLASSIFICATION, Task
 from fedneighbors.methods.knnper.memory._rows import RowFeatures
 from fedneighbors.metrics import accuracy
-from fedneighbors.tabular._ownership import encode_features, party_name, rows_by_party
+from fedneighbors.tabular._ownership import check_labels, encode_features, party_name, rows_by_party
 from fedneighbors.tabular._schema import label_index
 
 Owners = Sequence[Any] | npt.NDArray[Any] | None
@@ -195,7 +194,7 @@ class ClientClassifier:
     def _validate(self, X: Any, y: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         """Return validated rows of any shape, and class labels, as arrays."""
         x, labels = validate_data(self, X, y, dtype="numeric", allow_nd=True, reset=True)
-        check_classification_targets(labels)
+        check_labels(labels)
         return x, labels
 
 
