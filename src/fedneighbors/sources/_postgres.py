@@ -18,7 +18,7 @@ from fedneighbors.sources._candidates import (
     SourceSettings,
 )
 from fedneighbors.sources._filter_sql import Values, filter_sql, quote_name
-from fedneighbors.sources._sql import connect, has_password, read_password
+from fedneighbors.sources._sql import IS_WHOLE, connect, has_password, read_password
 
 SNAPSHOT_S = 1.0
 """Maximum age of a snapshot for a new query, in seconds."""
@@ -33,13 +33,15 @@ _MAX_TIMEOUT_S = 2_000_000  # milliseconds fit into 32 bits
 _MIN_STATEMENT_MS = 50  # a shorter limit could also end the return to the savepoint
 _COMMON = {"database", "password_file", "table", "id", "version", "timeout_s"}
 _FAILED = 3  # libpq's PQTRANS_INERROR
+_SETTINGS = {"DateStyle": "ISO"}  # dates as text do not depend on the role
 
 
 class Snapshot:
     """A connection that sees one version of the database while queries are open.
 
     Without open queries it has no transaction, so that it keeps no lock. As a context, it counts as
-    an open query.
+    an open query. Until the last is released, the table cannot be truncated or rewritten: rows of
+    the version would be lost.
 
     Parameters
     ----------
@@ -53,6 +55,8 @@ class Snapshot:
         Statement that returns the version of the objects.
     deadline_s : float, optional
         Seconds for the connection.
+    table : psycopg.sql.Composable, optional
+        The table of the objects, kept in its version.
 
     Raises
     ------
@@ -67,8 +71,10 @@ class Snapshot:
         timeout_s: float,
         version: str | None,
         deadline_s: float | None = None,
+        table: Any = None,
     ) -> None:
         psycopg = optional_module("psycopg", "sql")
+        self._table = table
         self._error, self._cancelled = psycopg.Error, psycopg.errors.QueryCanceled
         self._timeout_s, self._version_sql = timeout_s, version
         self.begun, self.n_open = 0.0, 0
@@ -86,21 +92,49 @@ class Snapshot:
         Raises
         ------
         TimeoutError
-            If the statement of the version takes longer than ``deadline_s``.
+            If a lock of the table, or the statement of the version, takes longer than
+            ``deadline_s``.
         SourceError
-            If the connection is lost, or the statement of the version fails.
+            If the connection is lost, the table cannot be locked, or the statement of the version
+            fails.
         """
         if not self.n_open:
-            try:
-                self._connection.execute("SELECT 1")
-            except self._error as error:
-                self.close()
-                raise SourceError(f"the database failed: {_describe(error)}") from None
+            while not self._begin(deadline_s):
+                self._connection.rollback()
             self.begun = time.monotonic()
             if self._version_sql is not None:
                 self.version = self._read_version(self._version_sql, deadline_s)
         self.n_open += 1
         return self
+
+    def _begin(self, deadline_s: float | None) -> bool:
+        """Begin a transaction; return False if the table was rewritten after its snapshot."""
+        sql = optional_module("psycopg.sql", "sql")
+        lock = sql.SQL("SELECT 1")
+        if self._table is not None:  # keeps the lock of a reader, also on the tables of a view
+            lock = sql.SQL("SELECT 1 FROM {} LIMIT 0").format(self._table)
+        try:
+            self._limit(deadline_s)
+            self._connection.execute(lock, {})
+            last = f"SELECT ({IS_WHOLE}), set_config('statement_timeout', '0', true)"
+            is_whole, _ = self._connection.execute(last).fetchone()
+            return bool(is_whole)
+        except self._error as error:
+            self.close()
+            if isinstance(error, self._cancelled) and self._is_hurried(deadline_s):
+                raise TimeoutError(LATE) from None
+            raise SourceError(f"the database failed: {_describe(error)}") from None
+
+    def _is_hurried(self, deadline_s: float | None) -> bool:
+        return deadline_s is not None and deadline_s < self._timeout_s
+
+    def _limit(self, deadline_s: float | None, settings: Mapping[str, str] | None = None) -> None:
+        """Set the time of statements and other settings until the end of the transaction."""
+        seconds = self._timeout_s if deadline_s is None else min(deadline_s, self._timeout_s)
+        limit_ms = max(_MIN_STATEMENT_MS, int(1000 * seconds))
+        chosen = {**_SETTINGS, **(settings or {}), "statement_timeout": str(limit_ms)}
+        assign = "SELECT " + ", ".join(["set_config(%s, %s, true)"] * len(chosen))
+        self._connection.execute(assign, [it for pair in chosen.items() for it in pair])
 
     def _read_version(self, statement: str, deadline_s: float | None) -> str:
         try:
@@ -148,21 +182,16 @@ class Snapshot:
         SourceError
             If it takes longer than the timeout, or fails.
         """
-        is_hurried = deadline_s is not None and deadline_s < self._timeout_s
-        limit_s = deadline_s if is_hurried and deadline_s is not None else self._timeout_s
-        limit_ms = max(_MIN_STATEMENT_MS, int(1000 * limit_s))
-        chosen = {**(settings or {}), "statement_timeout": str(limit_ms)}
-        assign = "SELECT " + ", ".join(["set_config(%s, %s, true)"] * len(chosen))
         try:
             # a savepoint; going back to it ends the settings
             with self._connection.transaction(force_rollback=True):
-                self._connection.execute(assign, [it for pair in chosen.items() for it in pair])
+                self._limit(deadline_s, settings)
                 found: list[tuple[Any, ...]] = self._connection.execute(
                     statement, values, binary=True
                 ).fetchall()
                 return found
         except self._cancelled as error:
-            if is_hurried:
+            if self._is_hurried(deadline_s):
                 raise TimeoutError(LATE) from None
             raise SourceError(f"the database stopped a statement: {_describe(error)}") from None
         except self._error as error:
@@ -274,6 +303,20 @@ class PostgresSource(CandidateSource):
                 f"{' or '.join(accepted)} for the metric {self.metric}; a view can cast it"
             )
 
+    def read_modifier(self) -> int:
+        """Return the modifier of the type of the objects, such as its length; -1 without one."""
+        sql = optional_module("psycopg.sql", "sql")
+        values = {
+            "table": sql.Identifier(*self.options["table"].split(".")).as_string(None),
+            "name": self.options[self.column_option],
+        }
+        modifier = (
+            "SELECT atttypmod FROM pg_attribute "
+            "WHERE attrelid = %(table)s::regclass AND attname = %(name)s"
+        )
+        with self.snapshot() as snapshot:
+            return int(snapshot.run(modifier, values)[0][0])
+
     def _more_options(self) -> set[str]:
         """Return the names of further options."""
         return set()
@@ -295,7 +338,7 @@ class PostgresSource(CandidateSource):
         """Return objects from rows of their columns."""
 
     @abstractmethod
-    def bound(self, distance: float, query: Any) -> float:
+    def bound(self, distance: Any, query: Any) -> float:
         """Return a lower bound of distances, given a value of ``order``."""
 
     def run_once(self, columns: Any, values: Values) -> tuple[Any, ...]:
@@ -334,7 +377,8 @@ class PostgresSource(CandidateSource):
         password = None if file is None else read_password(self._folder / file)
         timeout_s = float(options.get("timeout_s", TIMEOUT_S))
         version = options.get("version")
-        one = Snapshot(options["database"], password, timeout_s, version, deadline_s)
+        database = options["database"]
+        one = Snapshot(database, password, timeout_s, version, deadline_s, self._table)
         self._snapshots.append(one.acquire(deadline_s))
         return one
 
@@ -394,12 +438,9 @@ class PostgresSource(CandidateSource):
         if not self._payload:
             return [{} for _ in ids]
         sql, values = optional_module("psycopg.sql", "sql"), Values()
-        pairs = [
-            part
-            for name in self._payload
-            for part in (_as_text(values.bind(name)), quote_name(name))
-        ]
-        columns = sql.SQL("{}, json_build_object({})").format(self._id, sql.SQL(", ").join(pairs))
+        names = sql.SQL(", ").join(map(quote_name, self._payload))
+        row = "{}, (SELECT row_to_json(payload) FROM (SELECT {}) AS payload)"
+        columns = sql.SQL(row).format(self._id, names)
         rest = sql.SQL("AND {} = ANY({})").format(self._id, values.bind(list(ids)))
         found = dict(snapshot.run(self.select(columns, None, values, rest), values))
         return [found[name] for name in ids]
