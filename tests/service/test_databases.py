@@ -3,6 +3,7 @@
 import json
 import sqlite3
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -174,6 +175,25 @@ def test_all_sources_of_the_same_rows_have_one_epoch(tmp_path, request):
         query = f"SELECT id, v, {sql} AS age, adult FROM points ORDER BY random()"
         again = read(tmp_path, {**source, "sql": query}, filters=FILTERS)
         assert (again.party.source._epoch == found[0].party.source._epoch) is is_same
+
+
+def test_a_query_that_waits_for_a_table_reads_its_new_rows(tmp_path, postgres):
+    name = postgres.new_database(
+        "CREATE TABLE points AS SELECT i AS id, array[i, 0] AS v FROM generate_series(1, 9) AS i"
+    )
+    source = {"database": postgres.url(name), "sql": "SELECT * FROM points"}
+    waiting, found = "SELECT count(*) FROM pg_locks WHERE NOT granted", []
+    with postgres.connect(name) as connection:
+        reading = threading.Thread(target=lambda: found.append(read(tmp_path, source)))
+        with connection.transaction():
+            connection.execute("TRUNCATE points")
+            connection.execute("INSERT INTO points VALUES (1, array[1, 0]), (2, array[2, 0])")
+            reading.start()
+            end = time.monotonic() + 20
+            while not connection.execute(waiting).fetchone()[0]:
+                assert time.monotonic() < end
+        reading.join(20)
+    assert search(found[0], np.zeros(2), 5) == ([1.0, 2.0], ["1", "2"])
 
 
 @pytest.mark.parametrize("make", MAKERS[:4])
