@@ -282,6 +282,22 @@ def test_bits_words_strings_and_graphs_are_read(tmp_path, postgres):
     assert search(things("g", "graph_edit"), graph_from_smiles("CO"), 2)[0] == [0, 0]
 
 
+@pytest.mark.parametrize(
+    ("cells", "metric", "message"),
+    [
+        ('"id": 1, "v": [1, 1%s]' % ("0" * 400), "euclidean", "column 'v': expected a list of num"),
+        ('"id": 1, "x": 1%s, "y": 2' % ("0" * 400), "euclidean", "column 'x': expected a finite"),
+        ('"id": "\\ud800", "v": [1]', "euclidean", "a name in column 'id' is no valid Unicode"),
+        ('"id": 1, "v": "\\ud800"', "edit", "column 'v': expected valid Unicode"),
+        ('"id": 1, "v": ["a", "\\ud800"]', "jaccard", "column 'v': expected valid Unicode"),
+    ],
+)
+def test_a_cell_that_no_object_can_have_is_an_error(tmp_path, cells, metric, message):
+    (tmp_path / "a.jsonl").write_text(f"{{{cells}}}", encoding="utf-8")
+    with pytest.raises(DataError, match=message):
+        read(tmp_path, {"file": "a.jsonl"}, metric)
+
+
 @pytest.mark.parametrize("make", MAKERS[:4])
 def test_an_empty_result_is_an_empty_collection(tmp_path, request, make):
     source = make(tmp_path, request)

@@ -4,6 +4,7 @@ import json
 import math
 import struct
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -168,9 +169,12 @@ def _is_number(cell: Any) -> bool:
 
 
 def _parse_number(cell: Any) -> float:
-    if not _is_number(cell) or not math.isfinite(cell):
+    number = math.nan
+    with suppress(OverflowError):  # of a long integer
+        number = float(cell) if _is_number(cell) else math.nan
+    if not math.isfinite(number):
         raise DataError(f"expected a finite number, got {cell!r:.60}")
-    return float(cell)
+    return number
 
 
 def _parse_vector(cell: Any) -> npt.NDArray[np.float64]:
@@ -183,7 +187,7 @@ def _parse_vector(cell: Any) -> npt.NDArray[np.float64]:
             raise DataError(f"expected numbers in brackets, got {cell!r:.60}") from None
     try:
         vector = np.array(cell, np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         vector = np.empty(0)
     if vector.ndim != 1 or not len(vector):
         raise DataError(f"expected a list of numbers, got {cell!r:.60}")
@@ -218,13 +222,22 @@ def _parse_ewkb(content: bytes, *, in_degrees: bool) -> npt.NDArray[np.float64]:
 def _parse_string(cell: Any) -> str:
     if not isinstance(cell, str):
         raise DataError(f"expected text, got {cell!r:.60}")
+    _check_unicode(cell)
     return cell
+
+
+def _check_unicode(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise DataError(f"expected valid Unicode, got {text!r:.60}") from None
 
 
 def _parse_set(cell: Any) -> frozenset[Any]:
     if isinstance(cell, str):
         return frozenset(cell.split())
     if isinstance(cell, list | tuple) and all(type(element) in (str, int) for element in cell):
+        _check_unicode("".join(map(str, cell)))
         return frozenset(cell)
     raise DataError(f"expected words, or a list of words or integers, got {cell!r:.60}")
 

@@ -204,6 +204,10 @@ def read_source(
         ids = [str(row - 1) for row in objects.rows or ()]
     if ids is not None and len(set(ids)) < len(ids):
         raise DataError(f"{place}: column {source.id!r} has equal names; ids must be unique")
+    try:
+        "".join(ids or ()).encode()
+    except UnicodeEncodeError:
+        raise DataError(f"{place}: a name in column {source.id!r} is no valid Unicode") from None
     columns = None
     if kinds:
         table = _read_columns(file, kinds, objects.labels) if cells is None else cells
