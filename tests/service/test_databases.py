@@ -15,6 +15,7 @@ from fedneighbors.datasets._molecules import fingerprint_from_smiles, graph_from
 from fedneighbors.errors import DataError, MissingDataError, SourceError
 from fedneighbors.federation._messages import encode
 from fedneighbors.methods.fedknn._filters import filter_text
+from fedneighbors.methods.fedknn._payloads import PayloadRequest
 from fedneighbors.methods.fedknn._queries import FilteredQuery, encode_query
 from fedneighbors.methods.fedknn.metrics import metric_of
 from fedneighbors.methods.fedknn.protocol import FinishRequest, NearestRequest
@@ -296,6 +297,28 @@ def test_a_cell_that_no_object_can_have_is_an_error(tmp_path, cells, metric, mes
     (tmp_path / "a.jsonl").write_text(f"{{{cells}}}", encoding="utf-8")
     with pytest.raises(DataError, match=message):
         read(tmp_path, {"file": "a.jsonl"}, metric)
+
+
+def test_points_of_several_reference_systems_are_refused(tmp_path, postgres):
+    points = "unnest(array['SRID=3857;POINT(1 2)', 'SRID=32632;POINT(1 2)'])::geometry AS p"
+    url = postgres.url(postgres.new_database())
+    source = {"database": url, "sql": f"SELECT row_number() OVER () AS id, {points}"}
+    with pytest.raises(DataError, match=r"expected one SRID in column 'p' .* got 3857, 32632"):
+        read(tmp_path, source)
+
+
+def test_payloads_have_the_values_of_json(tmp_path):
+    notes = ['{"a": [1, {"b": NaN}]}', '"\\ud800"', "1e400", "null"]
+    lines = [f'{{"id": {i}, "v": [{i}], "note": {note}}}' for i, note in enumerate(notes)]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    source = {"file": "a.jsonl", "columns": ["v"]}
+    section = {"metric": "euclidean", "source": {"id": "id", **source}}
+    offer = OfferSection.model_validate({**section, "policy": {"payload": ["note"]}})
+    found = OfferedObjects.read("north", "points", offer, tmp_path, secret=b"s")
+    query, ids = encode_query(np.zeros(1)), tuple("0123")
+    found.party.answer(NearestRequest("q", query, 4, None))
+    rows = found.party.answer(PayloadRequest("q", query, ids)).rows
+    assert [json.loads(row)["note"] for row in rows] == [{"a": [1, {"b": None}]}, "?", None, None]
 
 
 @pytest.mark.parametrize("make", MAKERS[:4])

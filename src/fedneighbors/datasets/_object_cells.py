@@ -141,6 +141,12 @@ def items_from_cells(cells: Cells, names: Sequence[str], kind: Kind, *, source: 
     columns = [_parse_column(cells[name], parse, name=name, source=source) for name in names]
     if not is_matrix:
         return columns[0]
+    srids = {_read_srid(cell) for cell in cells[names[0]] if isinstance(cell, bytes)}
+    if len(srids) > 1:
+        found = ", ".join(map(str, sorted(srids)))
+        raise DataError(
+            f"expected one SRID in column {names[0]!r} of {source}, got {found}; use ST_Transform"
+        )
     if not is_single:
         return np.column_stack([np.array(column, np.float64) for column in columns])
     widths = sorted({len(vector) for vector in columns[0]})
@@ -198,6 +204,13 @@ def _parse_vector(cell: Any) -> npt.NDArray[np.float64]:
 
 def _parse_place(cell: Any) -> npt.NDArray[np.float64]:
     return _parse_ewkb(cell, in_degrees=True) if isinstance(cell, bytes) else _parse_vector(cell)
+
+
+def _read_srid(content: bytes) -> int:
+    """Return the SRID of a valid point in EWKB, 0 without one."""
+    order = "<" if content[:1] == b"\x01" else ">"
+    kind, srid = struct.unpack_from(f"{order}2I", content, 1)
+    return int(srid) if kind & _HAS_SRID else 0
 
 
 def _parse_ewkb(content: bytes, *, in_degrees: bool) -> npt.NDArray[np.float64]:

@@ -366,7 +366,11 @@ def _to_json(cell: Any) -> Any:
         return None
     if isinstance(plain, list | tuple):
         return [_to_json(element) for element in plain]
-    return plain if plain is None or isinstance(plain, bool | int | float | str) else str(plain)
+    if isinstance(plain, dict):
+        return {str(name): _to_json(element) for name, element in plain.items()}
+    if plain is None or isinstance(plain, bool | int | float):
+        return plain
+    return str(plain).encode(errors="replace").decode()
 
 
 def _read_columns(file: Path, kinds: Mapping[str, str], labels: Sequence[str]) -> Cells:

@@ -53,7 +53,9 @@ class PgvectorSource(PostgresSource):
         if least is None:
             least = most = self.read_modifier()  # the length that the type declares
         if least < 1:
-            raise DataError(f"the column {name} has no vectors, so that their length is unknown; declare it")
+            raise DataError(
+                f"the column {name} has no vectors, so that their length is unknown; declare it"
+            )
         if least != most:
             raise DataError(f"the column {name} has vectors of {least} and {most} components")
         self.sample = np.ones((1, least))

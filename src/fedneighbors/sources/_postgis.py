@@ -45,7 +45,11 @@ class PostGISSource(PostgresSource):
 
     def _prepare(self) -> None:
         self.check_type(_TYPES[self.metric])
-        sql, values, name = optional_module("psycopg.sql", "sql"), Values(), self.options["location"]
+        sql, values, name = (
+            optional_module("psycopg.sql", "sql"),
+            Values(),
+            self.options["location"],
+        )
         points = sql.SQL(
             "coalesce(bool_and(ST_GeometryType({0}::geometry) = 'ST_Point'), true), "
             "array_agg(DISTINCT ST_SRID({0}::geometry)), postgis_typmod_srid({1})"
@@ -91,11 +95,10 @@ class PostGISSource(PostgresSource):
 
     def bound(self, distance: Any, query: Any) -> float:  # noqa: ARG002 - of other sources
         """Return a lower bound of distances, given one of the database."""
-        if distance is None:
-            distance = _OVERFLOW
+        known = _OVERFLOW if distance is None else float(distance)
         if self._is_sphere:
-            return min(distance * _SCALE * (1 - _RELATIVE) - _ABSOLUTE, _FAR_M)
-        return distance * (1 - _PLANAR)
+            return min(known * _SCALE * (1 - _RELATIVE) - _ABSOLUTE, _FAR_M)
+        return known * (1 - _PLANAR)
 
     def settings_after(self, error: SourceError) -> Mapping[str, str] | None:
         """Return settings for another try after an error, if any."""
