@@ -2,7 +2,6 @@
 
 import json
 import math
-import struct
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -11,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from fedneighbors.datasets._cells import parse_ewkb, read_srid
 from fedneighbors.datasets._graphs import Graph, graph_from_text
 from fedneighbors.datasets._molecules import fingerprint_from_smiles, graph_from_smiles
 from fedneighbors.datasets._schema import Schema
@@ -43,9 +43,6 @@ FEW_CELLS = (
     "few cells can be near by chance. A filter on the columns that matter excludes them."
 )
 """Hint to readers of the nearest rows."""
-
-_HAS_SRID = 0x20000000  # flag of the type of a point in PostGIS's binary format
-_DEGREES = 4326  # spatial reference of longitude and latitude
 
 
 def parse_object(text: str, kind: Kind, *, n_columns: int = 2) -> Any:
@@ -141,7 +138,7 @@ def items_from_cells(cells: Cells, names: Sequence[str], kind: Kind, *, source: 
     columns = [_parse_column(cells[name], parse, name=name, source=source) for name in names]
     if not is_matrix:
         return columns[0]
-    srids = {_read_srid(cell) for cell in cells[names[0]] if isinstance(cell, bytes)}
+    srids = {read_srid(cell) for cell in cells[names[0]] if isinstance(cell, bytes)}
     if len(srids) > 1:
         found = ", ".join(map(str, sorted(srids)))
         raise DataError(
@@ -185,7 +182,7 @@ def _parse_number(cell: Any) -> float:
 
 def _parse_vector(cell: Any) -> npt.NDArray[np.float64]:
     if isinstance(cell, bytes):
-        return _parse_ewkb(cell, in_degrees=False)
+        return parse_ewkb(cell, in_degrees=False)
     if isinstance(cell, str):  # as in SQLite
         try:
             cell = json.loads(cell)
@@ -203,33 +200,7 @@ def _parse_vector(cell: Any) -> npt.NDArray[np.float64]:
 
 
 def _parse_place(cell: Any) -> npt.NDArray[np.float64]:
-    return _parse_ewkb(cell, in_degrees=True) if isinstance(cell, bytes) else _parse_vector(cell)
-
-
-def _read_srid(content: bytes) -> int:
-    """Return the SRID of a valid point in EWKB, 0 without one."""
-    order = "<" if content[:1] == b"\x01" else ">"
-    kind, srid = struct.unpack_from(f"{order}2I", content, 1)
-    return int(srid) if kind & _HAS_SRID else 0
-
-
-def _parse_ewkb(content: bytes, *, in_degrees: bool) -> npt.NDArray[np.float64]:
-    """Return the coordinates of a point in PostGIS's binary format (EWKB)."""
-    order = "<" if content[:1] == b"\x01" else ">"
-    try:
-        (kind,) = struct.unpack_from(f"{order}I", content, 1)
-        has_srid = bool(kind & _HAS_SRID)
-        srid = struct.unpack_from(f"{order}I", content, 5)[0] if has_srid else _DEGREES
-        point = np.array(struct.unpack(f"{order}2d", content[9 if has_srid else 5 :]))
-    except struct.error:
-        kind, point, srid = 0, np.empty(0), _DEGREES
-    if kind & ~_HAS_SRID != 1 or not np.isfinite(point).all():
-        raise DataError("expected a point of two coordinates")
-    if in_degrees and srid != _DEGREES:
-        raise DataError(
-            f"expected a point in degrees (SRID 4326), got SRID {srid}; use ST_Transform(..., 4326)"
-        )
-    return point
+    return parse_ewkb(cell, in_degrees=True) if isinstance(cell, bytes) else _parse_vector(cell)
 
 
 def _parse_string(cell: Any) -> str:

@@ -18,7 +18,7 @@ from fedneighbors.sources._candidates import (
     SourceSettings,
 )
 from fedneighbors.sources._filter_sql import Values, filter_sql, quote_name
-from fedneighbors.sources._sql import IS_WHOLE, connect, has_password, read_password
+from fedneighbors.sources._sql import IS_WHOLE, connect, describe, has_password, read_password
 
 SNAPSHOT_S = 1.0
 """Maximum age of a snapshot for a new query, in seconds."""
@@ -40,8 +40,7 @@ class Snapshot:
     """A connection that sees one version of the database while queries are open.
 
     Without open queries it has no transaction, so that it keeps no lock. As a context, it counts as
-    an open query. Until the last is released, the table cannot be truncated or rewritten: rows of
-    the version would be lost.
+    an open query. Until the last is released, the table cannot be truncated or rewritten.
 
     Parameters
     ----------
@@ -74,15 +73,14 @@ class Snapshot:
         table: Any = None,
     ) -> None:
         psycopg = optional_module("psycopg", "sql")
-        self._table = table
         self._error, self._cancelled = psycopg.Error, psycopg.errors.QueryCanceled
-        self._timeout_s, self._version_sql = timeout_s, version
+        self._timeout_s, self._version_sql, self._table = timeout_s, version, table
         self.begun, self.n_open = 0.0, 0
         self.version: str | None = None
         try:
             self._connection = connect(database, password, deadline_s)
         except psycopg.Error as error:
-            raise SourceError(f"cannot connect to the database: {_describe(error)}") from None
+            raise SourceError(f"cannot connect to the database: {describe(error)}") from None
         self._connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         self._connection.read_only = True
 
@@ -92,11 +90,9 @@ class Snapshot:
         Raises
         ------
         TimeoutError
-            If a lock of the table, or the statement of the version, takes longer than
-            ``deadline_s``.
+            If a lock, or the statement of the version, takes longer than ``deadline_s``.
         SourceError
-            If the connection is lost, the table cannot be locked, or the statement of the version
-            fails.
+            If the connection is lost, or a statement fails.
         """
         if not self.n_open:
             while not self._begin(deadline_s):
@@ -117,13 +113,12 @@ class Snapshot:
             self._limit(deadline_s)
             self._connection.execute(lock, {})
             last = f"SELECT ({IS_WHOLE}), set_config('statement_timeout', '0', true)"
-            is_whole, _ = self._connection.execute(last).fetchone()
-            return bool(is_whole)
+            return bool(self._connection.execute(last).fetchone()[0])
         except self._error as error:
             self.close()
             if isinstance(error, self._cancelled) and self._is_hurried(deadline_s):
                 raise TimeoutError(LATE) from None
-            raise SourceError(f"the database failed: {_describe(error)}") from None
+            raise SourceError(f"the database failed: {describe(error)}") from None
 
     def _is_hurried(self, deadline_s: float | None) -> bool:
         return deadline_s is not None and deadline_s < self._timeout_s
@@ -193,9 +188,9 @@ class Snapshot:
         except self._cancelled as error:
             if self._is_hurried(deadline_s):
                 raise TimeoutError(LATE) from None
-            raise SourceError(f"the database stopped a statement: {_describe(error)}") from None
+            raise SourceError(f"the database stopped a statement: {describe(error)}") from None
         except self._error as error:
-            raise SourceError(f"the database failed: {_describe(error)}") from None
+            raise SourceError(f"the database failed: {describe(error)}") from None
         finally:
             if self._connection.info.transaction_status == _FAILED:  # no statement can follow
                 self.close()
@@ -203,11 +198,6 @@ class Snapshot:
     def close(self) -> None:
         """Close the connection; a running statement ends."""
         self._connection.close()
-
-
-def _describe(error: Any) -> str:
-    """Return the sentence of an error in one line, without the statement."""
-    return " ".join((error.diag.message_primary or str(error)).split())
 
 
 class PostgresSource(CandidateSource):
@@ -235,7 +225,7 @@ class PostgresSource(CandidateSource):
     """Option that names the column of the objects."""
 
     def __init__(self, settings: SourceSettings) -> None:
-        optional_module("psycopg", "sql")
+        sql = optional_module("psycopg.sql", "sql")
         options = dict(settings.options)
         known = {*_COMMON, self.column_option, *self._more_options()}
         for name in sorted(set(options) - known):
@@ -254,7 +244,7 @@ class PostgresSource(CandidateSource):
         self.options, self.metric, self._folder = options, settings.metric, settings.folder
         self._kinds, self._payload = settings.filters, settings.payload
         self._table = quote_name(*options["table"].split("."))
-        self._id = _as_text(quote_name(options["id"]))
+        self._id = sql.SQL("{}::text").format(quote_name(options["id"]))
         self.column = quote_name(options[self.column_option])
         self._snapshots: list[Snapshot] = []
         self._longest: tuple[str | None, int] | None = None
@@ -306,10 +296,8 @@ class PostgresSource(CandidateSource):
     def read_modifier(self) -> int:
         """Return the modifier of the type of the objects, such as its length; -1 without one."""
         sql = optional_module("psycopg.sql", "sql")
-        values = {
-            "table": sql.Identifier(*self.options["table"].split(".")).as_string(None),
-            "name": self.options[self.column_option],
-        }
+        table = sql.Identifier(*self.options["table"].split(".")).as_string(None)
+        values = {"table": table, "name": self.options[self.column_option]}
         modifier = (
             "SELECT atttypmod FROM pg_attribute "
             "WHERE attrelid = %(table)s::regclass AND attname = %(name)s"
@@ -376,8 +364,7 @@ class PostgresSource(CandidateSource):
         options, file = self.options, self.options.get("password_file")
         password = None if file is None else read_password(self._folder / file)
         timeout_s = float(options.get("timeout_s", TIMEOUT_S))
-        version = options.get("version")
-        database = options["database"]
+        database, version = options["database"], options.get("version")
         one = Snapshot(database, password, timeout_s, version, deadline_s, self._table)
         self._snapshots.append(one.acquire(deadline_s))
         return one
@@ -454,10 +441,6 @@ class PostgresSource(CandidateSource):
         for snapshot in self._snapshots:
             snapshot.close()
         self._snapshots = []
-
-
-def _as_text(expression: Any) -> Any:
-    return optional_module("psycopg.sql", "sql").SQL("{}::text").format(expression)
 
 
 class PostgresCandidates(Candidates):

@@ -80,6 +80,11 @@ def read_password(path: Path) -> str:
         raise DataError(f"cannot read the password file {path}") from None
 
 
+def describe(error: Any) -> str:
+    """Return the sentence of an error in one line, without the statement."""
+    return " ".join((error.diag.message_primary or str(error)).split())
+
+
 class SqlQuery:
     """A query that reads all objects of a collection.
 
