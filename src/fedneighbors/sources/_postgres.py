@@ -104,7 +104,7 @@ class Snapshot:
         return self
 
     def _begin(self, deadline_s: float | None) -> bool:
-        """Begin a transaction; return False if the table was rewritten after its snapshot."""
+        """Begin a transaction; return whether its snapshot has all rows."""
         sql = optional_module("psycopg.sql", "sql")
         lock = sql.SQL("SELECT 1")
         if self._table is not None:  # keeps the lock of a reader, also on the tables of a view
@@ -124,7 +124,7 @@ class Snapshot:
         return deadline_s is not None and deadline_s < self._timeout_s
 
     def _limit(self, deadline_s: float | None, settings: Mapping[str, str] | None = None) -> None:
-        """Set the time of statements and other settings until the end of the transaction."""
+        """Set limit and settings until the end of the transaction."""
         seconds = self._timeout_s if deadline_s is None else min(deadline_s, self._timeout_s)
         limit_ms = max(_MIN_STATEMENT_MS, int(1000 * seconds))
         chosen = {**_SETTINGS, **(settings or {}), "statement_timeout": str(limit_ms)}
@@ -294,7 +294,7 @@ class PostgresSource(CandidateSource):
             )
 
     def read_modifier(self) -> int:
-        """Return the modifier of the type of the objects, such as its length; -1 without one."""
+        """Return the modifier of the column's type, such as its length."""
         sql = optional_module("psycopg.sql", "sql")
         table = sql.Identifier(*self.options["table"].split(".")).as_string(None)
         values = {"table": table, "name": self.options[self.column_option]}
