@@ -3,6 +3,7 @@
 import json
 import sqlite3
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from fedneighbors.datasets._molecules import fingerprint_from_smiles, graph_from
 from fedneighbors.errors import DataError, MissingDataError, SourceError
 from fedneighbors.federation._messages import encode
 from fedneighbors.methods.fedknn._filters import filter_text
+from fedneighbors.methods.fedknn._payloads import PayloadRequest
 from fedneighbors.methods.fedknn._queries import FilteredQuery, encode_query
 from fedneighbors.methods.fedknn.metrics import metric_of
 from fedneighbors.methods.fedknn.protocol import FinishRequest, NearestRequest
@@ -176,6 +178,25 @@ def test_all_sources_of_the_same_rows_have_one_epoch(tmp_path, request):
         assert (again.party.source._epoch == found[0].party.source._epoch) is is_same
 
 
+def test_a_query_that_waits_for_a_table_reads_its_new_rows(tmp_path, postgres):
+    name = postgres.new_database(
+        "CREATE TABLE points AS SELECT i AS id, array[i, 0] AS v FROM generate_series(1, 9) AS i"
+    )
+    source = {"database": postgres.url(name), "sql": "SELECT * FROM points"}
+    waiting, found = "SELECT count(*) FROM pg_locks WHERE NOT granted", []
+    with postgres.connect(name) as connection:
+        reading = threading.Thread(target=lambda: found.append(read(tmp_path, source)))
+        with connection.transaction():
+            connection.execute("TRUNCATE points")
+            connection.execute("INSERT INTO points VALUES (1, array[1, 0]), (2, array[2, 0])")
+            reading.start()
+            end = time.monotonic() + 20
+            while not connection.execute(waiting).fetchone()[0]:
+                assert time.monotonic() < end
+        reading.join(20)
+    assert search(found[0], np.zeros(2), 5) == ([1.0, 2.0], ["1", "2"])
+
+
 @pytest.mark.parametrize("make", MAKERS[:4])
 def test_a_snapshot_is_the_result_of_the_query(tmp_path, request, make):
     source, out = {**make(tmp_path, request), "id": "id"}, tmp_path / "copy.arrow"
@@ -260,6 +281,44 @@ def test_bits_words_strings_and_graphs_are_read(tmp_path, postgres):
     words = things("name", "edit", filters={"hue": "text"})
     assert search(words, "beta", 2, {"hue": "red"})[1] == ["1"]
     assert search(things("g", "graph_edit"), graph_from_smiles("CO"), 2)[0] == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("cells", "metric", "message"),
+    [
+        ('"id": 1, "v": [1, 1%s]' % ("0" * 400), "euclidean", "column 'v': expected a list of num"),
+        ('"id": 1, "x": 1%s, "y": 2' % ("0" * 400), "euclidean", "column 'x': expected a finite"),
+        ('"id": "\\ud800", "v": [1]', "euclidean", "a name in column 'id' is no valid Unicode"),
+        ('"id": 1, "v": "\\ud800"', "edit", "column 'v': expected valid Unicode"),
+        ('"id": 1, "v": ["a", "\\ud800"]', "jaccard", "column 'v': expected valid Unicode"),
+    ],
+)
+def test_a_cell_that_no_object_can_have_is_an_error(tmp_path, cells, metric, message):
+    (tmp_path / "a.jsonl").write_text(f"{{{cells}}}", encoding="utf-8")
+    with pytest.raises(DataError, match=message):
+        read(tmp_path, {"file": "a.jsonl"}, metric)
+
+
+def test_points_of_several_reference_systems_are_refused(tmp_path, postgres):
+    points = "unnest(array['SRID=3857;POINT(1 2)', 'SRID=32632;POINT(1 2)'])::geometry AS p"
+    url = postgres.url(postgres.new_database())
+    source = {"database": url, "sql": f"SELECT row_number() OVER () AS id, {points}"}
+    with pytest.raises(DataError, match=r"expected one SRID in column 'p' .* got 3857, 32632"):
+        read(tmp_path, source)
+
+
+def test_payloads_have_the_values_of_json(tmp_path):
+    notes = ['{"a": [1, {"b": NaN}]}', '"\\ud800"', "1e400", "null"]
+    lines = [f'{{"id": {i}, "v": [{i}], "note": {note}}}' for i, note in enumerate(notes)]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    source = {"file": "a.jsonl", "columns": ["v"]}
+    section = {"metric": "euclidean", "source": {"id": "id", **source}}
+    offer = OfferSection.model_validate({**section, "policy": {"payload": ["note"]}})
+    found = OfferedObjects.read("north", "points", offer, tmp_path, secret=b"s")
+    query, ids = encode_query(np.zeros(1)), tuple("0123")
+    found.party.answer(NearestRequest("q", query, 4, None))
+    rows = found.party.answer(PayloadRequest("q", query, ids)).rows
+    assert [json.loads(row)["note"] for row in rows] == [{"a": [1, {"b": None}]}, "?", None, None]
 
 
 @pytest.mark.parametrize("make", MAKERS[:4])

@@ -571,3 +571,171 @@ def test_filters_of_random_columns_are_as_in_memory(places):
             assert source.size(where) == int(table.match(where).sum()), where
     finally:
         source.close()
+
+
+@pytest.fixture
+def line(postgres):
+    """Return a database of 50 points at the distances 1 to 50 from the origin, and a view."""
+    return postgres, postgres.new_database(
+        'CREATE COLLATION blind (provider = icu, locale = "und-u-ks-level2", '
+        "deterministic = false)",
+        "CREATE TABLE line AS SELECT i AS id, ST_MakePoint(i, 0) AS p, date '2020-01-01' + i "
+        "AS day, (array['a', 'A', 'b'])[1 + i % 3] COLLATE blind AS site "
+        "FROM generate_series(1, 50) AS i",
+        "CREATE VIEW looked_at AS SELECT * FROM line",
+    )
+
+
+@contextmanager
+def line_source(line, **changes):
+    source = place_source(line, "euclidean", **{"kinds": {}, "table": "line", **changes})
+    try:
+        yield source, PushedSource(source, metric_of("euclidean"), owner="a")
+    finally:
+        source.close()
+
+
+def load_again(connection):
+    connection.execute("CREATE TEMP TABLE kept AS SELECT * FROM line")
+    connection.execute("TRUNCATE line")
+    connection.execute("INSERT INTO line SELECT * FROM kept")
+
+
+@pytest.mark.parametrize("table", ["line", "looked_at"])
+def test_a_table_keeps_its_rows_while_a_query_is_open(line, table):
+    psycopg = pytest.importorskip("psycopg")
+    server, name = line
+    with line_source(line, table=table) as (_, pushed), server.connect(name) as connection:
+        query = pushed.open(np.zeros(2), None)
+        assert len(query.next(5).ids) == 5
+        connection.execute("SET lock_timeout = '100ms'")
+        with pytest.raises(psycopg.errors.LockNotAvailable), connection.transaction():
+            load_again(connection)
+        assert len(query.next(60).ids) == 45
+        assert query.count(40.0) == 40
+        query.close()
+        with connection.transaction():
+            load_again(connection)
+
+
+@pytest.mark.parametrize("table", ["line", "looked_at"])
+def test_a_query_that_waits_for_a_table_sees_its_new_rows(line, table):
+    server, name = line
+    waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+    with line_source(line, table=table) as (_, pushed), server.connect(name) as connection:
+        found = []
+        search = threading.Thread(
+            target=lambda: found.extend(pushed.open(np.zeros(2), None).next(60).ids)
+        )
+        with connection.transaction():
+            load_again(connection)
+            search.start()
+            end = time.monotonic() + 20
+            while not connection.execute(waiting).fetchone()[0]:
+                assert time.monotonic() < end
+        search.join(20)
+    assert len(found) == 50
+
+
+def test_texts_are_compared_character_by_character(line):
+    with line_source(line, kinds={"site": "text"}) as (source, _):
+        sizes = [source.size({"site": site}) for site in ("a", "A", "b", "B")]
+        assert sizes == [16, 17, 17, 0]
+        assert source.size({"not": {"site": "a"}}) == 34
+        assert source.size({"site": {"in": ["a", "B"]}}) == 16
+
+
+def test_dates_as_text_do_not_depend_on_the_role(line):
+    server, name = line
+    with server.connect(name) as connection:
+        connection.execute(f"ALTER DATABASE {name} SET datestyle = 'German'")
+    with line_source(line, kinds={"day": "text"}, id="day") as (source, pushed):
+        assert source.size({"day": "2020-01-05"}) == 1
+        assert pushed.open(np.zeros(2), None).next(1).ids == ("2020-01-02",)
+
+
+def test_shapes_that_come_later_are_an_error_of_counts(line):
+    server, name = line
+    with line_source(line) as (_, pushed), server.connect(name) as connection:
+        connection.execute("INSERT INTO line VALUES (99, 'POLYGON((0 0, 1 0, 1 1, 0 0))')")
+        query = pushed.open(np.zeros(2), None)
+        for call in (lambda: query.count(5.0), lambda: query.next(3)):
+            with pytest.raises(SourceError, match="must have type POINT"):
+                call()
+
+
+def test_distances_that_postgis_cannot_express_are_found_exactly(line):
+    server, name = line
+    points = np.random.default_rng(5).normal(size=(60, 2)) * 1e100
+    with server.connect(name) as connection, connection.cursor() as cursor:
+        cursor.execute("DELETE FROM line")
+        rows = [(i, *point) for i, point in enumerate(points.tolist())]
+        cursor.executemany("INSERT INTO line VALUES (%s, ST_MakePoint(%s, %s))", rows)
+    with line_source(line) as (source, _):
+        ids = [str(i) for i in range(60)]
+        check_source(source, points, ids, metric="euclidean", queries=[np.zeros(2), points[0]])
+
+
+def test_the_reference_system_of_a_column_is_checked(postgres):
+    name = postgres.new_database(
+        "CREATE TABLE new (id int, p geometry(Point, 3857), g geography(Point, 4326))",
+        "CREATE TABLE mixed AS SELECT 1 AS id, 'SRID=4269;POINT(1 2)'::geography AS g, "
+        "unnest(array['SRID=3857;POINT(1 2)', 'POINT(1 2)'])::geometry AS p",
+    )
+    with pytest.raises(DataError, match="expected one SRID in the column p, got 0, 3857"):
+        place_source((postgres, name), "euclidean", {}, table="mixed")
+    with pytest.raises(DataError, match="expected the SRID 4326 in the column g, got 4269"):
+        place_source((postgres, name), kinds={}, table="mixed")
+    with line_source((postgres, name), table="new") as (_, pushed):
+        assert pushed.open(np.zeros(2), None).next(1).exhausted
+        with postgres.connect(name) as connection:
+            connection.execute("INSERT INTO new VALUES (7, 'SRID=3857;POINT(1 2)')")
+        pushed.candidates.close()
+        assert pushed.open(np.zeros(2), None).next(1).ids == ("7",)
+
+
+def test_an_empty_table_of_vectors_has_the_length_of_its_type(pgvector):
+    name = pgvector.new_database(
+        "CREATE TABLE new (id int, v vector(3))", "CREATE TABLE any_length (id int, v vector)"
+    )
+    with pytest.raises(DataError, match="has no vectors, so that their length is unknown"):
+        vector_source((pgvector.url(name),), "euclidean", {}, table="any_length")
+    source = vector_source((pgvector.url(name),), "euclidean", {}, table="new")
+    pushed = PushedSource(source, metric_of("euclidean"), owner="a")
+    try:
+        assert pushed.open(np.zeros(3), None).next(1).exhausted
+        with pytest.raises(ValueError, match="expected 3 numbers, got 2"):
+            pushed.open(np.zeros(2), None)
+    finally:
+        source.close()
+
+
+def test_fingerprints_of_another_length_are_an_error(postgres):
+    insert = "INSERT INTO prints VALUES ({}, bfp_from_binary_text('\\x{}'))"
+    name = postgres.new_database("CREATE TABLE prints (id int, f bfp)", insert.format(1, "010203"))
+    options = {"database": postgres.url(name), "table": "prints", "id": "id", "fingerprint": "f"}
+    source = RDKitSource(SourceSettings("tanimoto", options))
+    pushed = PushedSource(source, metric_of("tanimoto"), owner="a")
+    with postgres.connect(name) as connection:
+        connection.execute(insert.format(2, "0102"))
+    try:
+        with pytest.raises(SourceError, match="expected fingerprints of 3 bytes, got one of 2"):
+            pushed.open(np.array([1, 2, 3], np.uint8), None).next(2)
+    finally:
+        source.close()
+
+
+def test_a_payload_may_have_many_columns(postgres):
+    columns = [f"c{i}" for i in range(60)]
+    name = postgres.new_database(
+        "CREATE TABLE wide AS SELECT 1 AS id, ST_MakePoint(0, 0) AS p, "
+        + ", ".join(f"{i} AS c{i}" for i in range(60))
+    )
+    options = {"database": postgres.url(name), "table": "wide", "id": "id", "location": "p"}
+    source = PostGISSource(SourceSettings("euclidean", options, {}, tuple(columns)))
+    query = PushedSource(source, metric_of("euclidean"), owner="a").open(np.zeros(2), None)
+    try:
+        assert query.next(1).ids == ("1",)
+        assert query.payload(["1"]) == [dict(zip(columns, range(60), strict=True))]
+    finally:
+        source.close()

@@ -4,6 +4,7 @@ import codecs
 import csv
 import gzip
 import json
+import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
@@ -18,6 +19,9 @@ from fedneighbors.datasets._table import check_names, check_present
 from fedneighbors.datasets._text_format import TextFormat, find_delimiter, recognize_utf8
 from fedneighbors.datasets._text_tables import is_arff, quoted_cells, read_arff_header
 from fedneighbors.errors import DataError, MissingDataError
+
+_HAS_SRID = 0x20000000  # flag of the type of a point in PostGIS's binary format
+_DEGREES = 4326  # spatial reference of longitude and latitude
 
 _ARROW, _PARQUET = {".arrow", ".feather", ".ipc"}, {".parquet", ".pq"}
 _BATCH_ROWS, _LIST_ROWS = 1 << 16, 1 << 12
@@ -395,3 +399,29 @@ def _value(scalar: Any) -> Any:
         return scalar.as_py()
     except (ValueError, OverflowError):  # for example a date after the year 9999
         return None
+
+
+def read_srid(content: bytes) -> int:
+    """Return the SRID of a valid point in EWKB, 0 without one."""
+    order = "<" if content[:1] == b"\x01" else ">"
+    kind, srid = struct.unpack_from(f"{order}2I", content, 1)
+    return int(srid) if kind & _HAS_SRID else 0
+
+
+def parse_ewkb(content: bytes, *, in_degrees: bool) -> npt.NDArray[np.float64]:
+    """Return the coordinates of a point in PostGIS's binary format (EWKB)."""
+    order = "<" if content[:1] == b"\x01" else ">"
+    try:
+        (kind,) = struct.unpack_from(f"{order}I", content, 1)
+        has_srid = bool(kind & _HAS_SRID)
+        srid = struct.unpack_from(f"{order}I", content, 5)[0] if has_srid else _DEGREES
+        point = np.array(struct.unpack(f"{order}2d", content[9 if has_srid else 5 :]))
+    except struct.error:
+        kind, point, srid = 0, np.empty(0), _DEGREES
+    if kind & ~_HAS_SRID != 1 or not np.isfinite(point).all():
+        raise DataError("expected a point of two coordinates")
+    if in_degrees and srid != _DEGREES:
+        raise DataError(
+            f"expected a point in degrees (SRID 4326), got SRID {srid}; use ST_Transform(..., 4326)"
+        )
+    return point

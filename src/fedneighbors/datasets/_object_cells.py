@@ -2,14 +2,15 @@
 
 import json
 import math
-import struct
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from fedneighbors.datasets._cells import parse_ewkb, read_srid
 from fedneighbors.datasets._graphs import Graph, graph_from_text
 from fedneighbors.datasets._molecules import fingerprint_from_smiles, graph_from_smiles
 from fedneighbors.datasets._schema import Schema
@@ -42,9 +43,6 @@ FEW_CELLS = (
     "few cells can be near by chance. A filter on the columns that matter excludes them."
 )
 """Hint to readers of the nearest rows."""
-
-_HAS_SRID = 0x20000000  # flag of the type of a point in PostGIS's binary format
-_DEGREES = 4326  # spatial reference of longitude and latitude
 
 
 def parse_object(text: str, kind: Kind, *, n_columns: int = 2) -> Any:
@@ -140,6 +138,12 @@ def items_from_cells(cells: Cells, names: Sequence[str], kind: Kind, *, source: 
     columns = [_parse_column(cells[name], parse, name=name, source=source) for name in names]
     if not is_matrix:
         return columns[0]
+    srids = {read_srid(cell) for cell in cells[names[0]] if isinstance(cell, bytes)}
+    if len(srids) > 1:
+        found = ", ".join(map(str, sorted(srids)))
+        raise DataError(
+            f"expected one SRID in column {names[0]!r} of {source}, got {found}; use ST_Transform"
+        )
     if not is_single:
         return np.column_stack([np.array(column, np.float64) for column in columns])
     widths = sorted({len(vector) for vector in columns[0]})
@@ -168,14 +172,17 @@ def _is_number(cell: Any) -> bool:
 
 
 def _parse_number(cell: Any) -> float:
-    if not _is_number(cell) or not math.isfinite(cell):
+    number = math.nan
+    with suppress(OverflowError):  # of a long integer
+        number = float(cell) if _is_number(cell) else math.nan
+    if not math.isfinite(number):
         raise DataError(f"expected a finite number, got {cell!r:.60}")
-    return float(cell)
+    return number
 
 
 def _parse_vector(cell: Any) -> npt.NDArray[np.float64]:
     if isinstance(cell, bytes):
-        return _parse_ewkb(cell, in_degrees=False)
+        return parse_ewkb(cell, in_degrees=False)
     if isinstance(cell, str):  # as in SQLite
         try:
             cell = json.loads(cell)
@@ -183,7 +190,7 @@ def _parse_vector(cell: Any) -> npt.NDArray[np.float64]:
             raise DataError(f"expected numbers in brackets, got {cell!r:.60}") from None
     try:
         vector = np.array(cell, np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         vector = np.empty(0)
     if vector.ndim != 1 or not len(vector):
         raise DataError(f"expected a list of numbers, got {cell!r:.60}")
@@ -193,38 +200,28 @@ def _parse_vector(cell: Any) -> npt.NDArray[np.float64]:
 
 
 def _parse_place(cell: Any) -> npt.NDArray[np.float64]:
-    return _parse_ewkb(cell, in_degrees=True) if isinstance(cell, bytes) else _parse_vector(cell)
-
-
-def _parse_ewkb(content: bytes, *, in_degrees: bool) -> npt.NDArray[np.float64]:
-    """Return the coordinates of a point in PostGIS's binary format (EWKB)."""
-    order = "<" if content[:1] == b"\x01" else ">"
-    try:
-        (kind,) = struct.unpack_from(f"{order}I", content, 1)
-        has_srid = bool(kind & _HAS_SRID)
-        srid = struct.unpack_from(f"{order}I", content, 5)[0] if has_srid else _DEGREES
-        point = np.array(struct.unpack(f"{order}2d", content[9 if has_srid else 5 :]))
-    except struct.error:
-        kind, point, srid = 0, np.empty(0), _DEGREES
-    if kind & ~_HAS_SRID != 1 or not np.isfinite(point).all():
-        raise DataError("expected a point of two coordinates")
-    if in_degrees and srid != _DEGREES:
-        raise DataError(
-            f"expected a point in degrees (SRID 4326), got SRID {srid}; use ST_Transform(..., 4326)"
-        )
-    return point
+    return parse_ewkb(cell, in_degrees=True) if isinstance(cell, bytes) else _parse_vector(cell)
 
 
 def _parse_string(cell: Any) -> str:
     if not isinstance(cell, str):
         raise DataError(f"expected text, got {cell!r:.60}")
+    _check_unicode(cell)
     return cell
+
+
+def _check_unicode(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise DataError(f"expected valid Unicode, got {text!r:.60}") from None
 
 
 def _parse_set(cell: Any) -> frozenset[Any]:
     if isinstance(cell, str):
         return frozenset(cell.split())
     if isinstance(cell, list | tuple) and all(type(element) in (str, int) for element in cell):
+        _check_unicode("".join(map(str, cell)))
         return frozenset(cell)
     raise DataError(f"expected words, or a list of words or integers, got {cell!r:.60}")
 

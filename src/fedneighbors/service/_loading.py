@@ -204,6 +204,10 @@ def read_source(
         ids = [str(row - 1) for row in objects.rows or ()]
     if ids is not None and len(set(ids)) < len(ids):
         raise DataError(f"{place}: column {source.id!r} has equal names; ids must be unique")
+    try:
+        "".join(ids or ()).encode()
+    except UnicodeEncodeError:
+        raise DataError(f"{place}: a name in column {source.id!r} is no valid Unicode") from None
     columns = None
     if kinds:
         table = _read_columns(file, kinds, objects.labels) if cells is None else cells
@@ -362,7 +366,11 @@ def _to_json(cell: Any) -> Any:
         return None
     if isinstance(plain, list | tuple):
         return [_to_json(element) for element in plain]
-    return plain if plain is None or isinstance(plain, bool | int | float | str) else str(plain)
+    if isinstance(plain, dict):
+        return {str(name): _to_json(element) for name, element in plain.items()}
+    if plain is None or isinstance(plain, bool | int | float):
+        return plain
+    return str(plain).encode(errors="replace").decode()
 
 
 def _read_columns(file: Path, kinds: Mapping[str, str], labels: Sequence[str]) -> Cells:

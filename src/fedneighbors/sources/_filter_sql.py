@@ -97,6 +97,7 @@ class _Column:
         sql = optional_module("psycopg.sql", "sql")
         self._sql, self._type, self._values = sql.SQL, type_, values
         self._column = self._plain = quote_name(name)
+        self._is_text = kind == "text"
         self._is_integer = kind == "number" and type_ in _INTEGERS
         self._has_nan = kind == "number" and not self._is_integer  # NaN is a missing cell
         if not (self._is_integer or (kind == "number" and type_ in _FLOATS)):
@@ -153,8 +154,12 @@ class _Column:
             known = [int(one) for one in known if one == int(one)]
         elif self._has_nan:
             known = [float(one) for one in known]
-        text = "{} = ANY({})" if holds else "{} <> ALL({})"
-        found = self._sql(text).format(self._column, self._values.bind(known))
+        text, cells = "{} = ANY({})" if holds else "{} <> ALL({})", self._values.bind(known)
+        found = self._sql(text).format(self._column, cells)
+        if self._is_text:  # other collations may have equal texts of other characters
+            alike = self._sql('({} COLLATE "C")').format(self._column)
+            same = self._sql(text).format(alike, cells)
+            found = _join([found, same], is_and=True) if holds else same
         if holds and known and self._has_nan:
             found = _join([found, *self._near(min(known), max(known))], is_and=True)
         has_none = None in operands

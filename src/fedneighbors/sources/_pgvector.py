@@ -51,7 +51,11 @@ class PgvectorSource(PostgresSource):
         columns = sql.SQL("min(vector_dims({0})), max(vector_dims({0}))").format(self.column)
         least, most = self.run_once(columns, values)
         if least is None:
-            raise DataError(f"the column {name} has no vectors, so that their length is unknown")
+            least = most = self.read_modifier()  # the length that the type declares
+        if least < 1:
+            raise DataError(
+                f"the column {name} has no vectors, so that their length is unknown; declare it"
+            )
         if least != most:
             raise DataError(f"the column {name} has vectors of {least} and {most} components")
         self.sample = np.ones((1, least))

@@ -22,6 +22,8 @@ _FAR_M = 2e7  # 15 km before the antipode, where distances of the metric have er
 _NO_LIMIT_M = 2.1e7  # more than half the equator
 _WRONG_ORDER = "index returned tuples in wrong order"
 _PLANAR = 1e-12  # relative margin of planar distances
+_OVERFLOW = float(np.finfo(np.float32).max)  # least distance that PostGIS replaces by NULL
+_DEGREES = 4326  # SRID
 
 
 class PostGISSource(PostgresSource):
@@ -43,14 +45,26 @@ class PostGISSource(PostgresSource):
 
     def _prepare(self) -> None:
         self.check_type(_TYPES[self.metric])
-        sql, values = optional_module("psycopg.sql", "sql"), Values()
-        point = sql.SQL(
+        sql, values, name = (
+            optional_module("psycopg.sql", "sql"),
+            Values(),
+            self.options["location"],
+        )
+        points = sql.SQL(
             "coalesce(bool_and(ST_GeometryType({0}::geometry) = 'ST_Point'), true), "
-            "coalesce(max(ST_SRID({0}::geometry)), 0)"
-        ).format(self.column)
-        are_points, self._srid = self.run_once(point, values)
+            "array_agg(DISTINCT ST_SRID({0}::geometry)), postgis_typmod_srid({1})"
+        ).format(self.column, values.bind(self.read_modifier()))
+        are_points, srids, declared = self.run_once(points, values)
         if not are_points:
-            raise DataError(f"the column {self.options['location']} has shapes other than points")
+            raise DataError(f"the column {name} has shapes other than points")
+        found = srids or [_DEGREES if self._is_sphere else declared]
+        if len(found) > 1 or (self._is_sphere and found != [_DEGREES]):
+            expected = f"the SRID {_DEGREES}" if self._is_sphere else "one SRID"
+            raise DataError(
+                f"expected {expected} in the column {name}, got {', '.join(map(str, found))}; a "
+                "view can use ST_Transform"
+            )
+        (self._srid,) = found
 
     def condition(self, where: Where | None, values: Values) -> Any:
         """Return the condition of rows with a point that meet a filter."""
@@ -62,8 +76,8 @@ class PostGISSource(PostgresSource):
         """Return the expression of a query."""
         sql = optional_module("psycopg.sql", "sql")
         x, y = (values.bind(float(value)) for value in query)
-        kind, srid = _TYPES[self.metric], 4326 if self._is_sphere else self._srid
-        return sql.SQL(f"ST_SetSRID(ST_MakePoint({{}}, {{}}), {int(srid)})::{kind}").format(x, y)
+        point = f"ST_SetSRID(ST_MakePoint({{}}, {{}}), {int(self._srid)})::{_TYPES[self.metric]}"
+        return sql.SQL(point).format(x, y)
 
     def order(self, query: Any, values: Values) -> Any:
         """Return the expression of the distance."""
@@ -79,11 +93,12 @@ class PostGISSource(PostgresSource):
         """Return points from coordinates."""
         return np.array(rows, np.float64).reshape(-1, 2)
 
-    def bound(self, distance: float, query: Any) -> float:  # noqa: ARG002 - of other sources
+    def bound(self, distance: Any, query: Any) -> float:  # noqa: ARG002 - of other sources
         """Return a lower bound of distances, given one of the database."""
+        known = _OVERFLOW if distance is None else float(distance)
         if self._is_sphere:
-            return min(distance * _SCALE * (1 - _RELATIVE) - _ABSOLUTE, _FAR_M)
-        return distance * (1 - _PLANAR)
+            return min(known * _SCALE * (1 - _RELATIVE) - _ABSOLUTE, _FAR_M)
+        return known * (1 - _PLANAR)
 
     def settings_after(self, error: SourceError) -> Mapping[str, str] | None:
         """Return settings for another try after an error, if any."""
@@ -118,10 +133,13 @@ class PostGISSource(PostgresSource):
         pair = sql.SQL("{}, {}").format(self.column, self._point(query, values))
         is_inner = sql.SQL("ST_Distance({}{}) < {}").format(pair, sphere, values.bind(inner))
         is_near = sql.SQL("AND ST_DWithin({}, {}{})").format(pair, values.bind(outer), sphere)
-        certain = sql.SQL("count(*) FILTER (WHERE {0})").format(is_inner)
+        # ST_X fails for shapes other than points
+        certain = sql.SQL("count(ST_X({}::geometry)) FILTER (WHERE {})").format(
+            self.column, is_inner
+        )
         statement = self.select(certain, where, values, is_near)
         ((n_certain,),) = snapshot.run(statement, values, deadline_s)
-        rest = sql.SQL("{} AND NOT {}").format(is_near, is_inner)
+        rest = sql.SQL("{} AND ({}) IS NOT TRUE").format(is_near, is_inner)
         rows = snapshot.run(self.select(self.columns(), where, values, rest), values, deadline_s)
         return CandidateCount(int(n_certain), self.decode(rows))
 

@@ -18,7 +18,7 @@ from fedneighbors.sources._candidates import (
     SourceSettings,
 )
 from fedneighbors.sources._filter_sql import Values, filter_sql, quote_name
-from fedneighbors.sources._sql import connect, has_password, read_password
+from fedneighbors.sources._sql import IS_WHOLE, connect, describe, has_password, read_password
 
 SNAPSHOT_S = 1.0
 """Maximum age of a snapshot for a new query, in seconds."""
@@ -33,13 +33,14 @@ _MAX_TIMEOUT_S = 2_000_000  # milliseconds fit into 32 bits
 _MIN_STATEMENT_MS = 50  # a shorter limit could also end the return to the savepoint
 _COMMON = {"database", "password_file", "table", "id", "version", "timeout_s"}
 _FAILED = 3  # libpq's PQTRANS_INERROR
+_SETTINGS = {"DateStyle": "ISO"}  # dates as text do not depend on the role
 
 
 class Snapshot:
     """A connection that sees one version of the database while queries are open.
 
     Without open queries it has no transaction, so that it keeps no lock. As a context, it counts as
-    an open query.
+    an open query. Until the last is released, the table cannot be truncated or rewritten.
 
     Parameters
     ----------
@@ -53,6 +54,8 @@ class Snapshot:
         Statement that returns the version of the objects.
     deadline_s : float, optional
         Seconds for the connection.
+    table : psycopg.sql.Composable, optional
+        The table of the objects, kept in its version.
 
     Raises
     ------
@@ -67,16 +70,17 @@ class Snapshot:
         timeout_s: float,
         version: str | None,
         deadline_s: float | None = None,
+        table: Any = None,
     ) -> None:
         psycopg = optional_module("psycopg", "sql")
         self._error, self._cancelled = psycopg.Error, psycopg.errors.QueryCanceled
-        self._timeout_s, self._version_sql = timeout_s, version
+        self._timeout_s, self._version_sql, self._table = timeout_s, version, table
         self.begun, self.n_open = 0.0, 0
         self.version: str | None = None
         try:
             self._connection = connect(database, password, deadline_s)
         except psycopg.Error as error:
-            raise SourceError(f"cannot connect to the database: {_describe(error)}") from None
+            raise SourceError(f"cannot connect to the database: {describe(error)}") from None
         self._connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         self._connection.read_only = True
 
@@ -86,21 +90,46 @@ class Snapshot:
         Raises
         ------
         TimeoutError
-            If the statement of the version takes longer than ``deadline_s``.
+            If a lock, or the statement of the version, takes longer than ``deadline_s``.
         SourceError
-            If the connection is lost, or the statement of the version fails.
+            If the connection is lost, or a statement fails.
         """
         if not self.n_open:
-            try:
-                self._connection.execute("SELECT 1")
-            except self._error as error:
-                self.close()
-                raise SourceError(f"the database failed: {_describe(error)}") from None
+            while not self._begin(deadline_s):
+                self._connection.rollback()
             self.begun = time.monotonic()
             if self._version_sql is not None:
                 self.version = self._read_version(self._version_sql, deadline_s)
         self.n_open += 1
         return self
+
+    def _begin(self, deadline_s: float | None) -> bool:
+        """Begin a transaction; return whether its snapshot has all rows."""
+        sql = optional_module("psycopg.sql", "sql")
+        lock = sql.SQL("SELECT 1")
+        if self._table is not None:  # keeps the lock of a reader, also on the tables of a view
+            lock = sql.SQL("SELECT 1 FROM {} LIMIT 0").format(self._table)
+        try:
+            self._limit(deadline_s)
+            self._connection.execute(lock, {})
+            last = f"SELECT ({IS_WHOLE}), set_config('statement_timeout', '0', true)"
+            return bool(self._connection.execute(last).fetchone()[0])
+        except self._error as error:
+            self.close()
+            if isinstance(error, self._cancelled) and self._is_hurried(deadline_s):
+                raise TimeoutError(LATE) from None
+            raise SourceError(f"the database failed: {describe(error)}") from None
+
+    def _is_hurried(self, deadline_s: float | None) -> bool:
+        return deadline_s is not None and deadline_s < self._timeout_s
+
+    def _limit(self, deadline_s: float | None, settings: Mapping[str, str] | None = None) -> None:
+        """Set limit and settings until the end of the transaction."""
+        seconds = self._timeout_s if deadline_s is None else min(deadline_s, self._timeout_s)
+        limit_ms = max(_MIN_STATEMENT_MS, int(1000 * seconds))
+        chosen = {**_SETTINGS, **(settings or {}), "statement_timeout": str(limit_ms)}
+        assign = "SELECT " + ", ".join(["set_config(%s, %s, true)"] * len(chosen))
+        self._connection.execute(assign, [it for pair in chosen.items() for it in pair])
 
     def _read_version(self, statement: str, deadline_s: float | None) -> str:
         try:
@@ -148,25 +177,20 @@ class Snapshot:
         SourceError
             If it takes longer than the timeout, or fails.
         """
-        is_hurried = deadline_s is not None and deadline_s < self._timeout_s
-        limit_s = deadline_s if is_hurried and deadline_s is not None else self._timeout_s
-        limit_ms = max(_MIN_STATEMENT_MS, int(1000 * limit_s))
-        chosen = {**(settings or {}), "statement_timeout": str(limit_ms)}
-        assign = "SELECT " + ", ".join(["set_config(%s, %s, true)"] * len(chosen))
         try:
             # a savepoint; going back to it ends the settings
             with self._connection.transaction(force_rollback=True):
-                self._connection.execute(assign, [it for pair in chosen.items() for it in pair])
+                self._limit(deadline_s, settings)
                 found: list[tuple[Any, ...]] = self._connection.execute(
                     statement, values, binary=True
                 ).fetchall()
                 return found
         except self._cancelled as error:
-            if is_hurried:
+            if self._is_hurried(deadline_s):
                 raise TimeoutError(LATE) from None
-            raise SourceError(f"the database stopped a statement: {_describe(error)}") from None
+            raise SourceError(f"the database stopped a statement: {describe(error)}") from None
         except self._error as error:
-            raise SourceError(f"the database failed: {_describe(error)}") from None
+            raise SourceError(f"the database failed: {describe(error)}") from None
         finally:
             if self._connection.info.transaction_status == _FAILED:  # no statement can follow
                 self.close()
@@ -174,11 +198,6 @@ class Snapshot:
     def close(self) -> None:
         """Close the connection; a running statement ends."""
         self._connection.close()
-
-
-def _describe(error: Any) -> str:
-    """Return the sentence of an error in one line, without the statement."""
-    return " ".join((error.diag.message_primary or str(error)).split())
 
 
 class PostgresSource(CandidateSource):
@@ -206,7 +225,7 @@ class PostgresSource(CandidateSource):
     """Option that names the column of the objects."""
 
     def __init__(self, settings: SourceSettings) -> None:
-        optional_module("psycopg", "sql")
+        sql = optional_module("psycopg.sql", "sql")
         options = dict(settings.options)
         known = {*_COMMON, self.column_option, *self._more_options()}
         for name in sorted(set(options) - known):
@@ -225,7 +244,7 @@ class PostgresSource(CandidateSource):
         self.options, self.metric, self._folder = options, settings.metric, settings.folder
         self._kinds, self._payload = settings.filters, settings.payload
         self._table = quote_name(*options["table"].split("."))
-        self._id = _as_text(quote_name(options["id"]))
+        self._id = sql.SQL("{}::text").format(quote_name(options["id"]))
         self.column = quote_name(options[self.column_option])
         self._snapshots: list[Snapshot] = []
         self._longest: tuple[str | None, int] | None = None
@@ -274,6 +293,18 @@ class PostgresSource(CandidateSource):
                 f"{' or '.join(accepted)} for the metric {self.metric}; a view can cast it"
             )
 
+    def read_modifier(self) -> int:
+        """Return the modifier of the column's type, such as its length."""
+        sql = optional_module("psycopg.sql", "sql")
+        table = sql.Identifier(*self.options["table"].split(".")).as_string(None)
+        values = {"table": table, "name": self.options[self.column_option]}
+        modifier = (
+            "SELECT atttypmod FROM pg_attribute "
+            "WHERE attrelid = %(table)s::regclass AND attname = %(name)s"
+        )
+        with self.snapshot() as snapshot:
+            return int(snapshot.run(modifier, values)[0][0])
+
     def _more_options(self) -> set[str]:
         """Return the names of further options."""
         return set()
@@ -295,7 +326,7 @@ class PostgresSource(CandidateSource):
         """Return objects from rows of their columns."""
 
     @abstractmethod
-    def bound(self, distance: float, query: Any) -> float:
+    def bound(self, distance: Any, query: Any) -> float:
         """Return a lower bound of distances, given a value of ``order``."""
 
     def run_once(self, columns: Any, values: Values) -> tuple[Any, ...]:
@@ -333,8 +364,8 @@ class PostgresSource(CandidateSource):
         options, file = self.options, self.options.get("password_file")
         password = None if file is None else read_password(self._folder / file)
         timeout_s = float(options.get("timeout_s", TIMEOUT_S))
-        version = options.get("version")
-        one = Snapshot(options["database"], password, timeout_s, version, deadline_s)
+        database, version = options["database"], options.get("version")
+        one = Snapshot(database, password, timeout_s, version, deadline_s, self._table)
         self._snapshots.append(one.acquire(deadline_s))
         return one
 
@@ -394,12 +425,9 @@ class PostgresSource(CandidateSource):
         if not self._payload:
             return [{} for _ in ids]
         sql, values = optional_module("psycopg.sql", "sql"), Values()
-        pairs = [
-            part
-            for name in self._payload
-            for part in (_as_text(values.bind(name)), quote_name(name))
-        ]
-        columns = sql.SQL("{}, json_build_object({})").format(self._id, sql.SQL(", ").join(pairs))
+        names = sql.SQL(", ").join(map(quote_name, self._payload))
+        row = "{}, (SELECT row_to_json(payload) FROM (SELECT {}) AS payload)"
+        columns = sql.SQL(row).format(self._id, names)
         rest = sql.SQL("AND {} = ANY({})").format(self._id, values.bind(list(ids)))
         found = dict(snapshot.run(self.select(columns, None, values, rest), values))
         return [found[name] for name in ids]
@@ -413,10 +441,6 @@ class PostgresSource(CandidateSource):
         for snapshot in self._snapshots:
             snapshot.close()
         self._snapshots = []
-
-
-def _as_text(expression: Any) -> Any:
-    return optional_module("psycopg.sql", "sql").SQL("{}::text").format(expression)
 
 
 class PostgresCandidates(Candidates):

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors._lazy import optional_module
-from fedneighbors.errors import DataError
+from fedneighbors.errors import DataError, SourceError
 from fedneighbors.methods.fedknn._filters import Where
 from fedneighbors.sources._candidates import CandidateBatch, SourceSettings
 from fedneighbors.sources._filter_sql import Values
@@ -63,8 +63,13 @@ class RDKitSource(PostgresSource):
 
     def decode(self, rows: list[tuple[Any, ...]]) -> npt.NDArray[np.uint8]:
         """Return packed bits."""
-        raw = b"".join(bytes(row[0]) for row in rows)
-        return np.frombuffer(raw, np.uint8).reshape(-1, self.sample.shape[1])
+        cells, n_bytes = [bytes(row[0]) for row in rows], self.sample.shape[1]
+        for cell in cells:
+            if len(cell) != n_bytes:
+                raise SourceError(
+                    f"expected fingerprints of {n_bytes} bytes, got one of {len(cell)}"
+                )
+        return np.frombuffer(b"".join(cells), np.uint8).reshape(-1, n_bytes)
 
     def bound(self, distance: float, query: Any) -> float:  # noqa: ARG002 - of other sources
         """Return a lower bound of distances below a threshold of similarity."""

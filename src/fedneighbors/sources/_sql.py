@@ -31,6 +31,13 @@ _BATCH_ROWS = 10_000
 _PROGRESS_STEPS = 100_000  # steps of SQLite between looks at the clock, some milliseconds
 _BYTEA = 17  # number of PostgreSQL's type
 
+# TRUNCATE and ALTER TABLE give a table another file, which seems empty to older snapshots
+IS_WHOLE = (
+    "SELECT coalesce(bool_and(pg_relation_filenode(oid) = relfilenode), true) FROM pg_class "
+    "WHERE relfilenode <> 0 AND oid IN (SELECT relation FROM pg_locks WHERE pid = pg_backend_pid())"
+)
+"""Whether the snapshot of a transaction has the rows of all tables that it locks."""
+
 
 def has_password(database: str) -> bool:
     """Return whether the address of a database has a password in it."""
@@ -71,6 +78,11 @@ def read_password(path: Path) -> str:
         return path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeError):
         raise DataError(f"cannot read the password file {path}") from None
+
+
+def describe(error: Any) -> str:
+    """Return the sentence of an error in one line, without the statement."""
+    return " ".join((error.diag.message_primary or str(error)).split())
 
 
 class SqlQuery:
@@ -232,10 +244,16 @@ class SqlQuery:
             connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
             connection.read_only = True
             milliseconds = str(max(1, int(1000 * self._timeout_s)))
-            connection.execute("SELECT set_config('statement_timeout', %s, true)", [milliseconds])
-            # in binary, numbers of four bytes are exact; on the server, memory holds one batch
-            cursor = connection.cursor("objects", binary=True)
-            cursor.execute(self._sql)
+            timeout = "SELECT set_config('statement_timeout', %s, true)"
+            while True:
+                connection.execute(timeout, [milliseconds])
+                # in binary, numbers of four bytes are exact; on the server, memory holds one batch
+                cursor = connection.cursor("objects", binary=True)
+                cursor.execute(self._sql)
+                if connection.execute(IS_WHOLE).fetchone()[0]:
+                    break
+                connection.rollback()  # a table was rewritten while the query waited for it
+                self._check_time()
             names = [column.name for column in cursor.description]
             types = [column.type_code for column in cursor.description]
             columns = self._collect(names, cursor.fetchmany)
