@@ -31,9 +31,9 @@ from tests.architecture.tree import ROOT, SOURCE, module_name, modules, sources
 # "compare", cells outside of a schema (counted, refused in queries), filters of files, molecules
 # that cannot be read, one parser of queries, "broker check", times and links in logs, votes of
 # fitted classifiers (messages and their average; the provider's model), messages in one thread; and
-# by 240 lines: withheld replies, wrong codes of networks, objects that a log states and shows, labels
-# with gaps, of two types or cases, cells of another encoding, workbooks, tables of PostgreSQL that are
-# rewritten, mixed SRIDs, steps of rare classes.
+# by 240 lines: withheld replies, wrong codes of networks, objects that a log states and shows,
+# labels with gaps, of two types or cases, cells of another encoding, workbooks, tables of
+# PostgreSQL that are rewritten, mixed SRIDs, steps of rare classes.
 MAX_CODE_LINES = 55_800
 MAX_KNNPER_LINES = 5_770  # frozen embeddings, schedules, plateaus, ablated pools: 680 more
 MAX_FILES = 395

@@ -173,7 +173,7 @@ def _is_number(cell: Any) -> bool:
 
 def _parse_number(cell: Any) -> float:
     number = math.nan
-    with suppress(OverflowError):  # of a long integer
+    with suppress(OverflowError):  # a long integer
         number = float(cell) if _is_number(cell) else math.nan
     if not math.isfinite(number):
         raise DataError(f"expected a finite number, got {cell!r:.60}")
