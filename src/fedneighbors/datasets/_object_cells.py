@@ -139,7 +139,7 @@ def items_from_cells(cells: Cells, names: Sequence[str], kind: Kind, *, source: 
     if not is_matrix:
         return columns[0]
     srids = {read_srid(cell) for cell in cells[names[0]] if isinstance(cell, bytes)}
-    if len(srids) > 1:
+    if len(srids) > 1 and kind != "places":  # points without one are in degrees, too
         found = ", ".join(map(str, sorted(srids)))
         raise DataError(
             f"expected one SRID in column {names[0]!r} of {source}, got {found}; use ST_Transform"

@@ -114,7 +114,7 @@ def test_dates_are_refused_as_not_numeric():
         (X[:, 0], ValueError, "continuous"),
         (np.column_stack([Y, Y]), ValueError, "y should be a 1d array"),
         (Y[:5], ValueError, "inconsistent numbers of samples"),
-        (np.array([1, "a"], object)[Y], ValueError, "Unknown label type"),
+        (np.array([1, "a"], object)[Y], ValueError, "expected labels of one type, found text"),
         (
             np.array(["2020-01-01", "2021-01-01"], "datetime64[D]")[Y],
             PartyRefused,

@@ -175,9 +175,15 @@ def test_predictions_have_the_type_of_the_labels(classes):
     assert set(model.predict(X, PARTIES).tolist()) <= set(classes)
 
 
-@pytest.mark.parametrize("labels", [Y + 0.5, np.array([0, "a"] * 89, dtype=object)])
-def test_invalid_labels_are_refused(labels):
-    with pytest.raises(ValueError, match="Unknown label type"):
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        (Y + 0.5, "Unknown label type"),
+        (np.array([0, "a"] * 89, dtype=object), "expected labels of one type, .* position 1"),
+    ],
+)
+def test_invalid_labels_are_refused(labels, words):
+    with pytest.raises(ValueError, match=words):
         KNNPerClassifier(**QUICK).fit(X, labels)
 
 
