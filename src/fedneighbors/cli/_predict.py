@@ -77,8 +77,6 @@ def predict(
 
     With --label, prints the scores and writes them to a record next to --out.
     """
-    from fedneighbors.errors import DataError
-
     roles = _list_roles(identifier, label, party_column, party)
     estimator = _load(model)
     if proba and not hasattr(estimator, "classes_"):
@@ -88,8 +86,6 @@ def predict(
     source = _Source(data, schema or _schema_path(model), roles, text_format)
     others = source.read_others(by_row=hasattr(estimator, "feature_names_in_"))
     rows = source.read_rows(estimator)
-    if not len(rows):
-        raise DataError(f"{data} has no rows; expected a header and data below it")
     owners = _parties_argument(estimator, party, others.get(party_column or ""), len(rows))
     is_scored = label is not None and hasattr(estimator, "classes_")
     columns = _predict(estimator, rows, proba=proba or is_scored, **owners)
@@ -253,6 +249,8 @@ class _Source:
                 f"{join_names(names)}; give the schema of its training data with --schema"
             )
         rows = read_rows(self.path, rules, labelled=False, text_format=self.text_format)
+        if not len(rows.kept):
+            raise DataError(f"{self.path} has no rows; expected a header and data below it")
         rules.check_complete(rows)
         for sentence in rules.notes(rows):
             print_warning(sentence)

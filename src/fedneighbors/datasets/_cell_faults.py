@@ -64,12 +64,8 @@ def find_faults(
         Masks that it returned.
     """
     is_numeric = isinstance(cells, np.ndarray) and cells.dtype.kind in "biuf"  # NaN is no fault
-    places = () if is_numeric else map(int, np.flatnonzero(missing))
-    n_garbled = (
-        sum("\ufffd" in str(cells[i]) for i in np.flatnonzero(missing).tolist())
-        if not is_numeric
-        else 0
-    )
+    places = [] if is_numeric else np.flatnonzero(missing).tolist()
+    n_garbled = sum("\ufffd" in str(cells[i]) for i in places)
     first_invalid, n_invalid = _count(i for i in places if cell_text(cells[i]) is not None)
     sets = cells if isinstance(column, SetColumn) else ()
     first_joined, n_joined = _count(i for i, cell in enumerate(sets) if _is_joined(cell))

@@ -3,7 +3,6 @@
 import json
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -172,9 +171,10 @@ def _is_number(cell: Any) -> bool:
 
 
 def _parse_number(cell: Any) -> float:
-    number = math.nan
-    with suppress(OverflowError):  # a long integer
+    try:
         number = float(cell) if _is_number(cell) else math.nan
+    except OverflowError:  # a long integer
+        number = math.inf
     if not math.isfinite(number):
         raise DataError(f"expected a finite number, got {cell!r:.60}")
     return number

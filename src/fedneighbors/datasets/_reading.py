@@ -307,7 +307,8 @@ def read_declared_cells(
         if number is None and has_commas:
             number = parse_number(cell, ",")
         if number is None and cell.strip() not in form.missing:
-            return cell if parse_number(cell) is None else f"{cell} (decimal point)"  # no number
+            # "3.5" is no number where the decimal separator is a comma
+            return cell if parse_number(cell) is None else f"{cell} (decimal point)"
         return None if number in marks else number
 
     for name in set(schema.column_names) - set(schema.nominal_names):

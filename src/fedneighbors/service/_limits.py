@@ -32,7 +32,7 @@ MAX_WRONG_CODES, WRONG_CODES_S = 10, 60.0
 """Maximum number of wrong codes or tokens of an address, within this number of seconds."""
 
 MAX_ALL_WRONG_CODES = 1000
-"""Maximum number of wrong enrolment codes of all addresses, within as many seconds."""
+"""Maximum number of wrong enrolment codes of all addresses, within ``WRONG_CODES_S``."""
 
 _MAX_ADDRESSES = 10_000  # with wrong codes; the oldest is forgotten
 _NOTHING = object()  # is no request

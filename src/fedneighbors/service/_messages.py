@@ -158,7 +158,7 @@ class OfferedCollection:
 
     def __post_init__(self) -> None:
         west, south, east, north = self.area or (0.0, 0.0, 0.0, 0.0)
-        if max(abs(west), abs(east)) > 180 or not -90 <= south <= north <= 90:
+        if not (abs(west) <= 180 and abs(east) <= 180 and -90 <= south <= north <= 90):
             raise ValueError(f"expected an area in degrees, got {self.area}")
         if not 0 <= self.distance_step < math.inf:
             raise ValueError(f"expected a distance step of 0 or more, got {self.distance_step}")

@@ -128,7 +128,7 @@ async def read_content(request: Request, limit: int = MAX_BODY_BYTES) -> bytes:
 
 
 def _find(store: QueryStore, broker: Broker, request: Request, user: ApiUser) -> StoredQuery:
-    """Return a stored query of the user, whose token allows such queries."""
+    """Return a stored query; raise if the token lacks its scope."""
     query = store.find(request.path_params["id"], user.name)
     check_scope(broker, user, OPERATIONS[query.kind].scope, query.collection)
     return query

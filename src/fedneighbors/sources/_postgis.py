@@ -45,11 +45,8 @@ class PostGISSource(PostgresSource):
 
     def _prepare(self) -> None:
         self.check_type(_TYPES[self.metric])
-        sql, values, name = (
-            optional_module("psycopg.sql", "sql"),
-            Values(),
-            self.options["location"],
-        )
+        sql, values = optional_module("psycopg.sql", "sql"), Values()
+        name = self.options["location"]
         points = sql.SQL(
             "coalesce(bool_and(ST_GeometryType({0}::geometry) = 'ST_Point'), true), "
             "array_agg(DISTINCT ST_SRID({0}::geometry)), postgis_typmod_srid({1})"

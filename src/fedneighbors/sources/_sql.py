@@ -36,7 +36,7 @@ IS_WHOLE = (
     "SELECT coalesce(bool_and(pg_relation_filenode(oid) = relfilenode), true) FROM pg_class "
     "WHERE relfilenode <> 0 AND oid IN (SELECT relation FROM pg_locks WHERE pid = pg_backend_pid())"
 )
-"""Whether the snapshot of a transaction has the rows of all tables that it locks."""
+"""Statement that is true if a transaction sees the rows of all tables that it locks."""
 
 
 def has_password(database: str) -> bool:
