@@ -9,11 +9,11 @@ import numpy.typing as npt
 from numba import njit
 
 from fedneighbors._typing import Floats, Integers
-from fedneighbors.kernels.vectors._lists import _insert
+from fedneighbors.kernels.vectors._lists import _emit, _select_lowest
 from fedneighbors.kernels.vectors._table import ROWS_PER_STEP, TableRows
 
 # Digests of the kernel files used here; Numba's cache does not notice edits in other files.
-USES = {"vectors/lists": "ea46056a8f885490"}
+USES = {"vectors/lists": "74c7fa551e3d0d09"}
 
 _SAMPLE_SIZE = 4096
 _MAX_DISTINCT = 0.9  # part of the rows; beyond, groups save nothing
@@ -34,18 +34,29 @@ def _list_members(
     distances: Any, groups: Any, starts: Any, order: Any, ranks: Any, out: Any, items: Any
 ) -> None:
     """List the rows of groups in the order of (distance, rank)."""
-    k, found_ranks = out.shape[1], np.empty(out.shape, np.int64)
+    k = out.shape[1]
+    found_distances = np.empty(2 * k)
+    found_ranks, found = np.empty(2 * k, np.int64), np.empty(2 * k, np.int64)
     for q in range(out.shape[0]):
-        n = 0
+        n, n_nearer, highest = 0, 0, np.iinfo(np.int64).max  # highest rank at the last distance
         for i in range(groups.shape[1]):
             distance, group = distances[q, i], groups[q, i]
-            if n == k and distance > out[q, k - 1]:
-                break
-            for member in range(starts[group], starts[group + 1]):
-                rank, row = ranks[order[member]], order[member]
-                if n == k and distance == out[q, k - 1] and rank > found_ranks[q, k - 1]:
+            if n and distance > found_distances[n - 1]:
+                if n >= k:
+                    break
+                n_nearer = n
+            for member in range(starts[group], min(starts[group] + k, starts[group + 1])):
+                row = order[member]
+                if ranks[row] > highest:
                     break  # members are in the order of ranks
-                n = _insert(out, found_ranks, items, q, n, (distance, rank, row))
+                found_distances[n], found_ranks[n], found[n] = distance, ranks[row], row
+                n += 1
+                if n == 2 * k:  # keep k
+                    tied = np.arange(n_nearer, n)
+                    chosen = _select_lowest(found_ranks, tied, k - n_nearer)
+                    highest, n = found_ranks[chosen[-1]], k
+                    found_ranks[n_nearer:n], found[n_nearer:n] = found_ranks[chosen], found[chosen]
+        _emit(found_distances, found_ranks, found, n, q, out, items)
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +126,7 @@ class DistinctRows:
             Number of rows; all if there are fewer.
         """
         shape = len(distances), min(k, len(self.groups))
-        found, items = np.full(shape, math.inf), np.empty(shape, np.int64)
+        found, items = np.empty(shape), np.empty(shape, np.int64)
         if found.size:
             _list_members(distances, groups, self.starts, self.order, self.ranks, found, items)
         return found, items

@@ -9,26 +9,81 @@ from numba import njit
 
 from fedneighbors._typing import Floats, Integers
 
+MAX_COUNTED = 64  # more rows are sorted; fewer are compared with one another
+
 
 @njit(cache=True, nogil=True, inline="always")
-def _insert(distances: Any, ranks: Any, items: Any, q: Any, n: Any, new: Any) -> Any:
-    """Insert a (distance, rank, item) into ``n`` sorted ones."""
-    # Indices of a table, not views of its rows: a view counts references, for 10 ns each.
-    distance, rank, item = new
-    k = distances.shape[1]
-    if n == k and distance == distances[q, k - 1] and rank >= ranks[q, k - 1]:
-        return n
-    slot = min(n, k - 1)
-    while slot > 0 and (
-        distances[q, slot - 1] > distance
-        or (distances[q, slot - 1] == distance and ranks[q, slot - 1] > rank)
-    ):
-        distances[q, slot] = distances[q, slot - 1]
-        ranks[q, slot] = ranks[q, slot - 1]
-        items[q, slot] = items[q, slot - 1]
-        slot -= 1
-    distances[q, slot], ranks[q, slot], items[q, slot] = distance, rank, item
-    return min(n + 1, k)
+def _replace_highest(heap: Any, value: Any) -> None:
+    """Insert a value into a heap and drop the root, the highest."""
+    k, slot = heap.shape[0], 0
+    while True:
+        child = 2 * slot + 1
+        if child + 1 < k and heap[child + 1] > heap[child]:
+            child += 1
+        if child >= k or heap[child] <= value:
+            break
+        heap[slot] = heap[child]
+        slot = child
+    heap[slot] = value
+
+
+@njit(cache=True, nogil=True)
+def _select_nearest(distances: Any, m: Any, k: Any) -> Any:
+    """Return the rows up to the k-th distance, ties included."""
+    highest = np.full(k, math.inf)
+    for i in range(m):
+        if distances[i] < highest[0]:
+            _replace_highest(highest, distances[i])
+    return np.flatnonzero(distances[:m] <= highest[0])
+
+
+@njit(cache=True, nogil=True)
+def _select_lowest(ranks: Any, tied: Any, n: Any) -> Any:
+    """Return the ``n`` tied rows of lowest rank, ascending."""
+    own = ranks[tied]
+    chosen = tied[own <= np.partition(own, n - 1)[n - 1]]
+    return chosen[np.argsort(ranks[chosen])]
+
+
+@njit(cache=True, nogil=True)
+def _sort_few(ranks: Any, tied: Any) -> None:
+    """Sort a few tied rows by rank."""
+    for end in range(1, tied.shape[0]):
+        slot, row = end, tied[end]
+        while slot > 0 and ranks[tied[slot - 1]] > ranks[row]:
+            tied[slot] = tied[slot - 1]
+            slot -= 1
+        tied[slot] = row
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _emit(distances: Any, ranks: Any, rows: Any, m: Any, q: Any, out: Any, items: Any) -> None:
+    """Store the first of ``m`` rows in the order of (distance, rank)."""
+    k = out.shape[1]
+    if m <= MAX_COUNTED:
+        for a in range(m):  # without branches, as the order is random
+            place = 0
+            for b in range(m):
+                is_tied = (distances[b] == distances[a]) & (ranks[b] < ranks[a])
+                place += (distances[b] < distances[a]) | is_tied
+            if place < k:
+                out[q, place], items[q, place] = distances[a], rows[a]
+        return
+    chosen = np.arange(m) if m < 2 * k else _select_nearest(distances, m, k)
+    order, start = chosen[np.argsort(distances[chosen])], 0
+    while start < k:
+        end = start + 1
+        while end < len(order) and distances[order[end]] == distances[order[start]]:
+            end += 1
+        tied = order[start:end]
+        if end - start > MAX_COUNTED:
+            tied = _select_lowest(ranks, tied, min(end, k) - start)
+        else:
+            _sort_few(ranks, tied)
+        for place in range(start, min(end, k)):
+            row = tied[place - start]
+            out[q, place], items[q, place] = distances[row], rows[row]
+        start = end
 
 
 @njit(cache=True, nogil=True)
@@ -37,11 +92,11 @@ def _merge(
     out_rows: Any,
 ) -> int:  # fmt: skip
     """Merge valid lists into others; return 0 or a fault's code."""
-    k, n_objects = out.shape[1], rows.shape[0]
+    k, n_new, n_objects = out.shape[1], distances.shape[1], rows.shape[0]
     seen = np.full(n_objects, -1, np.int64)  # the last query with this object
     for q in range(out.shape[0]):
-        n, last, last_tie = n_before, -math.inf, np.int64(0)
-        for i in range(distances.shape[1]):
+        last, last_tie = -math.inf, np.int64(0)
+        for i in range(n_new):
             distance, position = distances[q, i], positions[q, i]
             if not -math.inf < distance < math.inf:
                 return 1
@@ -53,8 +108,20 @@ def _merge(
             if seen[position] == q:
                 return 4
             seen[position], last, last_tie = q, distance, tie
-            if n < k or distance <= out[q, k - 1]:
-                n = _insert(out, out_ties, out_rows, q, n, (distance, tie, rows[position]))
+        a, b = n_before - 1, n_new - 1  # the last ones that are not in their places
+        while b >= 0:
+            place, distance, tie = a + b + 1, distances[q, b], ties[positions[q, b]]
+            is_later = a >= 0 and (
+                out[q, a] > distance or (out[q, a] == distance and out_ties[q, a] > tie)
+            )
+            row = out_rows[q, a] if is_later else rows[positions[q, b]]
+            if is_later:
+                distance, tie = out[q, a], out_ties[q, a]
+                a -= 1
+            else:
+                b -= 1
+            if place < k:
+                out[q, place], out_ties[q, place], out_rows[q, place] = distance, tie, row
     return 0
 
 

@@ -25,11 +25,11 @@ from fedneighbors.kernels.vectors._distances import (
     _sum_products_of_tile,
     _sum_squares_of_tile,
 )
-from fedneighbors.kernels.vectors._lists import _insert
+from fedneighbors.kernels.vectors._lists import MAX_COUNTED, _emit, _replace_highest
 from fedneighbors.kernels.vectors._table import TableRows
 
 # Digests of the kernel files used here; Numba's cache does not notice edits in other files.
-USES = {"vectors/distances": "da7fd9a59bdfdb79", "vectors/lists": "ea46056a8f885490"}
+USES = {"vectors/distances": "da7fd9a59bdfdb79", "vectors/lists": "74c7fa551e3d0d09"}
 
 ROOT, PLAIN, HALF, SQUARE, PRODUCT = 0, 1, 2, 3, 4
 """Distance: root of the sum of squares, sum of absolute values, half or whole sum of squares, or
@@ -48,7 +48,6 @@ _MAX_SCANNED_CELLS = 1 << 16
 _CHUNK = 16  # number of rows whose sums are computed at once
 _BLOCK = 64  # likewise, at first
 _GROUPS = 16  # in a block
-_MAX_COUNTED = 64  # more rows are sorted; fewer are compared with one another
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -75,21 +74,6 @@ def _keep_lowest(lowest: Any, value: Any) -> None:
     for slot in range(lowest.shape[0] - 1, 0, -1):
         lowest[slot] = max(lowest[slot - 1], min(lowest[slot], value))
     lowest[0] = min(lowest[0], value)
-
-
-@njit(cache=True, nogil=True, inline="always")
-def _replace_highest(heap: Any, value: Any) -> None:
-    """Insert a value into a heap and drop the root, the highest."""
-    k, slot = heap.shape[0], 0
-    while True:
-        child = 2 * slot + 1
-        if child + 1 < k and heap[child + 1] > heap[child]:
-            child += 1
-        if child >= k or heap[child] <= value:
-            break
-        heap[slot] = heap[child]
-        slot = child
-    heap[slot] = value
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -151,31 +135,24 @@ def _has_any_sum_within(sums: Any, limit: Any) -> Any:
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _emit(distances: Any, ranks: Any, rows: Any, m: Any, q: Any, out: Any, items: Any) -> None:
-    """Store the first of ``m`` rows in the order of (distance, rank)."""
-    k = out.shape[1]
-    if m <= _MAX_COUNTED:
-        for a in range(m):  # without branches, as the order is random
-            place = 0
-            for b in range(m):
-                is_tied = (distances[b] == distances[a]) & (ranks[b] < ranks[a])
-                place += (distances[b] < distances[a]) | is_tied
-            if place < k:
-                out[q, place], items[q, place] = distances[a], rows[a]
-        return
-    order = np.argsort(distances[:m])
-    for end in range(1, m):
-        slot, row = end, order[end]
-        while (
-            slot > 0
-            and distances[order[slot - 1]] == distances[row]
-            and ranks[order[slot - 1]] > ranks[row]
-        ):
-            order[slot] = order[slot - 1]
-            slot -= 1
-        order[slot] = row
-    for place in range(k):
-        out[q, place], items[q, place] = distances[order[place]], rows[order[place]]
+def _insert(distances: Any, ranks: Any, items: Any, q: Any, n: Any, new: Any) -> Any:
+    """Insert a (distance, rank, item) into ``n`` sorted ones."""
+    # Indices of a table, not views of its rows: a view counts references, for 10 ns each.
+    distance, rank, item = new
+    k = distances.shape[1]
+    if n == k and distance == distances[q, k - 1] and rank >= ranks[q, k - 1]:
+        return n
+    slot = min(n, k - 1)
+    while slot > 0 and (
+        distances[q, slot - 1] > distance
+        or (distances[q, slot - 1] == distance and ranks[q, slot - 1] > rank)
+    ):
+        distances[q, slot] = distances[q, slot - 1]
+        ranks[q, slot] = ranks[q, slot - 1]
+        items[q, slot] = items[q, slot - 1]
+        slot -= 1
+    distances[q, slot], ranks[q, slot], items[q, slot] = distance, rank, item
+    return min(n + 1, k)
 
 
 @njit(cache=True, nogil=True)
@@ -185,7 +162,7 @@ def _search_sorted_rows(
 ) -> None:  # fmt: skip
     """Search rows that ascend in a column, from the query's place outwards."""
     n, k = ranks.shape[0], distances.shape[1]
-    last_slot = 0 if k > _MAX_COUNTED else k - 1  # place of the highest sum: a heap if many
+    last_slot = 0 if k > MAX_COUNTED else k - 1  # place of the highest sum: a heap if many
     lowest, sums = np.empty(k), np.empty(_BLOCK)
     candidates, totals = np.empty(n + 1, np.int64), np.empty(n + 1)
     found_ranks, found = np.empty(n, np.int64), np.empty(n, np.int64)
@@ -258,7 +235,7 @@ def _search_products(
     n_verified = 0
     found_ranks, uppers = np.empty(distances.shape, np.int64), np.empty(k)
     candidates, lowers = np.empty(n, np.int64), np.empty(n, np.float32)
-    is_long = k > _MAX_COUNTED  # then the rows are sorted, as an insertion takes O(k)
+    is_long = k > MAX_COUNTED  # then the rows are sorted, as an insertion takes O(k)
     last_slot = 0 if is_long else k - 1  # place of the highest bound
     n_sorted = n if is_long else 0
     exact, exact_ranks = np.empty(n_sorted), np.empty(n_sorted, np.int64)

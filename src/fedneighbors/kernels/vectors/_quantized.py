@@ -292,6 +292,10 @@ class RowBounds:
         """Return the lowest bound of the rows that were not taken."""
         return float(self.minima.min())
 
+    def count(self, limit: float) -> int:
+        """Return the number of rows left within a finite limit."""
+        return int(_count_within(self.values, self.minima, limit))
+
     def quantile(self, n: int) -> float:
         """Return a limit of at least ``n`` rows that were not taken."""
         limit = math.inf
@@ -304,10 +308,10 @@ class RowBounds:
 
         If there are more than ``n``, at least ``n`` of the lowest bounds are removed.
         """
-        count = _count_within(self.values, self.minima, limit)
+        count = self.count(limit)
         if n is not None and count > n:
             limit = self.quantile(n)
-            count = _count_within(self.values, self.minima, limit)
+            count = self.count(limit)
         positions = np.empty(count, np.int64)
         if len(positions):
             _take_within(self.values, self.minima, limit, positions)

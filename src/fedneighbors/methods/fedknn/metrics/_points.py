@@ -116,6 +116,8 @@ _MAX_TREE_FRACTION = 1 / 16
 _MAX_FROM_TREE = 1 << 14  # neighbors that a tree finds at once, in less than 20 ms
 _N_EXTRA = 4  # additional neighbors requested from the tree
 _GROWTH = 2  # largest ratio of new to verified objects
+# All distances are computed if bounds leave a quarter of the objects after many were verified.
+_MIN_VERIFIED, _MAX_LEFT = 1 / 32, 1 / 4
 MAX_BOUND = 2.0**100  # above all finite bounds
 
 
@@ -372,13 +374,20 @@ class DistanceBounds:
         """Return the lowest bound of the objects that were not taken."""
         return float(self._lower(np.array(self._bounds.lowest(), np.float32)))
 
+    def has_many_within(self, distance: float) -> bool:
+        """Return whether a scan of all objects is faster."""
+        return self._bounds.count(self._radius(distance)) > _MAX_LEFT * len(self._bounds.values)
+
     def take(self, distance: float, n: int | None = None) -> Integers:
         """Remove the objects whose bounds are within a distance; return their positions.
 
         If there are more than ``n``, at least ``n`` of the lowest bounds are removed.
         """
-        radius = float(np.ldexp(self._scale.outer_radius(distance), self._exponent))
-        return self._bounds.take(min(radius, MAX_BOUND), n)
+        return self._bounds.take(self._radius(distance), n)
+
+    def _radius(self, distance: float) -> float:
+        """Return the radius of a distance in the search space."""
+        return min(float(np.ldexp(self._scale.outer_radius(distance), self._exponent)), MAX_BOUND)
 
     def _lower(self, bounds: npt.NDArray[np.float32]) -> Floats:
         return self._scale.lower(np.ldexp(bounds.astype(np.float64), -self._exponent))
@@ -424,9 +433,8 @@ class BoundedSession(ScanSession):
 
     def bounds(self, *, deadline_s: float | None = None) -> Floats:
         """Return the bounds that select the objects to verify."""
-        end, bounds = end_at(deadline_s), self._left
-        if self._is_verified.any():  # their bounds were taken
-            bounds = self._bound()
+        end, were_taken = end_at(deadline_s), self._is_verified.any()
+        bounds = self._bound() if were_taken else self._left
         while not bounds.is_complete:
             check_time(end)
             bounds.extend(self._n_per_step)
@@ -437,14 +445,14 @@ class BoundedSession(ScanSession):
         # Objects beyond the k-th known distance, or the cutoff, cannot be among the next k.
         limit = min(float(front[-1]) if 0 < len(front) == k else math.inf, cutoff)
         wanted = self._n_emitted + k if k else self._n_objects
-        if self._leaves_many is not None and (self._n_scanned or self._leaves_many(wanted, limit)):
-            self._scan()
-            return
+        if self._n_scanned or (self._leaves_many and self._leaves_many(wanted, limit)):
+            return self._scan()
         if not self._left.is_complete:
-            self._left.extend(self._n_per_step)
-            return
+            return self._left.extend(self._n_per_step)
         # not all at once: in heavy tails the lowest bounds may be those of far objects
         n = max(k - len(front) + _N_EXTRA, _GROWTH * self.n_verified) if k else None
+        if self.n_verified > _MIN_VERIFIED * self._n_objects and self._left.has_many_within(limit):
+            return self._scan()
         near = self._left.take(limit, n)
         lowest = self._left.lowest()
         self._verify(near, lowest if len(near) else max(lowest, math.nextafter(limit, math.inf)))

@@ -96,13 +96,12 @@ class Pool:
     def __init__(self, ranks: Integers) -> None:
         self._ranks = ranks
         self._set_unsorted(*_NONE)
-        self._n_to_sort = _MIN_SORTED
 
     def _set_unsorted(self, positions: Integers, distances: Floats) -> None:
         """Set the objects of the pool, all unsorted."""
         self._positions, self._distances = positions, distances
         self._limit, self._rank_limit = -math.inf, _ANY_RANK
-        self._n_unsorted = len(positions)
+        self._n_unsorted, self._n_to_sort = len(positions), _MIN_SORTED
         self._front = _NONE
         self._first = 0  # objects before this index of the front were taken
 
