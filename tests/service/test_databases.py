@@ -321,6 +321,105 @@ def test_payloads_have_the_values_of_json(tmp_path):
     assert [json.loads(row)["note"] for row in rows] == [{"a": [1, {"b": None}]}, "?", None, None]
 
 
+CODED = (
+    "CREATE TYPE colour AS ENUM ('red', 'green')",
+    "CREATE DOMAIN years AS int CHECK (value >= 0)",
+    "CREATE TABLE coded (id char(8), at geometry(point), code char(6), seen timestamptz, "
+    "begun timestamp, weight float8, cost numeric(30, 4), hue colour, born date, age years, "
+    "key uuid, items jsonb, words text[], raw bytea, n int8)",
+    "INSERT INTO coded SELECT 'p' || i, ST_MakePoint(i, 0), (array['ab', 'a b', NULL])[1 + i % 3], "
+    "timestamptz '2020-06-01 12:00:00.5+02' + i * interval '0.5 s', "
+    "timestamp '2020-06-01 12:00' + i * interval '0.5 s', "
+    "(array[1.5, 'NaN', NULL])[1 + i % 3]::float8, (array[0.1, 'NaN', 1e20, 2.5, 7])[1 + i % 5], "
+    "(array['red', 'green'])[1 + i % 2]::colour, date '2000-02-28' + i, 40 + i, "
+    "'00000000-0000-4000-8000-000000000000', '{\"a\": [1.5, null]}', '{a,b}', '\\x01ff', i "
+    "FROM generate_series(0, 14) AS i",
+)
+CODED_KINDS = {
+    "code": "text", "seen": "text", "begun": "text", "weight": "number", "cost": "number",
+    "hue": "text", "born": "text", "age": "number", "key": "text", "n": "text",
+}  # fmt: skip
+CODED_COLUMNS = (*CODED_KINDS, "items", "words", "raw", "at")
+
+
+def test_rows_are_the_same_whether_they_are_loaded_or_stay(tmp_path, postgres, monkeypatch):
+    monkeypatch.setenv("PGTZ", "Asia/Kolkata")  # no answer depends on the settings of the session
+    url = postgres.url(postgres.new_database(*CODED))
+    section = {"metric": "euclidean", "filters": CODED_KINDS, "policy": {"payload": CODED_COLUMNS}}
+    loaded = {"id": "id", "sql": "SELECT * FROM coded", "columns": ["at"]}
+    pushed = {"kind": "postgis", "id": "id", "table": "coded", "location": "at"}
+    both = []
+    for source in (loaded, pushed):
+        offer = OfferSection.model_validate({**section, "source": {"database": url, **source}})
+        both.append(OfferedObjects.read("north", "points", offer, tmp_path, secret=b"s"))
+    query = encode_query(np.zeros(2))
+    answers = []
+    for found in both:
+        ids = found.party.answer(NearestRequest("q", query, 20, None)).ids
+        payload = found.party.answer(PayloadRequest("q", query, ids)).rows
+        answers.append([(name, json.loads(row)) for name, row in zip(ids, payload, strict=True)])
+        found.party.answer(FinishRequest(("q",)))
+    assert answers[0] == answers[1]
+    assert answers[0][1][1] == {
+        "code": "a b", "seen": "2020-06-01 10:00:01+00:00", "begun": "2020-06-01 12:00:00.500000",
+        "weight": None, "cost": None, "hue": "green", "born": "2000-02-29", "age": 41,
+        "key": "00000000-0000-4000-8000-000000000000", "n": 1, "items": {"a": [1.5, None]},
+        "words": ["a", "b"], "raw": "01ff", "at": {"type": "Point", "coordinates": [1.0, 0.0]},
+    }  # fmt: skip
+    assert [row["cost"] for _, row in answers[0][:5]] == [0.1, None, 10**20, 2.5, 7]
+    rows = dict(answers[0])
+    others = {"code": ["ab", "ab    "], "seen": ["2020-06-01 10:00:00.5+00:00"], "cost": [1e20, 8]}
+    for name, kind in CODED_KINDS.items():
+        cells = {row[name] for row in rows.values()} | set(others.get(name, ()))
+        for cell in sorted(cells, key=str):
+            operand = cell if cell is None else {"text": str, "number": float}[kind](cell)
+            expected = [one for one, row in rows.items() if row[name] == cell]
+            for where in ({name: operand}, {name: {"in": [operand, operand]}}):
+                assert [search(found, np.zeros(2), 20, where)[1] for found in both] == [
+                    expected
+                ] * 2
+            if kind == "number" and cell is not None:
+                where = {"not": {name: {">": operand}}}
+                first, second = (search(found, np.zeros(2), 20, where)[1] for found in both)
+                assert first == second
+    for found in both:
+        found.release()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"filters": {"hue": "number"}}, "'hue' is declared as 'number', but has the type enum"),
+        ({"filters": {"code": "number"}}, "declare it as 'text', or cast it in the query or in a "),
+        ({"filters": {"age": "boolean"}}, "declare it as 'number' or 'text', or cast it in the"),
+        ({"filters": {"weight": "text"}}, 'for example "weight"::text'),
+        ({"filters": {"items": "text"}}, "'items' is declared as 'text', but has the type jsonb"),
+        ({"filters": {"hue": "molecule"}}, "declare it as 'text', or cast it"),
+        ({"id": "weight"}, "'weight' has the names, but has the type float8 in the database; cast"),
+        ({"payload": ["box"]}, "'box' has the type box3d, which cannot be read; cast it"),
+    ],
+)
+@pytest.mark.parametrize("is_pushed", [False, True])
+def test_a_column_of_an_unsuited_type_is_found_at_the_start(
+    tmp_path, postgres, changes, message, is_pushed
+):
+    name = postgres.new_database(*CODED, "TRUNCATE coded", "ALTER TABLE coded ADD box box3d")
+    given = {"filters": {}, "payload": (), "id": "id", **changes}
+    source = {"database": postgres.url(name), "id": given["id"]}
+    if is_pushed:
+        source |= {"kind": "postgis", "table": "coded", "location": "at"}
+    else:
+        names = dict.fromkeys([given["id"], "at", *given["filters"], *given["payload"]])
+        source |= {"sql": f"SELECT {', '.join(names)} FROM coded", "columns": ["at"]}
+    section = {"metric": "euclidean", "filters": given["filters"], "source": source}
+    section["policy"] = {"payload": given["payload"]}
+    with pytest.raises(DataError) as info:
+        OfferedObjects.read(
+            "north", "points", OfferSection.model_validate(section), tmp_path, secret=b"s"
+        )
+    assert message in str(info.value)
+
+
 @pytest.mark.parametrize("make", MAKERS[:4])
 def test_an_empty_result_is_an_empty_collection(tmp_path, request, make):
     source = make(tmp_path, request)

@@ -4,8 +4,11 @@ import codecs
 import csv
 import gzip
 import json
+import math
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -399,6 +402,39 @@ def _value(scalar: Any) -> Any:
         return scalar.as_py()
     except (ValueError, OverflowError):  # for example a date after the year 9999
         return None
+
+
+def cell_to_text(cell: Any) -> str:
+    """Return a cell as text: times in UTC, decimals without exponent."""
+    if isinstance(cell, datetime) and cell.tzinfo is not None:
+        cell = cell.astimezone(UTC)
+    return format(cell, "f") if isinstance(cell, Decimal) else str(cell)
+
+
+def cell_to_json(cell: Any) -> Any:
+    """Return a cell as a value of JSON, None for numbers that are not finite.
+
+    Points become GeoJSON, other bytes hexadecimal; a cell that JSON has no value for becomes text.
+    """
+    if isinstance(cell, np.generic | np.ndarray):
+        cell = cell.tolist()
+    if isinstance(cell, Decimal) and math.isfinite(number := float(cell)):
+        return int(cell) if cell == cell.to_integral_value() else number
+    if isinstance(cell, float | Decimal):
+        return cell if math.isfinite(cell) and isinstance(cell, float) else None
+    if isinstance(cell, list | tuple):
+        return [cell_to_json(element) for element in cell]
+    if isinstance(cell, dict):
+        return {str(name): cell_to_json(element) for name, element in cell.items()}
+    if isinstance(cell, bytes):
+        try:
+            coordinates = parse_ewkb(cell, in_degrees=False).tolist()
+        except DataError:
+            return cell.hex()
+        return {"type": "Point", "coordinates": coordinates}
+    if cell is None or isinstance(cell, bool | int):
+        return cell
+    return cell_to_text(cell).encode(errors="replace").decode()
 
 
 def read_srid(content: bytes) -> int:
