@@ -480,6 +480,39 @@ def test_a_query_of_sqlite_can_write_no_file(tmp_path, request, sql):
     assert not file.exists()
 
 
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "COPY points TO '{}'",
+        "ATTACH '{}' AS other",
+        "EXPORT DATABASE '{}'",
+        "EXPLAIN ANALYZE COPY points TO '{}'",
+        "SELECT id, v FROM points; COPY points TO '{}'",
+        "CALL enable_logging(storage = 'file', storage_path = '{}')",
+        "SELECT * FROM enable_logging(storage = 'file', storage_path = '{}')",
+        "SELECT * FROM enable_profiling(save_location = '{}')",
+        "SELECT * FROM query('COPY points TO ''{}''')",
+        "SET temp_directory = '{}'",
+        "",
+    ],
+)
+def test_a_query_of_duckdb_can_write_no_file(tmp_path, request, sql):
+    source, file = make_duckdb(tmp_path, request), tmp_path / "other"
+    expected = "expected a single SELECT|configuration has been locked|Expected a single SELECT"
+    with pytest.raises((DataError, SourceError), match=expected):
+        read(tmp_path, {**source, "sql": sql.format(file)})
+    assert [one.name for one in tmp_path.iterdir()] == ["points.duckdb"]
+
+
+def test_a_query_of_duckdb_can_read_files(tmp_path, request, monkeypatch):
+    source, _ = make_duckdb(tmp_path, request), make_parquet(tmp_path, request)
+    monkeypatch.chdir(tmp_path)
+    columns = {"filters": FILTERS}
+    file = read(tmp_path, {**source, "sql": "FROM 'points.parquet';"}, **columns)
+    whole = read(tmp_path, source, **columns)
+    assert search(file, VECTORS[3], 60) == search(whole, VECTORS[3], 60)
+
+
 def test_a_wrong_password_is_not_shown(tmp_path, postgres_url, monkeypatch):
     (tmp_path / "wrong").write_text("verysecret", encoding="utf-8")
     source = {"database": postgres_url, "sql": "SELECT id, v FROM points"}

@@ -318,14 +318,14 @@ class SqlQuery:
             connection.set_progress_handler(is_late, _PROGRESS_STEPS)
             cursor = connection.execute(self._sql)
             if cursor.description is None:
-                raise DataError(f"{self}: expected a SELECT")
+                raise DataError(f"{self}: expected a single SELECT")
             return self._collect([name for name, *_ in cursor.description], cursor.fetchmany)
 
     def _read_duckdb(self) -> dict[str, list[Any]]:
         duckdb = optional_module("duckdb", "sql")
         path = self._file()
-        # extensions are programs of their own, from the network
-        config = {"autoinstall_known_extensions": "false"}
+        # extensions are programs of their own, from the network; settings name files for logs
+        config = {"autoinstall_known_extensions": "false", "lock_configuration": "true"}
         remedy = "check the query, and that no other process has opened the file to write"
         with (
             self._explain(duckdb.Error, remedy),
@@ -333,7 +333,11 @@ class SqlQuery:
         ):
             self._interrupt = connection.interrupt
             self._check_time()  # it may have been cancelled before
-            result = connection.execute(self._sql)
+            # a read-only database does not keep COPY or ATTACH from writing other files
+            statements = connection.extract_statements(self._sql)
+            if [one.type for one in statements] != [duckdb.StatementType.SELECT]:
+                raise DataError(f"{self}: expected a single SELECT")
+            result = connection.execute(statements[0])
             return self._collect([name for name, *_ in result.description], result.fetchmany)
 
     def _read_postgresql(self) -> dict[str, list[Any]]:
