@@ -242,7 +242,7 @@ class PostgresSource(CandidateSource):
             if not isinstance(texts.get(name), str):
                 raise DataError(f"expected a text for the option {name!r}, got {texts.get(name)}")
         seconds = options.get("timeout_s", TIMEOUT_S)
-        if not isinstance(seconds, int | float) or not 0 < seconds <= _MAX_TIMEOUT_S:
+        if type(seconds) not in (int, float) or not 0 < seconds <= _MAX_TIMEOUT_S:
             raise DataError(
                 f"expected 0 to {_MAX_TIMEOUT_S} seconds for the option 'timeout_s', got {seconds}"
             )
