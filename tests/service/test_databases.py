@@ -299,6 +299,22 @@ def test_a_cell_that_no_object_can_have_is_an_error(tmp_path, cells, metric, mes
         read(tmp_path, {"file": "a.jsonl"}, metric)
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("n.jsonl", b'{"id": "a", "v": "x"}\n{"id": "M\xfcller", "v": "y"}\n'),
+        ("n.csv", b"id,v\nM\xfcller,y\n"),
+        ("n.txt", b"x\nM\xfcller\n"),
+    ],
+)
+def test_a_file_in_another_encoding_is_refused(tmp_path, name, content):
+    (tmp_path / name).write_bytes(content)
+    source = {"file": name} if name == "n.txt" else {"file": name, "id": "id", "columns": ["v"]}
+    section = OfferSection.model_validate({"metric": "edit", "source": source})
+    with pytest.raises(DataError, match=rf"{name}.*line 2.*save it as UTF-8"):
+        OfferedObjects.read("north", "points", section, tmp_path, secret=b"s")
+
+
 def test_points_of_several_reference_systems_are_refused(tmp_path, postgres):
     points = "unnest(array['SRID=3857;POINT(1 2)', 'SRID=32632;POINT(1 2)'])::geometry AS p"
     url = postgres.url(postgres.new_database())

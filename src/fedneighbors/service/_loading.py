@@ -334,7 +334,7 @@ def _read_rows(
     n_unreadable, cells = 0, table if isinstance(table, Mapping) else {}
     read = cells
     if isinstance(table, Path):
-        texts, n_unreadable = read_declared_cells(table, schema, names, None)
+        texts, n_unreadable = read_declared_cells(table, schema, names, None, strict=True)
         numbers = set(schema.column_names).difference(schema.nominal_names)
         numbers.update(name for name in names if kinds.get(name) == "number")
         cells = {
