@@ -294,18 +294,21 @@ class PolicySection(GrantSection):
     """Limits of what a provider gives away.
 
     ``payload`` names the columns that are returned with found objects. A filter must leave at least
-    ``min_filtered`` objects. Users who may only count see counts below ``min_count`` as 0; radii
-    above ``max_radius`` are refused. Without ``bounds``, no lower bounds are sent, which tell about
-    distances. With ``privacy``, only private searches are answered, within a budget. Users who may
-    see distances see them rounded up to multiples of ``distance_step``; radii of counts must be
-    such multiples. Probabilities of votes are rounded to multiples of ``probability_step``.
-    ``area`` has the west, south, east and north end of places, which users see before a search.
-    ``users`` replaces fields for users by name, and ``groups`` for their members: fields of
-    ``users`` come first, then those of the groups in this order.
+    ``min_filtered`` objects, and leave out as many, or none. All filters of a user and day (UTC)
+    together must not tell apart groups of fewer than ``min_difference`` objects. Users who may only
+    count see counts below ``min_count`` as 0; radii above ``max_radius`` are refused. Without
+    ``bounds``, no lower bounds are sent, which tell about distances. With ``privacy``, only private
+    searches are answered, within a budget. Users who may see distances see them rounded up to
+    multiples of ``distance_step``; radii of counts must be such multiples. Probabilities of votes
+    are rounded to multiples of ``probability_step``. ``area`` has the west, south, east and north
+    end of places, which users see before a search. ``users`` replaces fields for users by name, and
+    ``groups`` for their members: fields of ``users`` come first, then those of the groups in this
+    order.
     """
 
     payload: tuple[str, ...] = ()
     min_filtered: Whole = Field(default=0, ge=0)
+    min_difference: Whole = Field(default=0, ge=0)
     min_count: Whole = Field(default=0, ge=0)
     max_radius: Number | None = Field(default=None, allow_inf_nan=False)
     bounds: Flag = True
@@ -336,6 +339,11 @@ class PolicySection(GrantSection):
         if step and not is_part:
             raise ValueError(f"expected 0, or at least {_MIN_STEP:g} and 1 by a whole number")
         return step
+
+    @property
+    def least_filtered(self) -> int:
+        """Return the number of objects that a filter must leave."""
+        return max(self.min_filtered, self.min_difference)
 
     def grant_of(self, user: str, groups: Collection[str] = ()) -> GrantSection:
         """Return the rights of a user who is a member of groups."""
