@@ -425,9 +425,10 @@ def cell_to_text(cell: Any) -> str:
 
 
 def cell_to_json(cell: Any) -> Any:
-    """Return a cell as a value of JSON, None for numbers that are not finite.
+    """Return a cell as a value of JSON.
 
-    Points become GeoJSON, other bytes hexadecimal; a cell that JSON has no value for becomes text.
+    Numbers that are not finite become None, points GeoJSON, other bytes hexadecimal; a cell that
+    JSON has no value for becomes text.
     """
     if isinstance(cell, np.generic | np.ndarray):
         cell = cell.tolist()

@@ -201,7 +201,7 @@ class AccessLog:
         return True
 
     def filters(self, collection: str, user: str) -> list[str]:
-        """Return the filters of a user today (UTC), in the order of their texts."""
+        """Return the filters of a user today (UTC), sorted."""
         rows = self._rows(
             "SELECT content FROM filter WHERE day = ? AND collection = ? AND user = ? "
             "ORDER BY content",

@@ -58,10 +58,11 @@ _MAX_GROUPS = 1000  # that the filters of a user tell apart; each costs a count 
 def split_groups(
     groups: Sequence[tuple[Where, int]], where: Where, *, size: Callable[[Where], int], least: int
 ) -> list[tuple[Where, int]] | None:
-    """Split groups of objects by a filter; return None if one would be too small.
+    """Split groups of objects by a filter.
 
-    All counts and results of the filters that made the groups are of unions of groups, so that no
-    combination of them tells about fewer objects than the smallest group has.
+    Returns None if a group would be too small. All counts and results of the filters that made the
+    groups are of unions of groups, so that no combination of them tells about fewer objects than
+    the smallest group has.
 
     Parameters
     ----------
@@ -134,7 +135,7 @@ class PolicyParty:
         self.accepts = tuple(one for one in party.accepts if one not in others)
         self._party, self._collection, self._policy, self._log = party, collection, policy, log
         self._returned: dict[str, int] = {}  # objects of each open query
-        # of each user: filters of the day, and the groups that they tell apart
+        # for each user, the filters of the day and the groups that they tell apart
         self._groups: dict[str, tuple[list[str], list[tuple[Where, int]]]] = {}
         self._budget: QueryBudget | None = None
         if policy.privacy is not None:
@@ -241,7 +242,7 @@ class PolicyParty:
             raise Refused(NOT_ALLOWED, f"more objects than the {request.k} nearest")  # not charged
 
     def _check_filter(self, request: Any) -> None:
-        """Refuse a filter that tells few objects apart, with those of the user's day."""
+        """Refuse a filter that, with earlier ones, tells few objects apart."""
         least, party = self._policy.min_difference, self._party
         if not least or isinstance(party, Voter):
             return
@@ -251,7 +252,7 @@ class PolicyParty:
         assert self._log is not None
         texts = self._log.filters(self._collection, self.user)
         known, groups = self._groups.get(self.user, (None, []))
-        if known != texts:  # of another day, or before a restart
+        if known != texts:  # a new day, or a restart
             groups = [({"and": []}, party.size(None))]
             for text in texts:
                 groups = self._split(groups, json.loads(text), least=1)

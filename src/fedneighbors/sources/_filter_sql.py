@@ -16,7 +16,6 @@ from fedneighbors.methods.fedknn._filters import Where
 _CASTS = {"number": "double precision", "boolean": "boolean", "molecule": "mol"}
 _INTEGERS = ("int2", "int4", "int8")
 _FLOATS = ("float4", "float8")
-# a name of PostgreSQL's types, and the text of a column as `cell_to_text` has it
 _TIME = "replace(to_char({}, 'YYYY-MM-DD HH24:MI:SS.US'), '.000000', '')"
 _TEXTS = {
     "timestamp": _TIME,
@@ -43,7 +42,7 @@ def quote_name(*parts: str) -> Any:
 
 
 def text_sql(column: Any, type_: str) -> Any:
-    """Return the expression of a column's text, as of the same cells in memory."""
+    """Return the expression of the text that `cell_to_text` returns."""
     return optional_module("psycopg.sql", "sql").SQL(_TEXTS.get(type_, "{}::text")).format(column)
 
 

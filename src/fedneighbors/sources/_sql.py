@@ -137,7 +137,7 @@ class ColumnTypes:
         oids: Sequence[int],
         run: Callable[[str, dict[str, Any]], Any],
     ) -> "ColumnTypes":
-        """Look up types by their numbers, with a function that returns the rows of a statement."""
+        """Read the names of types; ``run`` returns rows of a statement."""
         rows = list(zip(names, run(_READ_TYPES, {"oids": list(oids)}), strict=True))
         return cls(
             place, {name: oid for name, (oid, _) in rows}, {name: one for name, (_, one) in rows}
@@ -171,14 +171,14 @@ class ColumnTypes:
             )
 
     def decode(self, name: str, cells: Sequence[Any]) -> Sequence[Any]:
-        """Return the values of a column's cells, as the driver reads them in binary."""
+        """Return the values of cells that the driver read in binary."""
         decode = _DECODERS.get(self.names[name])
         return cells if decode is None else [None if one is None else decode(one) for one in cells]
 
     def payloads(
         self, names: Sequence[str], rows: Sequence[Sequence[Any]]
     ) -> dict[str, Mapping[str, Any]]:
-        """Return the payload of each row under the row's first cell, which is its name."""
+        """Return the payload of each row by its first cell."""
         return {
             row[0]: {
                 name: cell_to_json(*self.decode(name, [cell]))

@@ -173,7 +173,7 @@ class Provider:
             return self._answer(request)
 
     def read_filter(self, query: bytes) -> Where | None:
-        """Return the filter of a query, None without one; refuse an invalid query."""
+        """Return the filter of a query, None without one."""
         with refuse_invalid():
             item = self._decode(query)
             return json.loads(item.where) if isinstance(item, FilteredQuery) else None
@@ -185,7 +185,7 @@ class Provider:
 
     @contextmanager
     def _refuse_failures(self, name: str) -> Iterator[None]:
-        """Refuse a request of a query if the source fails or is late."""
+        """Refuse a request if the source fails or is late."""
         try:
             yield
         except SourceError as error:  # its text may contain values
@@ -316,7 +316,7 @@ class Provider:
             query.close()
 
     def _check_filtered(self, where: Where | None, n_objects: int) -> None:
-        """Refuse a filter that leaves too few objects, or tells by its complement of few."""
+        """Refuse a filter that leaves, or leaves out, too few objects."""
         if where is None or not self._min_filtered:
             return
         n_out = self.source.size(None, end=self.end) - n_objects
