@@ -21,6 +21,7 @@ from fedneighbors.methods.fedknn.metrics import metric_of
 from fedneighbors.methods.fedknn.protocol import FinishRequest, NearestRequest
 from fedneighbors.secure_sum._keys import Identity
 from fedneighbors.service._config import OfferSection, ProviderConfig, SourceSection
+from fedneighbors.service._doctor import _examine_sources
 from fedneighbors.service._loading import Forgotten, write_snapshot
 from fedneighbors.service._offers import OfferedObjects
 
@@ -434,6 +435,20 @@ def test_a_column_of_an_unsuited_type_is_found_at_the_start(
             "north", "points", OfferSection.model_validate(section), tmp_path, secret=b"s"
         )
     assert message in str(info.value)
+
+
+def test_doctor_names_a_column_of_an_unsuited_type(tmp_path, postgres):
+    url = postgres.url(postgres.new_database(*CODED))
+    source = {"kind": "postgis", "database": url, "table": "coded", "id": "id", "location": "at"}
+    section = {"metric": "euclidean", "filters": {"hue": "number"}, "source": source}
+    provider = {"name": "north", "broker": "https://broker.example"}
+    config = ProviderConfig.model_validate(
+        {"format": 1, "folder": tmp_path, "provider": provider, "collections": {"places": section}}
+    )
+    (hop,) = _examine_sources(config)
+    assert (hop.name, hop.is_ok) == ("source", False)
+    assert "column 'hue' is declared as 'number', but has the type enum" in hop.text
+    assert "declare it as 'text', or cast it" in hop.text
 
 
 @pytest.mark.parametrize("make", MAKERS[:4])
