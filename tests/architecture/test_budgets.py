@@ -33,8 +33,10 @@ from tests.architecture.tree import ROOT, SOURCE, module_name, modules, sources
 # fitted classifiers (messages and their average; the provider's model), messages in one thread; and
 # by 240 lines: withheld replies, wrong codes of networks, objects that a log states and shows,
 # labels with gaps, of two types or cases, cells of another encoding, workbooks, tables of
-# PostgreSQL that are rewritten, mixed SRIDs, steps of rare classes, long lists and runs of ties.
-MAX_CODE_LINES = 55_832
+# PostgreSQL that are rewritten, mixed SRIDs, steps of rare classes, long lists and runs of ties;
+# and by 239 lines: types of PostgreSQL's columns, queries without a value, groups that a user's
+# filters tell apart.
+MAX_CODE_LINES = 56_071
 MAX_KNNPER_LINES = 5_770  # frozen embeddings, schedules, plateaus, ablated pools: 680 more
 MAX_FILES = 395
 MAX_FILE_LINES = 500

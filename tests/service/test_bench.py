@@ -135,10 +135,12 @@ def test_places_and_rows_are_drawn_within_their_ranges():
     places = np.array(draw_queries({"name": "cities", "objects": "places"}))
     assert places.shape == (N_DRAWN, 2)
     assert (np.abs(places) <= [180, 90]).all()
-    columns = {"age": [20.0, 80.0], "sex": ["f", "m"]}
+    columns = {"age": [20.0, 80.0], "sex": ["f", "m"], "codes": "set"}
     rows = draw_queries({"name": "patients", "objects": "rows", "columns": columns})
     assert {row["sex"] for row in rows} == {"f", "m"}
-    assert all(20 <= row["age"] <= 80 for row in rows)
+    assert all(20 <= row["age"] <= 80 and "codes" not in row for row in rows)
+    with pytest.raises(DataError, match="does not tell about its rows: pass a file"):
+        draw_queries({"name": "words", "objects": "rows", "columns": {"codes": "set"}})
     with pytest.raises(DataError, match="vectors"):
         draw_queries({"name": "points", "objects": "vectors", "n_columns": None})
 

@@ -52,6 +52,25 @@ source = { file = "words.txt" }
         (('["north", "south"]', '["a b"]'), "words.providers.0: string should match pattern"),
         (('metric = "edit"', 'metric = "edit"\nfilters = { a = "date" }'), "words.filters.a: "),
         (("format = 1", "format = "), "Invalid value"),
+        *(
+            (("format = 1", f"format = 1\n[queries]\n{name} = {value}\n"), f"queries.{name}: input")
+            for name, value in [
+                ("max_k", "true"),
+                ("max_k", '"5"'),
+                ("retries", "true"),
+                ("deadline_s", "true"),
+                ("deadline_s", '"1"'),
+            ]
+        ),
+        (
+            ("format = 1", "format = 1\nserver = { tls = 0 }"),
+            "server.tls: input should be a valid bo",
+        ),
+        (
+            ('metric = "edit"', 'metric = "edit"\nallow_partial = "no"'),
+            "words.allow_partial: input",
+        ),
+        (('metric = "edit"', 'metric = "edit"\nprivacy.epsilon = true'), "privacy.epsilon: input"),
         (("format = 1", 'format = 1\nserver = { listen = "here" }'), "server.listen: "),
     ],
 )

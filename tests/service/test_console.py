@@ -18,7 +18,8 @@ from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
 from fedneighbors.cli._main import app
-from fedneighbors.service import _state
+from fedneighbors.datasets import CategoricalColumn, NumericColumn, Schema, SetColumn
+from fedneighbors.service import ServiceError, _state
 from fedneighbors.service._app import make_app
 from fedneighbors.service._config import BrokerConfig
 from fedneighbors.service._limits import MAX_WRONG_CODES
@@ -39,6 +40,7 @@ from tests.service.console import (
     held,
     running_console,
 )
+from tests.service.deployment import deployed
 
 PAGES = ["overview", "providers", "search", "search/points", "search/cities", "search/sealed"]
 
@@ -528,6 +530,42 @@ def test_fields_and_results_have_names_and_units(user):
     assert ">Distance (edits)</th>" in page
 
 
+def test_a_form_marks_the_columns_that_a_row_must_have(tmp_path):
+    columns = (
+        NumericColumn("age", 0, 100),
+        CategoricalColumn("sex", ("f", "m")),
+        SetColumn("codes"),
+        NumericColumn("weight", 0, 200, missing="keep"),
+        NumericColumn("height", 0, 3, missing=1.7),
+    )
+    (tmp_path / "schema.toml").write_text(Schema(columns).to_toml(), encoding="utf-8")
+    section = {"metric": "tabular", "schema": "schema.toml", "providers": ["north"]}
+    with deployed(tmp_path, {"visits": section}) as running, open_client(running) as client:
+        sign_in(client, token=running.token)
+        form = client.get("/console/search/visits").text
+        facts = client.get("/console/search/visits.json").json()["collection"]
+    found = re.findall(r'<label for="query\.(\w+)">([^<]*)</label>\s*<\w+ ([^>]*)>', form)
+    marked = {name: ("(required)" in label, " required" in field) for name, label, field in found}
+    expected = ["age", "sex", "codes"]
+    assert marked == {one.name: (one.name in expected,) * 2 for one in columns}
+    assert facts["required"] == expected
+
+
+def test_a_search_for_a_row_without_a_value_is_refused(deployment, user):
+    names = "give at least one of 'age', 'sex', 'codes'"
+    page = user.get(search(user, "patients")).text
+    assert "at least one field needs a value" in page
+    assert names in html.unescape(page)
+    with deployment.client("patients") as client:
+        for row in ({}, {"age": None, "codes": None}):
+            with pytest.raises(ServiceError, match=names) as caught:
+                client.kneighbors([row], 3)
+            assert (caught.value.status, caught.value.code) == (422, "invalid-query")
+            with pytest.raises(ServiceError, match=names):
+                client.count([row], 1)
+        assert len(client.kneighbors([{"codes": []}], 3)[0][0]) == 3
+
+
 @pytest.mark.parametrize("collection", SEARCHES)
 def test_a_result_has_the_form_of_its_search(user, collection):
     path = search(user, collection, **SEARCHES[collection])
@@ -576,6 +614,9 @@ def test_a_search_is_in_the_log_of_its_user(deployment, user):
         ("points", {"query": "1, x"}, "query: expected a number, got &#39;x&#39;"),
         ("points", {"query": "1, inf"}, "query: expected a number, got &#39;inf&#39;"),
         ("points", {"query": "1, 1", "k": "1.5"}, "k: expected a whole number"),
+        ("points", {"query": "1, 1", "k": "1_0"}, "k: expected a whole number"),
+        ("points", {"query": "1, 1", "k": "0"}, "k: input should be greater"),
+        ("points", {"query": "1, 1_0"}, "query: expected a number, got &#39;1_0&#39;"),
         ("points", {"query": "1, 1", "k": "-1"}, "k: input should be greater"),
         ("points", {"query": "1, 1", "max.age": "old"}, "max.age: expected a number"),
         ("points", {"query": "1, 1", "algorithm": "best"}, "algorithm: input should be"),

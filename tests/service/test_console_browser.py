@@ -34,6 +34,14 @@ CUT = """
 return [...document.querySelectorAll(".grid label, pre")]
   .filter(one => one.scrollWidth > one.clientWidth).map(one => one.textContent);
 """
+COUNT_LINES = """
+return [...document.querySelectorAll("td.time, td.wrap")].map(one => {
+  const range = document.createRange();
+  range.selectNodeContents(one);
+  const n = new Set([...range.getClientRects()].map(box => box.top)).size;
+  return one.className == "time" ? 3 * n : n;
+});
+"""
 
 
 class Browser:
@@ -361,21 +369,32 @@ def test_a_sealed_collection_is_explained(browser):
     browser.check()
 
 
-@pytest.mark.parametrize("browser", ["narrow"], indirect=True)
-def test_all_pages_have_a_dark_scheme(browser):
+def test_all_pages_have_a_dark_scheme(visitor, deployment):
     feature = {"name": "prefers-color-scheme", "value": "dark"}
-    browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+    visitor.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
     try:
-        for path in ("overview", "search", "search/sealed", "search/cities"):
-            browser.open(f"/console/{path}")
-            browser.check()
-        browser.fill({"query.longitude": "5", "query.latitude": "50"})
-        browser.click("form.card > button", "/console/queries/")
-        browser.check()
-        color = browser.find("body").value_of_css_property("background-color")
+        visitor.open(f"/console/sign-in?link={deployment.broker.state.new_link()}")
+        visitor.check()
+        visitor.click("main button", "/console/overview")
+        pages = [urlsplit(one.get_attribute("href")).path for one in visitor.find_all("nav a")]
+        assert len(pages) == 7
+        for path in (*pages, *(f"/console/search/{name}" for name in (*SEARCHES, "sealed"))):
+            visitor.open(path)
+            visitor.check()
+            assert max(visitor.driver.execute_script(COUNT_LINES), default=0) <= 6, path
+        for name, kind in (("cities", "search"), ("molecules", "search"), ("points", "explain")):
+            visitor.open(f"/console/search/{name}")
+            visitor.fill(SEARCHES[name])
+            visitor.click(f'form.card > [formaction^="/console/{kind}"]', "/console/queries/")
+            visitor.check()
+        visitor.open("/console/search/points")
+        visitor.fill({"query": "1, x"})
+        visitor.click("form.card > button", "/console/search/points")
+        visitor.check(is_refused=True)
+        color = visitor.find("body").value_of_css_property("background-color")
         assert color == "rgba(20, 25, 31, 1)"
     finally:
-        browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+        visitor.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
 
 
 def test_a_keyboard_is_enough(visitor, deployment):

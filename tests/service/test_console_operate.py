@@ -252,6 +252,7 @@ def test_a_token_is_shown_once_and_revoked(deployment, admin):
         ({"user": ""}, "expected a name of 1 to 100 characters, got ''"),
         ({"user": "a\x00"}, r"expected a name of 1 to 100 characters, got 'a\x00'"),
         ({"days": "soon"}, "expected a number of days, got 'soon'"),
+        ({"days": "1_0"}, "expected a number of days, got '1_0'"),
         ({"days": "nan"}, "at most 36500 days, got nan"),
         ({"days": "1e300"}, "at most 36500 days, got 1e+300"),
         ({"scope.count": ""}, "expected at least one scope"),

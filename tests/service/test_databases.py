@@ -21,6 +21,7 @@ from fedneighbors.methods.fedknn.metrics import metric_of
 from fedneighbors.methods.fedknn.protocol import FinishRequest, NearestRequest
 from fedneighbors.secure_sum._keys import Identity
 from fedneighbors.service._config import OfferSection, ProviderConfig, SourceSection
+from fedneighbors.service._doctor import _examine_sources
 from fedneighbors.service._loading import Forgotten, write_snapshot
 from fedneighbors.service._offers import OfferedObjects
 
@@ -299,6 +300,22 @@ def test_a_cell_that_no_object_can_have_is_an_error(tmp_path, cells, metric, mes
         read(tmp_path, {"file": "a.jsonl"}, metric)
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("n.jsonl", b'{"id": "a", "v": "x"}\n{"id": "M\xfcller", "v": "y"}\n'),
+        ("n.csv", b"id,v\nM\xfcller,y\n"),
+        ("n.txt", b"x\nM\xfcller\n"),
+    ],
+)
+def test_a_file_in_another_encoding_is_refused(tmp_path, name, content):
+    (tmp_path / name).write_bytes(content)
+    source = {"file": name} if name == "n.txt" else {"file": name, "id": "id", "columns": ["v"]}
+    section = OfferSection.model_validate({"metric": "edit", "source": source})
+    with pytest.raises(DataError, match=rf"{name}.*line 2.*save it as UTF-8"):
+        OfferedObjects.read("north", "points", section, tmp_path, secret=b"s")
+
+
 def test_points_of_several_reference_systems_are_refused(tmp_path, postgres):
     points = "unnest(array['SRID=3857;POINT(1 2)', 'SRID=32632;POINT(1 2)'])::geometry AS p"
     url = postgres.url(postgres.new_database())
@@ -319,6 +336,119 @@ def test_payloads_have_the_values_of_json(tmp_path):
     found.party.answer(NearestRequest("q", query, 4, None))
     rows = found.party.answer(PayloadRequest("q", query, ids)).rows
     assert [json.loads(row)["note"] for row in rows] == [{"a": [1, {"b": None}]}, "?", None, None]
+
+
+CODED = (
+    "CREATE TYPE colour AS ENUM ('red', 'green')",
+    "CREATE DOMAIN years AS int CHECK (value >= 0)",
+    "CREATE TABLE coded (id char(8), at geometry(point), code char(6), seen timestamptz, "
+    "begun timestamp, weight float8, cost numeric(30, 4), hue colour, born date, age years, "
+    "key uuid, items jsonb, words text[], raw bytea, n int8)",
+    "INSERT INTO coded SELECT 'p' || i, ST_MakePoint(i, 0), (array['ab', 'a b', NULL])[1 + i % 3], "
+    "timestamptz '2020-06-01 12:00:00.5+02' + i * interval '0.5 s', "
+    "timestamp '2020-06-01 12:00' + i * interval '0.5 s', "
+    "(array[1.5, 'NaN', NULL])[1 + i % 3]::float8, (array[0.1, 'NaN', 1e20, 2.5, 7])[1 + i % 5], "
+    "(array['red', 'green'])[1 + i % 2]::colour, date '2000-02-28' + i, 40 + i, "
+    "'00000000-0000-4000-8000-000000000000', '{\"a\": [1.5, null]}', '{a,b}', '\\x01ff', i "
+    "FROM generate_series(0, 14) AS i",
+)
+CODED_KINDS = {
+    "code": "text", "seen": "text", "begun": "text", "weight": "number", "cost": "number",
+    "hue": "text", "born": "text", "age": "number", "key": "text", "n": "text",
+}  # fmt: skip
+CODED_COLUMNS = (*CODED_KINDS, "items", "words", "raw", "at")
+
+
+def test_rows_are_the_same_whether_they_are_loaded_or_stay(tmp_path, postgres, monkeypatch):
+    monkeypatch.setenv("PGTZ", "Asia/Kolkata")  # no answer depends on the settings of the session
+    url = postgres.url(postgres.new_database(*CODED))
+    section = {"metric": "euclidean", "filters": CODED_KINDS, "policy": {"payload": CODED_COLUMNS}}
+    loaded = {"id": "id", "sql": "SELECT * FROM coded", "columns": ["at"]}
+    pushed = {"kind": "postgis", "id": "id", "table": "coded", "location": "at"}
+    both = []
+    for source in (loaded, pushed):
+        offer = OfferSection.model_validate({**section, "source": {"database": url, **source}})
+        both.append(OfferedObjects.read("north", "points", offer, tmp_path, secret=b"s"))
+    query = encode_query(np.zeros(2))
+    answers = []
+    for found in both:
+        ids = found.party.answer(NearestRequest("q", query, 20, None)).ids
+        payload = found.party.answer(PayloadRequest("q", query, ids)).rows
+        answers.append([(name, json.loads(row)) for name, row in zip(ids, payload, strict=True)])
+        found.party.answer(FinishRequest(("q",)))
+    assert answers[0] == answers[1]
+    assert answers[0][1][1] == {
+        "code": "a b", "seen": "2020-06-01 10:00:01+00:00", "begun": "2020-06-01 12:00:00.500000",
+        "weight": None, "cost": None, "hue": "green", "born": "2000-02-29", "age": 41,
+        "key": "00000000-0000-4000-8000-000000000000", "n": 1, "items": {"a": [1.5, None]},
+        "words": ["a", "b"], "raw": "01ff", "at": {"type": "Point", "coordinates": [1.0, 0.0]},
+    }  # fmt: skip
+    assert [row["cost"] for _, row in answers[0][:5]] == [0.1, None, 10**20, 2.5, 7]
+    rows = dict(answers[0])
+    others = {"code": ["ab", "ab    "], "seen": ["2020-06-01 10:00:00.5+00:00"], "cost": [1e20, 8]}
+    for name, kind in CODED_KINDS.items():
+        cells = {row[name] for row in rows.values()} | set(others.get(name, ()))
+        for cell in sorted(cells, key=str):
+            operand = cell if cell is None else {"text": str, "number": float}[kind](cell)
+            expected = [one for one, row in rows.items() if row[name] == cell]
+            for where in ({name: operand}, {name: {"in": [operand, operand]}}):
+                assert [search(found, np.zeros(2), 20, where)[1] for found in both] == [
+                    expected
+                ] * 2
+            if kind == "number" and cell is not None:
+                where = {"not": {name: {">": operand}}}
+                first, second = (search(found, np.zeros(2), 20, where)[1] for found in both)
+                assert first == second
+    for found in both:
+        found.release()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"filters": {"hue": "number"}}, "'hue' is declared as 'number', but has the type enum"),
+        ({"filters": {"code": "number"}}, "declare it as 'text', or cast it in the query or in a "),
+        ({"filters": {"age": "boolean"}}, "declare it as 'number' or 'text', or cast it in the"),
+        ({"filters": {"weight": "text"}}, 'for example "weight"::text'),
+        ({"filters": {"items": "text"}}, "'items' is declared as 'text', but has the type jsonb"),
+        ({"filters": {"hue": "molecule"}}, "declare it as 'text', or cast it"),
+        ({"id": "weight"}, "'weight' has the names, but has the type float8 in the database; cast"),
+        ({"payload": ["box"]}, "'box' has the type box3d, which cannot be read; cast it"),
+    ],
+)
+@pytest.mark.parametrize("is_pushed", [False, True])
+def test_a_column_of_an_unsuited_type_is_found_at_the_start(
+    tmp_path, postgres, changes, message, is_pushed
+):
+    name = postgres.new_database(*CODED, "TRUNCATE coded", "ALTER TABLE coded ADD box box3d")
+    given = {"filters": {}, "payload": (), "id": "id", **changes}
+    source = {"database": postgres.url(name), "id": given["id"]}
+    if is_pushed:
+        source |= {"kind": "postgis", "table": "coded", "location": "at"}
+    else:
+        names = dict.fromkeys([given["id"], "at", *given["filters"], *given["payload"]])
+        source |= {"sql": f"SELECT {', '.join(names)} FROM coded", "columns": ["at"]}
+    section = {"metric": "euclidean", "filters": given["filters"], "source": source}
+    section["policy"] = {"payload": given["payload"]}
+    with pytest.raises(DataError) as info:
+        OfferedObjects.read(
+            "north", "points", OfferSection.model_validate(section), tmp_path, secret=b"s"
+        )
+    assert message in str(info.value)
+
+
+def test_doctor_names_a_column_of_an_unsuited_type(tmp_path, postgres):
+    url = postgres.url(postgres.new_database(*CODED))
+    source = {"kind": "postgis", "database": url, "table": "coded", "id": "id", "location": "at"}
+    section = {"metric": "euclidean", "filters": {"hue": "number"}, "source": source}
+    provider = {"name": "north", "broker": "https://broker.example"}
+    config = ProviderConfig.model_validate(
+        {"format": 1, "folder": tmp_path, "provider": provider, "collections": {"places": section}}
+    )
+    (hop,) = _examine_sources(config)
+    assert (hop.name, hop.is_ok) == ("source", False)
+    assert "column 'hue' is declared as 'number', but has the type enum" in hop.text
+    assert "declare it as 'text', or cast it" in hop.text
 
 
 @pytest.mark.parametrize("make", MAKERS[:4])
@@ -379,6 +509,39 @@ def test_a_query_of_sqlite_can_write_no_file(tmp_path, request, sql):
     with pytest.raises(SourceError, match=r"authorization denied|not authorized"):
         read(tmp_path, {**source, "sql": sql.format(file)})
     assert not file.exists()
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "COPY points TO '{}'",
+        "ATTACH '{}' AS other",
+        "EXPORT DATABASE '{}'",
+        "EXPLAIN ANALYZE COPY points TO '{}'",
+        "SELECT id, v FROM points; COPY points TO '{}'",
+        "CALL enable_logging(storage = 'file', storage_path = '{}')",
+        "SELECT * FROM enable_logging(storage = 'file', storage_path = '{}')",
+        "SELECT * FROM enable_profiling(save_location = '{}')",
+        "SELECT * FROM query('COPY points TO ''{}''')",
+        "SET temp_directory = '{}'",
+        "",
+    ],
+)
+def test_a_query_of_duckdb_can_write_no_file(tmp_path, request, sql):
+    source, file = make_duckdb(tmp_path, request), tmp_path / "other"
+    expected = "expected a single SELECT|configuration has been locked|Expected a single SELECT"
+    with pytest.raises((DataError, SourceError), match=expected):
+        read(tmp_path, {**source, "sql": sql.format(file)})
+    assert [one.name for one in tmp_path.iterdir()] == ["points.duckdb"]
+
+
+def test_a_query_of_duckdb_can_read_files(tmp_path, request, monkeypatch):
+    source, _ = make_duckdb(tmp_path, request), make_parquet(tmp_path, request)
+    monkeypatch.chdir(tmp_path)
+    columns = {"filters": FILTERS}
+    file = read(tmp_path, {**source, "sql": "FROM 'points.parquet';"}, **columns)
+    whole = read(tmp_path, source, **columns)
+    assert search(file, VECTORS[3], 60) == search(whole, VECTORS[3], 60)
 
 
 def test_a_wrong_password_is_not_shown(tmp_path, postgres_url, monkeypatch):

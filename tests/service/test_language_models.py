@@ -269,6 +269,8 @@ def test_a_wrong_argument_is_a_result_that_says_what_was_expected(deployment):
         "query: list should have at least 26 items": {**report, "query": [1.0]},
         "query: input should be a valid string": {**title, "query": [1.0]},
         "k: input should be less than or equal to 100": {**title, "k": 101},
+        "k: input should be a valid integer": {**title, "k": True},
+        "0: input should be a valid number": {**report, "query": [True] * 26},
         "radius: extra inputs are not permitted": {**title, "radius": 1},
         "query: field required": report,
         "(invalid-query, status 422)": {**report, "query": [1.0] * 26, "where": {"text": "a"}},

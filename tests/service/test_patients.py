@@ -461,6 +461,20 @@ def test_patients_like_mine_equal_the_pooled_ones(hospitals, algorithm):
             assert alone.fit([row]).kneighbors([query], 1)[0][0].tolist() == [distance]
 
 
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ({"age": True}, "column 'age': expected a number from 0 to 110, or an empty cell"),
+        ({"conditions": [True]}, "column 'conditions': expected texts and whole numbers as codes"),
+        ({"sex": True}, "column 'sex': expected one of"),
+    ],
+)
+def test_a_boolean_is_neither_a_number_nor_a_code(hospitals, query, message):
+    with hospitals[0].client("patients") as search, pytest.raises(ServiceError) as caught:
+        search.kneighbors([query], 1)
+    assert message in str(caught.value)
+
+
 def test_sealed_queries_find_the_same_patients(hospitals):
     running = hospitals[0]
     keys = {name: make_sealing_key(one.private).hex() for name, one in running.identities.items()}

@@ -1,8 +1,10 @@
 """Policies of providers: levels, limits, quotas of users, rounded distances."""
 
+import json
 import math
 import ssl
 import sys
+import time
 
 import httpx
 import numpy as np
@@ -16,9 +18,10 @@ from fedneighbors.errors import DataError
 from fedneighbors.federation._messages import decode, encode
 from fedneighbors.federation._roles import Refused
 from fedneighbors.methods.fedknn._eager import EagerRequest
+from fedneighbors.methods.fedknn._filters import FilterColumns, filter_text
 from fedneighbors.methods.fedknn._payloads import PayloadRequest
 from fedneighbors.methods.fedknn._provider import Provider
-from fedneighbors.methods.fedknn._queries import decode_query, encode_query
+from fedneighbors.methods.fedknn._queries import FilteredQuery, decode_query, encode_query
 from fedneighbors.methods.fedknn._sources import MemorySource
 from fedneighbors.methods.fedknn.metrics import metric_of
 from fedneighbors.methods.fedknn.private._padding import (
@@ -141,6 +144,170 @@ def test_other_requests_are_answered_with_ids_as_with_distances(sequence):
     found = [answers(make_party(level=level), sequence) for level in ("ids", "distances")]
     first, second = ([encode(reply) for _, _, reply in one] for one in found)
     assert first == second
+
+
+AGES = np.array([30, 30, 30, 40, 40, 40, 50, 50, 50, 60, 60, 99])  # a group of one, and one of two
+SITES = np.array(list("ababababaabb"))
+comparisons = st.one_of(
+    st.builds(
+        lambda symbol, age: {"age": {symbol: age}},
+        st.sampled_from([">=", ">", "<=", "<"]),
+        st.sampled_from([30, 40, 50, 60, 99]),
+    ),
+    st.sampled_from([{"age": 99}, {"age": 60}, {"site": "a"}, {"age": {"in": [30, 99]}}, {}]),
+)
+wheres = st.recursive(
+    comparisons,
+    lambda inner: st.one_of(
+        st.builds(lambda one: {"not": one}, inner),
+        st.builds(
+            lambda name, some: {name: some},
+            st.sampled_from(["and", "or"]),
+            st.lists(inner, min_size=1, max_size=2),
+        ),
+    ),
+    max_leaves=3,
+)
+
+
+@st.composite
+def filtered_requests(draw, asked):
+    """Return the filter of one of some queries, and a request of it."""
+    name, where, item = draw(st.sampled_from(asked))
+    query = encode(FilteredQuery(item, filter_text(where)))
+    k, kind = draw(st.integers(1, 12)), draw(st.integers(0, 7))
+    ids = st.sets(st.sampled_from([str(row) for row in range(12)]), min_size=1, max_size=2)
+    return where, [
+        lambda: RangeCountRequest(name, encode(FilteredQuery(b"", filter_text(where))), None),
+        lambda: RangeCountRequest(name, query, draw(radii)),
+        lambda: NearestRequest(name, query, k, None),
+        lambda: NearestRequest(draw(st.sampled_from("abc")), query, k, None),
+        lambda: EagerRequest(name, query, k, None),
+        lambda: BoundRequest(name, query, k),
+        lambda: PayloadRequest(name, query, tuple(draw(ids))),
+        lambda: FinishRequest((name,)),
+    ][kind]()
+
+
+@st.composite
+def filtered(draw):
+    """Return users and their requests of few queries with filters."""
+    items = [encode_query([point]) for point in (0.0, 3.0, 7.0)]
+    asked = [(name, draw(wheres), item) for name, item in zip("abc", items, strict=True)]
+    pairs = st.tuples(st.sampled_from(["alice", "bob"]), filtered_requests(asked))
+    return draw(st.lists(pairs, min_size=5, max_size=30))
+
+
+def matches(where):
+    columns = {"age": AGES.tolist(), "site": SITES.tolist()}
+    return FilterColumns.of(columns, len(AGES)).match(where)
+
+
+def groups_of(wheres):
+    """Return the sizes of the groups that filters tell apart."""
+    return np.unique([matches(one) for one in wheres], axis=1, return_counts=True)[1]
+
+
+def answer_filtered(party, sequence):
+    """Return user, filter, request and reply of the requests that are answered."""
+    filters = {id(request): where for _, (where, request) in sequence}
+    found = answers(party, [(user, request) for user, (_, request) in sequence])
+    return [(user, filters[id(request)], request, reply) for user, request, reply in found]
+
+
+def make_filtered(log=None, **policy):
+    source = MemorySource(
+        POINTS, metric_of("euclidean"), owner="north", epoch=bytes(16),
+        columns=FilterColumns.of({"age": AGES.tolist(), "site": SITES.tolist()}, len(AGES)),
+        payload={"note": [f"note {row}" for row in range(len(AGES))]},
+    )  # fmt: skip
+    section = PolicySection.model_validate({"level": "distances", "payload": ["note"], **policy})
+    party = Provider("north", source, decode=decode_query, min_filtered=section.least_filtered)
+    return PolicyParty(party, "points", section, log)
+
+
+@settings(max_examples=cases(200), deadline=None)
+@given(filtered(), st.integers(1, 5), st.sampled_from(["count", "ids", "distances"]))
+def test_every_answered_filter_leaves_and_leaves_out_enough(sequence, least, level):
+    party, shown = make_filtered(min_filtered=least, level=level), {}
+    for one in sequence:
+        for user, where, request, reply in answer_filtered(party, [one]):
+            is_left = matches(where)
+            assert is_left.sum() >= least
+            assert not 0 < (~is_left).sum() < least
+            assert level != "count" or isinstance(reply, RangeCountReply)
+            assert all(is_left[int(row)] for row in getattr(reply, "ids", ()))
+            seen, ids = shown.setdefault((request.name, request.query), set()), set()
+            ids.update(getattr(reply, "ids", ()))
+            seen |= ids
+            # a request for an object that was not shown ends the query
+            for row in sorted(map(str, range(12)), key=lambda row: row not in ids):
+                asked = PayloadRequest(request.name, request.query, (row,))
+                rows = [one.rows for *_, one in answers(party, [(user, asked)])]
+                assert rows in ([], [(json.dumps({"note": f"note {row}"}),)])
+                assert not rows or row in seen
+                assert rows or row not in ids
+
+
+@settings(max_examples=cases(200), deadline=None)
+@given(filtered(), st.integers(1, 5), st.sampled_from(["count", "distances"]), st.booleans())
+def test_filters_of_a_day_tell_no_small_group_apart(
+    tmp_path_factory, sequence, least, level, is_restarted
+):
+    path, asked = tmp_path_factory.mktemp("log") / "log.sqlite", {}
+    half = len(sequence) // 2 if is_restarted else 0
+    for part in (sequence[:half], sequence[half:]):  # two processes
+        log = AccessLog(path)
+        party = make_filtered(log, min_difference=least, level=level)
+        for user, where, _, _ in answer_filtered(party, part):
+            asked.setdefault(user, []).append(where)
+        log.close()
+    for wheres in asked.values():
+        assert min(groups_of(wheres)) >= least
+
+
+OLD, OTHER = {"age": 99}, {"site": "a"}
+ATTACKS = {  # sums of counts that are the number of objects aged 99
+    "alone": [(1, OLD)],
+    "complement": [(12, None), (-1, {"not": OLD})],
+    "difference": [(1, {"age": {">=": 50}}), (-1, {"age": {">=": 50, "<": 99}})],
+    "tracker": [
+        (1, {"or": [OLD, OTHER]}), (1, {"or": [OLD, {"not": OTHER}]}), (-12, None),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+@pytest.mark.parametrize("limit", ["min_filtered", "min_difference"])
+def test_differences_of_counts_single_nobody_out(tmp_path, name, limit):
+    party = make_filtered(AccessLog(tmp_path / "log.sqlite"), **{limit: 2}, level="count")
+    refused = []
+    for number, (_, where) in enumerate(ATTACKS[name]):
+        if where is not None:
+            query = encode(FilteredQuery(b"", filter_text(where)))
+            request = RangeCountRequest(f"q{number}", query, None)
+            refused.append(not answers(party, [("alice", request)]))
+            assert answers(party, [("bob", request)]) or refused[-1] or number
+    is_compared = name in ("difference", "tracker")
+    assert any(refused) == (limit == "min_difference" or not is_compared)
+
+
+def test_a_filter_may_be_repeated_and_each_day_begins_again(tmp_path, monkeypatch):
+    log = AccessLog(tmp_path / "log.sqlite")
+    party, now = make_filtered(log, min_difference=2), time.time()
+
+    def ask(number, where):
+        query = encode(FilteredQuery(encode_query([0.0]), filter_text(where)))
+        return bool(answers(party, [("alice", NearestRequest(str(number), query, number, None))]))
+
+    first, second = {"age": {">=": 50}}, {"age": {">=": 50, "<": 99}}
+    assert [ask(number, first) for number in (1, 2, 3)] == [True] * 3
+    assert [ask(number, {"age": {"<": 50}}) for number in (4, 5)] == [True] * 2
+    assert not ask(6, second)
+    assert log.filters("points", "alice") == [filter_text(first)]  # the others tell nothing apart
+    monkeypatch.setattr(time, "time", lambda: now + 86_400)
+    assert ask(7, second)
+    assert not ask(8, first)
 
 
 levels = st.sampled_from(["none", "boolean", "count", "ids", "distances"])

@@ -101,6 +101,39 @@ def test_a_result_states_how_it_was_found(http):
         ("points", {"query": [0, 1], "where": {"age": "old"}}, 422, "invalid-query", "got 'old'"),
         ("words", {"query": "a", "where": {"age": 1}}, 422, "invalid-query", "no columns"),
         ("points", {"query": [0, 1], "deadline_s": -1}, 422, "invalid-body", "deadline_s: "),
+        *(
+            ("points", {"query": [0, 1], name: value}, 422, "invalid-body", f"{name}: input should")
+            for name, value in [
+                ("k", True),
+                ("k", "2"),
+                ("k", 2.5),
+                ("radius", True),
+                ("radius", "1"),
+                ("deadline_s", True),
+                ("deadline_s", "1"),
+                ("payload", 1),
+                ("payload", "true"),
+                ("allow_partial", 0),
+                ("allow_partial", "yes"),
+                ("purpose", 3),
+            ]
+        ),
+        ("points", {"query": [True, 1]}, 422, "invalid-query", "expected a list of numbers"),
+        ("points", {"query": [0, 1], "where": {"age": True}}, 422, "invalid-query", "got True"),
+        (
+            "points",
+            {"query": [0, 1], "where": {"age": {"in": [1, True]}}},
+            422,
+            "invalid-query",
+            "",
+        ),
+        (
+            "points",
+            {"query": [0, 1], "where": {"age": {">=": "1"}}},
+            422,
+            "invalid-query",
+            "got '1'",
+        ),
         ("words", {"query": 3}, 422, "invalid-query", "expected a string"),
         ("molecules", {"query": "not SMILES"}, 422, "invalid-query", "SMILES"),
         ("places", {"query": [2, 95]}, 422, "invalid-query", "the latitude within [-90, 90]"),
@@ -117,6 +150,14 @@ def test_an_error_says_what_is_wrong(http, collection, body, status, code, detai
     assert detail.lower() in problem["detail"].lower()
     assert problem["retryable"] is (status == 503)
     assert ("retry-after" in response.headers) is (status == 503)
+
+
+@pytest.mark.parametrize("kind", ["search", "explain"])
+@pytest.mark.parametrize("k", [True, "2", 2.5])
+def test_only_a_whole_number_is_a_number_of_neighbors(http, kind, k):
+    path, body = f"/v1/collections/points/{kind}", {"query": [0, 1], "k": k}
+    assert "k: input should be" in http.post(path, json=body).json()["detail"]
+    assert http.post(path, json={**body, "k": 2.0}).status_code == 200
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"[" * 100_000, b"null", b"[]"])

@@ -81,6 +81,21 @@ def read(folder, owner, filters=FILTERS, **changes):
     return OfferedObjects.read(owner, "patients", section, folder, secret=b"s")
 
 
+HEADER, ROW = b"id,age,lactate,sex,ward\n", b"a,40,1.5,f,other\n"
+LINE = b'{"id": "a", "age": 40, "lactate": 1.5, "sex": "f", "ward": "other"}\n'
+
+
+@pytest.mark.parametrize(
+    ("name", "good", "bad"),
+    [("n.csv", HEADER + ROW, ROW.replace(b"a,", b"M\xfcller,", 1)), ("n.jsonl", LINE * 2, LINE)],
+)
+def test_rows_in_another_encoding_are_refused(tmp_path, name, good, bad):
+    (tmp_path / "patients.toml").write_text(SCHEMA.to_toml(), encoding="utf-8")
+    (tmp_path / name).write_bytes(good + bad.replace(b'"a"', b'"M\xfcller"'))
+    with pytest.raises(DataError, match=rf"{name} is not UTF-8 text \(line 3, byte .*save it as"):
+        read(tmp_path, "north", filters={}, source={"file": name, "id": "id"}, policy={})
+
+
 @pytest.fixture(scope="module")
 def deployment(folder):
     private = {"epsilon": 1.0, "delta": 1e-6, "grid_s": 0.0}

@@ -196,6 +196,7 @@ def test_queries_share_few_connections(places):
         ({"version": "SELECT 1 WHERE false"}, SourceError, "expected one row"),
         ({"version": 1}, DataError, "expected a text for the option 'version', got 1"),
         ({"timeout_s": "30"}, DataError, "for the option 'timeout_s', got 30"),
+        ({"timeout_s": True}, DataError, "for the option 'timeout_s', got True"),
         ({"timeout_s": 1e10}, DataError, "for the option 'timeout_s', got 10000000000"),
         ({"database": "postgresql:///none?host=/nowhere"}, SourceError, "cannot connect"),
         ({"database": "host=db password = hunter2"}, DataError, "has a password"),
@@ -450,6 +451,12 @@ def test_an_approximate_index_says_so(vector_table):
             check_source(source, vector_table[1].astype(float), vector_table[2], metric="euclidean")
     finally:
         source.close()
+
+
+@pytest.mark.parametrize("exact", [0, "false", None])
+def test_only_a_boolean_says_whether_an_index_is_exact(vector_table, exact):
+    with pytest.raises(DataError, match="expected true or false for the option 'exact', got"):
+        vector_source(vector_table, "euclidean", exact=exact)
 
 
 def test_half_precision_is_refused_as_it_rounds_queries(pgvector):

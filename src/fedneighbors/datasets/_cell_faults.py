@@ -161,10 +161,16 @@ def check_row(columns: Sequence[Column], row: Any) -> None:
 def _check_cell(column: Column, cell: Any) -> None:
     if isinstance(column, SetColumn) and _is_joined(cell):
         raise DataError(f"column {column.name!r}: expected a list of codes, or spaces between them")
-    if isinstance(column, SetColumn) or cell_text(cell) is None:
+    if isinstance(column, SetColumn):
+        elements = cell if isinstance(cell, list | tuple | set | frozenset) else ()
+        if any(isinstance(one, bool) for one in elements):
+            raise DataError(f"column {column.name!r}: expected texts and whole numbers as codes")
+        return
+    if cell_text(cell) is None:
         return
     _, missing, clipped = column.encode([cell])
-    if missing[0] or clipped[0]:
+    is_flag = isinstance(cell, bool) and not isinstance(column, CategoricalColumn)
+    if missing[0] or clipped[0] or is_flag:
         allowed = (
             f"one of {join_names(column.categories)}"
             if isinstance(column, CategoricalColumn)

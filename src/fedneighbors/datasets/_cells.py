@@ -4,8 +4,11 @@ import codecs
 import csv
 import gzip
 import json
+import math
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -32,7 +35,11 @@ _MAX_LINE = 1 << 20  # bytes; a longer line is unreadable, so that no row takes 
 
 
 def read_cells(
-    path: Path, names: Sequence[str], text_format: TextFormat | None = None
+    path: Path,
+    names: Sequence[str],
+    text_format: TextFormat | None = None,
+    *,
+    strict: bool = False,
 ) -> tuple[dict[str, list[Any]], int]:
     """Read columns of a file, one row per line.
 
@@ -46,11 +53,14 @@ def read_cells(
         Columns to read.
     text_format : TextFormat, optional
         Delimiter and encoding of text; the delimiter is that of the header by default.
+    strict : bool
+        Bytes of another encoding are an error.
 
     Returns
     -------
     cells : dict of str to list
-        Texts, numbers, booleans or None. Bytes of another encoding become U+FFFD.
+        Texts, numbers, booleans or None. Unless ``strict``, bytes of another encoding become
+        U+FFFD, so that no row decides about the others.
     n_unreadable : int
         Number of rows without cells for the columns of the header. They are left out.
 
@@ -68,14 +78,14 @@ def read_cells(
     kind = path.name.lower().removesuffix(".gz").rpartition(".")[2]
     with explain_errors(path):
         if kind in ("parquet", "pq"):
-            rows = _parquet_rows(path, names)
+            rows = _parquet_rows(path, names, strict=strict)
         elif kind in ("jsonl", "ndjson"):
-            lines = iterate_lines(path, encoding, has_header=False)
+            lines = iterate_lines(path, encoding, has_header=False, strict=strict)
             rows = (_json_cells(line, names) for line in lines if line != "")
         elif is_arff(path):
-            rows = _arff_rows(path, names, encoding)
+            rows = _arff_rows(path, names, encoding, strict=strict)
         else:
-            rows = _delimited_rows(path, names, text_format)
+            rows = _delimited_rows(path, names, text_format, strict=strict)
         columns: list[list[Any]] = [[] for _ in names]
         n_unreadable = 0
         for row in rows:  # not kept: a list takes more memory than the text of a short row
@@ -118,8 +128,8 @@ def read_all_cells(path: Path) -> dict[str, list[Any]]:
     MissingDataError
         If there is no such file.
     DataError
-        If the file is damaged or expands to much more than its size, or a line is no JSON object;
-        the error names the line.
+        If the file is damaged or expands to much more than its size, or a line is no JSON object
+        in UTF-8; the error names the line.
     MissingExtraError
         If the file is Arrow or Parquet and pyarrow is not installed.
     """
@@ -127,8 +137,8 @@ def read_all_cells(path: Path) -> dict[str, list[Any]]:
     with explain_errors(path):
         if kind in _ARROW | _PARQUET:
             return _read_arrow(path, is_parquet=kind in _PARQUET)
-        rows = []
-        for number, line in enumerate(iterate_lines(path, has_header=False), start=1):
+        rows, lines = [], iterate_lines(path, has_header=False, strict=True)
+        for number, line in enumerate(lines, start=1):
             row = _parse_json(line)
             if row is not None:
                 rows.append(row)
@@ -193,7 +203,7 @@ def header_delimiter(path: Path, text_format: TextFormat) -> str:
 
 
 def iterate_lines(
-    path: Path, encoding: str = "utf-8", *, has_header: bool = True
+    path: Path, encoding: str = "utf-8", *, has_header: bool = True, strict: bool = False
 ) -> Iterator[str | None]:
     """Yield the lines of a file, None for too long ones.
 
@@ -203,6 +213,8 @@ def iterate_lines(
 
     Raises
     ------
+    UnicodeDecodeError
+        If ``strict``, and a line is in another encoding.
     DataError
         If the encoding has other line ends than ASCII, or a gzipped file expands to hundreds of
         times its size. The longest line does not count, so that no single row decides it.
@@ -227,14 +239,15 @@ def iterate_lines(
             if mark and line.startswith(mark):
                 line, encoding = line.removeprefix(mark), "utf-8"
             mark = b""
-            text = line.decode(recognize_utf8((line,), encoding), "replace").rstrip("\r\n")
+            errors = "strict" if strict and is_whole else "replace"
+            text = line.decode(recognize_utf8((line,), encoding), errors).rstrip("\r\n")
             yield text if is_whole else None
 
 
 def _delimited_rows(
-    path: Path, names: Sequence[str], text_format: TextFormat
+    path: Path, names: Sequence[str], text_format: TextFormat, *, strict: bool
 ) -> Iterator[list[Any] | None]:
-    lines = iterate_lines(path, text_format.encoding)
+    lines = iterate_lines(path, text_format.encoding, strict=strict)
     first = next(lines, None)
     delimiter = text_format.delimiter or find_delimiter(first or "")
     header = _delimited_cells(first, delimiter)
@@ -255,8 +268,10 @@ def _delimited_cells(line: str | None, delimiter: str) -> list[str] | None:
         return None
 
 
-def _arff_rows(path: Path, names: Sequence[str], encoding: str) -> Iterator[list[Any] | None]:
-    lines = iterate_lines(path, encoding)
+def _arff_rows(
+    path: Path, names: Sequence[str], encoding: str, *, strict: bool
+) -> Iterator[list[Any] | None]:
+    lines = iterate_lines(path, encoding, strict=strict)
     choose = _columns(path, list(read_arff_header(zip(count(1), map(str, lines)), path)), names)
     for line in lines:
         row = "{" if line is None else line.strip()
@@ -297,7 +312,7 @@ def _parse_json(line: str | None) -> dict[str, Any] | None:
     return record if isinstance(record, dict) else None
 
 
-def _parquet_rows(path: Path, names: Sequence[str]) -> Iterator[list[Any] | None]:
+def _parquet_rows(path: Path, names: Sequence[str], *, strict: bool) -> Iterator[list[Any] | None]:
     parquet = optional_module("pyarrow.parquet", "data")
     import pyarrow
 
@@ -305,8 +320,9 @@ def _parquet_rows(path: Path, names: Sequence[str]) -> Iterator[list[Any] | None
         raise MissingDataError(f"there is no file {path}; check the name")
     try:
         _columns(path, parquet.read_schema(path).names, names)
+        errors = "strict" if strict else "replace"
         for batch in parquet_batches(path, names, max_text=_MAX_LINE):
-            columns = [_parquet_cells(batch.column(name)) for name in names]
+            columns = [_parquet_cells(batch.column(name), errors) for name in names]
             yield from map(list, zip(*columns, strict=True))
     except pyarrow.ArrowException as error:
         raise DataError(f"{path} cannot be read as Parquet: {error}") from error
@@ -380,7 +396,7 @@ def _text_bytes(column: Any) -> npt.NDArray[np.int64]:
     return np.array([size or 0 for size in sizes], np.int64)
 
 
-def _parquet_cells(column: Any) -> list[Any]:
+def _parquet_cells(column: Any, errors: str) -> list[Any]:
     """Return the cells of a Parquet column.
 
     A cell without a value in Python becomes None.
@@ -390,7 +406,7 @@ def _parquet_cells(column: Any) -> list[Any]:
     kind = pyarrow.types
     if kind.is_string(column.type) or kind.is_large_string(column.type):
         cells = column.cast(pyarrow.large_binary()).to_pylist()
-        return [None if cell is None else cell.decode("utf-8", "replace") for cell in cells]
+        return [None if cell is None else cell.decode("utf-8", errors) for cell in cells]
     return [_value(scalar) for scalar in column]
 
 
@@ -399,6 +415,40 @@ def _value(scalar: Any) -> Any:
         return scalar.as_py()
     except (ValueError, OverflowError):  # for example a date after the year 9999
         return None
+
+
+def cell_to_text(cell: Any) -> str:
+    """Return a cell as text: times in UTC, decimals without exponent."""
+    if isinstance(cell, datetime) and cell.tzinfo is not None:
+        cell = cell.astimezone(UTC)
+    return format(cell, "f") if isinstance(cell, Decimal) else str(cell)
+
+
+def cell_to_json(cell: Any) -> Any:
+    """Return a cell as a value of JSON.
+
+    Numbers that are not finite become None, points GeoJSON, other bytes hexadecimal; a cell that
+    JSON has no value for becomes text.
+    """
+    if isinstance(cell, np.generic | np.ndarray):
+        cell = cell.tolist()
+    if isinstance(cell, Decimal) and math.isfinite(number := float(cell)):
+        return int(cell) if cell == cell.to_integral_value() else number
+    if isinstance(cell, float | Decimal):
+        return cell if math.isfinite(cell) and isinstance(cell, float) else None
+    if isinstance(cell, list | tuple):
+        return [cell_to_json(element) for element in cell]
+    if isinstance(cell, dict):
+        return {str(name): cell_to_json(element) for name, element in cell.items()}
+    if isinstance(cell, bytes):
+        try:
+            coordinates = parse_ewkb(cell, in_degrees=False).tolist()
+        except DataError:
+            return cell.hex()
+        return {"type": "Point", "coordinates": coordinates}
+    if cell is None or isinstance(cell, bool | int):
+        return cell
+    return cell_to_text(cell).encode(errors="replace").decode()
 
 
 def read_srid(content: bytes) -> int:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors.datasets._cells import parse_ewkb, read_srid
+from fedneighbors.datasets._cells import cell_to_text, parse_ewkb, read_srid
 from fedneighbors.datasets._graphs import Graph, graph_from_text
 from fedneighbors.datasets._molecules import fingerprint_from_smiles, graph_from_smiles
 from fedneighbors.datasets._schema import Schema
@@ -264,7 +264,7 @@ def type_filter_cells(cells: Sequence[Any], kind: str) -> list[Any]:
             else cell
             for cell in cells
         ]
-    return [None if cell is None else str(cell) for cell in cells]
+    return [None if cell is None else cell_to_text(cell) for cell in cells]
 
 
 @dataclass(frozen=True, eq=False)
@@ -426,7 +426,7 @@ def objects_from_cells(
     items = items_from_cells(cells, names, kind, source=source)
     return Objects(
         items,
-        row_labels(len(items)) if label is None else tuple(map(str, cells[label])),
+        row_labels(len(items)) if label is None else tuple(map(cell_to_text, cells[label])),
         source,
         None if owner is None else np.array(list(map(str, cells[owner])), dtype=object),
         columns=names,
@@ -481,7 +481,9 @@ def objects_from_rows(
     owners = None if owner is None else [cells[owner][position] for position in kept]
     return Objects(
         items,
-        tuple(f"row {row}" if label is None else str(cells[label][row - 1]) for row in rows),
+        tuple(
+            f"row {row}" if label is None else cell_to_text(cells[label][row - 1]) for row in rows
+        ),
         source,
         None if owners is None else np.array(owners, dtype=object),
         rows,

@@ -339,7 +339,7 @@ def _read_declared(
 ) -> Objects:
     """Read the rows that a schema allows, as vectors or cells."""
     names = [name for name in (owner, label) if name is not None]
-    cells, n_unreadable = read_declared_cells(file, schema, names, text_format)
+    cells, n_unreadable = read_declared_cells(file, schema, names, text_format, strict=True)
     return objects_from_rows(
         cells,
         kind,

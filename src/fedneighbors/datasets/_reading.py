@@ -287,7 +287,12 @@ def read_rows(
 
 
 def read_declared_cells(
-    path: Path, schema: Schema, others: Sequence[str], text_format: TextFormat | None
+    path: Path,
+    schema: Schema,
+    others: Sequence[str],
+    text_format: TextFormat | None,
+    *,
+    strict: bool = False,
 ) -> tuple[dict[str, list[Any]], int]:
     """Read the columns of a schema, and others, like `read_cells`.
 
@@ -296,7 +301,8 @@ def read_declared_cells(
     it. Text that is no number is unchanged.
     """
     form = text_format or TextFormat()
-    cells, n_unreadable = read_cells(path, [*schema.column_names, *others], form)
+    names = [*schema.column_names, *others]
+    cells, n_unreadable = read_cells(path, names, form, strict=strict)
     marks = form.missing_numbers
     has_commas = form.decimal is None and header_delimiter(path, form) == ";"
 

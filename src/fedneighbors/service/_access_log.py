@@ -25,8 +25,10 @@ CREATE TABLE IF NOT EXISTS usage (day INTEGER, collection TEXT, user TEXT, n_que
     n_objects INTEGER, PRIMARY KEY (day, collection, user));
 CREATE TABLE IF NOT EXISTS view (day INTEGER, collection TEXT, user TEXT, object BLOB, query BLOB,
     PRIMARY KEY (day, collection, user, object, query)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS filter (day INTEGER, collection TEXT, user TEXT, content TEXT,
+    PRIMARY KEY (day, collection, user, content)) WITHOUT ROWID;
 """
-_VERSION = 1  # entries have the fields of the program that wrote them
+_VERSION = 2  # entries have the fields of the program that wrote them
 _LATER_FIELDS = {"purpose": "", "subject": ""}  # fields that entries of earlier programs lack
 LOG_FAILED = "the provider cannot write its log of queries"
 """Code of the refusal of a request that cannot be logged."""
@@ -147,7 +149,7 @@ class AccessLog:
                     (day, entry.collection, entry.user, n_queries, entry.n_objects),
                 )
                 if day != self._day:
-                    for table in ("usage", "view"):
+                    for table in ("usage", "view", "filter"):
                         self._connection.execute(
                             f"DELETE FROM {table} WHERE day < ?", (day - _KEPT_DAYS,)
                         )
@@ -197,6 +199,21 @@ class AccessLog:
                     return False
             self._connection.executemany("INSERT OR IGNORE INTO view VALUES (?, ?, ?, ?, ?)", rows)
         return True
+
+    def filters(self, collection: str, user: str) -> list[str]:
+        """Return the filters of a user today (UTC), sorted."""
+        rows = self._rows(
+            "SELECT content FROM filter WHERE day = ? AND collection = ? AND user = ? "
+            "ORDER BY content",
+            *(int(time.time() // _DAY_S), collection, user),
+        )
+        return [content for (content,) in rows]
+
+    def add_filter(self, collection: str, user: str, content: str) -> None:
+        """Add a filter of a user, or raise LogFailed."""
+        values = int(time.time() // _DAY_S), collection, user, content
+        with self._lock, self._convert_errors(), self._connection:
+            self._connection.execute("INSERT OR IGNORE INTO filter VALUES (?, ?, ?, ?)", values)
 
     def entries(self) -> Iterator[dict[str, Any]]:
         """Yield the entries in order, with their ``number`` and ``time``."""

@@ -174,8 +174,8 @@ class AmdRules(Rules):
 
     vendor: Literal["amd"]
     measurements: tuple[SnpMeasurement, ...] = Field(min_length=1)
-    min_tcb: dict[Component, Annotated[int, Field(ge=0, le=255)]] = Field(min_length=1)
-    vmpl: int = Field(default=0, ge=0, le=3)
+    min_tcb: dict[Component, Annotated[int, Field(strict=True, ge=0, le=255)]] = Field(min_length=1)
+    vmpl: int = Field(default=0, strict=True, ge=0, le=3)
     crls: tuple[str, ...]
 
     @property

@@ -42,8 +42,10 @@ def draw_queries(description: Mapping[str, Any]) -> list[Any]:
     if kind == "vectors" and description["n_columns"]:
         return rng.normal(size=(N_DRAWN, description["n_columns"])).tolist()  # type: ignore[no-any-return]
     if kind == "rows":
-        cells = {name: _draw(rng, values) for name, values in description["columns"].items()}
-        return [dict(zip(cells, row, strict=True)) for row in zip(*cells.values(), strict=True)]
+        columns = description["columns"].items()  # the codes of a set are not described
+        cells = {name: _draw(rng, values) for name, values in columns if values != "set"}
+        if cells:
+            return [dict(zip(cells, row, strict=True)) for row in zip(*cells.values(), strict=True)]
     raise DataError(
         f"the description of collection {description['name']!r} does not tell about its {kind}: "
         "pass a file with a query in each line as --queries"

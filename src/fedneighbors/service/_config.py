@@ -26,10 +26,13 @@ from fedneighbors.service._source_config import (
     VOTES,
     Config,
     ConfigSection,
+    Flag,
     ModelSection,
+    Number,
     PatientsSection,
     PushedSection,
     SourceSection,
+    Whole,
     check_metric,
     name_section,
 )
@@ -57,11 +60,11 @@ def _has_enclave(sections: Iterable["SharedSection"]) -> bool:
 class PrivacySection(ConfigSection):
     """Privacy cost of a query, for ``dann*``."""
 
-    epsilon: float = Field(gt=0)
-    delta: float = Field(default=0.0, ge=0, lt=1)
+    epsilon: Number = Field(gt=0)
+    delta: Number = Field(default=0.0, ge=0, lt=1)
     guarantee: Literal["exact", "certified"] = "exact"
-    max_queries: int = Field(default=100, ge=1)
-    grid_s: float = Field(default=0.05, ge=0)
+    max_queries: Whole = Field(default=100, ge=1)
+    grid_s: Number = Field(default=0.05, ge=0)
     ledger: str | None = None
 
 
@@ -120,7 +123,7 @@ class CollectionSection(SharedSection):
 
     providers: tuple[Name, ...] = Field(min_length=1)
     algorithm: Algorithm = "auto"
-    allow_partial: bool = False
+    allow_partial: Flag = False
     privacy: PrivacySection | None = None
 
     @model_validator(mode="after")
@@ -142,11 +145,11 @@ class ServerSection(ConfigSection):
     """
 
     listen: str = Field(default="127.0.0.1:8443", pattern=r"^[^:]*:[0-9]{1,5}$")
-    tls: bool = True
+    tls: Flag = True
     names: tuple[str, ...] = ()
     certificate: str | None = None
     key: str | None = None
-    heartbeat_s: float = Field(default=1.0, gt=0)
+    heartbeat_s: Number = Field(default=1.0, gt=0)
 
     @property
     def address(self) -> tuple[str, int]:
@@ -165,11 +168,11 @@ class ServerSection(ConfigSection):
 class QueriesSection(ConfigSection):
     """Limits of queries."""
 
-    deadline_s: float = Field(default=30.0, gt=0)
-    max_deadline_s: float = Field(default=600.0, gt=0)
-    max_concurrent: int = Field(default=64, ge=1)
-    max_k: int = Field(default=10_000, ge=1)
-    retries: int = Field(default=1, ge=0, le=5)
+    deadline_s: Number = Field(default=30.0, gt=0)
+    max_deadline_s: Number = Field(default=600.0, gt=0)
+    max_concurrent: Whole = Field(default=64, ge=1)
+    max_k: Whole = Field(default=10_000, ge=1)
+    retries: Whole = Field(default=1, ge=0, le=5)
 
 
 class OidcSection(ConfigSection):
@@ -199,7 +202,7 @@ class MatchmakerSection(ConfigSection):
     collection: Name
     contact_name: Text
     contact_href: str = Field(pattern=r"^(https?://|mailto:)\S+$")
-    max_results: int = Field(default=10, ge=1)
+    max_results: Whole = Field(default=10, ge=1)
     purpose: Text | None = None
 
 
@@ -230,9 +233,9 @@ class PrivateSection(ConfigSection):
     ``max_queries`` is for all users together; a grant may have fewer.
     """
 
-    epsilon: float = Field(gt=0, allow_inf_nan=False)
-    delta: float = Field(default=0.0, ge=0, lt=1)
-    max_queries: int = Field(ge=0)
+    epsilon: Number = Field(gt=0, allow_inf_nan=False)
+    delta: Number = Field(default=0.0, ge=0, lt=1)
+    max_queries: Whole = Field(ge=0)
 
     @model_validator(mode="after")
     def _check_budget(self) -> Self:
@@ -268,12 +271,12 @@ class GrantSection(ConfigSection):
     """
 
     level: Level = "ids"
-    max_k: int | None = Field(default=None, ge=1)
-    min_k: int = Field(default=1, ge=1)
-    queries_per_day: int | None = Field(default=None, ge=0)
-    objects_per_day: int | None = Field(default=None, ge=0)
-    views_per_day: int | None = Field(default=None, ge=1)
-    private_queries: int | None = Field(default=None, ge=0)
+    max_k: Whole | None = Field(default=None, ge=1)
+    min_k: Whole = Field(default=1, ge=1)
+    queries_per_day: Whole | None = Field(default=None, ge=0)
+    objects_per_day: Whole | None = Field(default=None, ge=0)
+    views_per_day: Whole | None = Field(default=None, ge=1)
+    private_queries: Whole | None = Field(default=None, ge=0)
     purposes: tuple[Text, ...] | None = Field(default=None, min_length=1)
 
 
@@ -283,32 +286,35 @@ LIMITS = (
 """Rights with a number, which a provider states in its offer."""
 
 
-_Longitude = Annotated[float, Field(ge=-180, le=180)]
-_Latitude = Annotated[float, Field(ge=-90, le=90)]
+_Longitude = Annotated[Number, Field(ge=-180, le=180)]
+_Latitude = Annotated[Number, Field(ge=-90, le=90)]
 
 
 class PolicySection(GrantSection):
     """Limits of what a provider gives away.
 
     ``payload`` names the columns that are returned with found objects. A filter must leave at least
-    ``min_filtered`` objects. Users who may only count see counts below ``min_count`` as 0; radii
-    above ``max_radius`` are refused. Without ``bounds``, no lower bounds are sent, which tell about
-    distances. With ``privacy``, only private searches are answered, within a budget. Users who may
-    see distances see them rounded up to multiples of ``distance_step``; radii of counts must be
-    such multiples. Probabilities of votes are rounded to multiples of ``probability_step``.
-    ``area`` has the west, south, east and north end of places, which users see before a search.
-    ``users`` replaces fields for users by name, and ``groups`` for their members: fields of
-    ``users`` come first, then those of the groups in this order.
+    ``min_filtered`` objects, and leave out as many, or none. All filters of a user and day (UTC)
+    together must not tell apart groups of fewer than ``min_difference`` objects. Users who may only
+    count see counts below ``min_count`` as 0; radii above ``max_radius`` are refused. Without
+    ``bounds``, no lower bounds are sent, which tell about distances. With ``privacy``, only private
+    searches are answered, within a budget. Users who may see distances see them rounded up to
+    multiples of ``distance_step``; radii of counts must be such multiples. Probabilities of votes
+    are rounded to multiples of ``probability_step``. ``area`` has the west, south, east and north
+    end of places, which users see before a search. ``users`` replaces fields for users by name, and
+    ``groups`` for their members: fields of ``users`` come first, then those of the groups in this
+    order.
     """
 
     payload: tuple[str, ...] = ()
-    min_filtered: int = Field(default=0, ge=0)
-    min_count: int = Field(default=0, ge=0)
-    max_radius: float | None = Field(default=None, allow_inf_nan=False)
-    bounds: bool = True
+    min_filtered: Whole = Field(default=0, ge=0)
+    min_difference: Whole = Field(default=0, ge=0)
+    min_count: Whole = Field(default=0, ge=0)
+    max_radius: Number | None = Field(default=None, allow_inf_nan=False)
+    bounds: Flag = True
     privacy: PrivateSection | None = None
-    distance_step: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    probability_step: float = Field(default=0.0, ge=0, le=1)
+    distance_step: Number = Field(default=0.0, ge=0, allow_inf_nan=False)
+    probability_step: Number = Field(default=0.0, ge=0, le=1)
     area: tuple[_Longitude, _Latitude, _Longitude, _Latitude] | None = None
     users: dict[str, GrantSection] = Field(default_factory=dict)
     groups: dict[str, GrantSection] = Field(default_factory=dict)
@@ -333,6 +339,11 @@ class PolicySection(GrantSection):
         if step and not is_part:
             raise ValueError(f"expected 0, or at least {_MIN_STEP:g} and 1 by a whole number")
         return step
+
+    @property
+    def least_filtered(self) -> int:
+        """Return the number of objects that a filter must leave."""
+        return max(self.min_filtered, self.min_difference)
 
     def grant_of(self, user: str, groups: Collection[str] = ()) -> GrantSection:
         """Return the rights of a user who is a member of groups."""
@@ -404,7 +415,7 @@ class ProviderSection(ConfigSection):
     certificate: str = "state/broker.crt"
     log: str = "state/provider.log.sqlite"
     ledger: str = "state/provider.ledger.sqlite"
-    reload_s: float | None = Field(default=None, ge=1)
+    reload_s: Number | None = Field(default=None, ge=1)
 
 
 class ProviderConfig(Config):

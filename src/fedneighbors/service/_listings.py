@@ -28,7 +28,7 @@ def _describe_collection(
     """Return the description of a collection."""
     links = broker.registry.links
     offered = [links[one].collections for one in collection.providers if one in links]
-    latest = collection.find_offers(broker.registry)
+    latest, rows = collection.find_offers(broker.registry), collection.rows
     return {
         "name": collection.name,
         "metric": collection.metric,
@@ -44,8 +44,9 @@ def _describe_collection(
         "grants": {n: one.grant_for(user.name, user.groups) for n, one in latest.items()},
         "areas": {name: one.area for name, one in latest.items() if one.area},
         "distance_steps": collection.shown_steps(user.name, user.groups, broker.registry),
-        "columns": None if collection.rows is None else _describe_columns(collection.rows),
-        "classes": None if collection.rows is None else list(collection.rows.classes) or None,
+        "columns": None if rows is None else _describe_columns(rows),
+        "required": [one.name for one in rows.columns if one.missing == "drop"] if rows else [],
+        "classes": None if rows is None else list(rows.classes) or None,
     }
 
 

@@ -3,7 +3,6 @@
 import hmac
 import io
 import logging
-import math
 import os
 import secrets
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +14,7 @@ import numpy as np
 
 from fedneighbors._lazy import optional_module
 from fedneighbors._typing import Integers
-from fedneighbors.datasets._cells import has_values, read_all_cells
+from fedneighbors.datasets._cells import cell_to_json, cell_to_text, has_values, read_all_cells
 from fedneighbors.datasets._object_cells import (
     METRIC_KINDS,
     Cells,
@@ -179,7 +178,7 @@ def read_source(
     kinds, kind = dict(section.filters), METRIC_KINDS[section.metric]
     shown = {name: kinds.get(name, "text") for name in section.policy.payload}
     file = folder / str(source.file)
-    cells, place = _read_cells(source, folder, on_query)
+    cells, place = _read_cells(source, folder, on_query, kinds)
     if schema is not None:
         others = dict.fromkeys([*([source.id] if source.id else []), *kinds, *shown])
         names = [name for name in others if name not in schema.column_names]
@@ -226,7 +225,10 @@ def read_source(
 
 
 def _read_cells(
-    source: SourceSection, folder: Path, on_query: Callable[[SqlQuery], None]
+    source: SourceSection,
+    folder: Path,
+    on_query: Callable[[SqlQuery], None],
+    kinds: Mapping[str, str] | None = None,
 ) -> tuple[Cells | None, str]:
     """Return the columns of a source, None for text, and its name."""
 
@@ -237,6 +239,8 @@ def _read_cells(
             folder,
             password_file=source.password_file,
             timeout_s=source.timeout_s,
+            id=source.id,
+            kinds=None if isinstance(source, PatientsSection) else kinds,
         )
         on_query(query)
         return query
@@ -298,7 +302,7 @@ def write_snapshot(
     assert cells is not None  # it is no file
     if source.id is None or source.id not in cells:
         raise DataError(f"{query} has no column {source.id!r}; it has {', '.join(cells)}")
-    names = list(map(str, cells[source.id]))
+    names = list(map(cell_to_text, cells[source.id]))
     kept = [row for row, name in enumerate(names) if not forgotten.has(name)]
     rows = sorted(kept, key=names.__getitem__)  # the order of `read_source`
     columns = {}
@@ -330,7 +334,7 @@ def _read_rows(
     n_unreadable, cells = 0, table if isinstance(table, Mapping) else {}
     read = cells
     if isinstance(table, Path):
-        texts, n_unreadable = read_declared_cells(table, schema, names, None)
+        texts, n_unreadable = read_declared_cells(table, schema, names, None, strict=True)
         numbers = set(schema.column_names).difference(schema.nominal_names)
         numbers.update(name for name in names if kinds.get(name) == "number")
         cells = {
@@ -357,20 +361,7 @@ def _read_payload(cells: Cells, names: Sequence[str], place: str) -> dict[str, l
     for name in names:
         if name not in cells:
             raise DataError(f"{place} has no column {name!r} for the payload")
-    return {name: [_to_json(cell) for cell in cells[name]] for name in names}
-
-
-def _to_json(cell: Any) -> Any:
-    plain = cell.item() if isinstance(cell, np.generic) else cell
-    if isinstance(plain, float) and not math.isfinite(plain):
-        return None
-    if isinstance(plain, list | tuple):
-        return [_to_json(element) for element in plain]
-    if isinstance(plain, dict):
-        return {str(name): _to_json(element) for name, element in plain.items()}
-    if plain is None or isinstance(plain, bool | int | float):
-        return plain
-    return str(plain).encode(errors="replace").decode()
+    return {name: list(map(cell_to_json, cells[name])) for name in names}
 
 
 def _read_columns(file: Path, kinds: Mapping[str, str], labels: Sequence[str]) -> Cells:

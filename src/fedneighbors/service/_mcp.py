@@ -132,7 +132,10 @@ class SearchTools:
         if kind == "vectors" and n_columns:
             return Annotated[form, Field(min_length=n_columns, max_length=n_columns)], text
         if kind == "rows":
-            text = f"{text}; numbers have a range: {json.dumps(self._facts[name]['columns'])}"
+            facts = self._facts[name]
+            text = f"{text}; numbers have a range: {json.dumps(facts['columns'])}"
+            if facts["required"]:
+                text += f"; required are {', '.join(facts['required'])}"
         return form, text
 
     def _describe(self, name: str) -> str:

@@ -171,7 +171,7 @@ class OfferedObjects:
             payload=source.payload,
         )
         party = Provider(
-            provider, objects, decode=decode_query, min_filtered=section.policy.min_filtered
+            provider, objects, decode=decode_query, min_filtered=section.policy.least_filtered
         )
         n_objects = len(source.items)
         if n_objects:
@@ -215,7 +215,7 @@ class OfferedObjects:
                 filters=kinds,
             )
             party = Provider(
-                provider, pushed, decode=decode_query, min_filtered=section.policy.min_filtered
+                provider, pushed, decode=decode_query, min_filtered=section.policy.least_filtered
             )
             if candidates.sample is not None:
                 query = pushed.open(candidates.sample[0], None)  # its errors tell what is wrong

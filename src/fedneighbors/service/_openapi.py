@@ -127,9 +127,10 @@ _COLLECTION = _object(
     areas={**_map(_list(_NUMBER)), "description": "West, south, east and north end of places"},
     columns={
         "type": ["object", "null"],
-        "additionalProperties": {"type": "array"},
-        "description": "Of rows: lowest and highest number of each column, or its categories",
+        "additionalProperties": {"type": ["array", "string"]},
+        "description": "Of rows: lowest and highest number of each column, its categories, or set",
     },
+    required={**_NAMES, "description": "Columns that each row of a query must have"},
     classes={
         "type": ["array", "null"],
         "items": {"type": ["string", "integer"]},

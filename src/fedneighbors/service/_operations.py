@@ -11,9 +11,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from fedneighbors.errors import PartyRefused
@@ -39,10 +39,18 @@ log = logging.getLogger(__name__)
 DEFAULT_K = 10
 
 
+def _read_whole(value: Any) -> Any:
+    """Return 5 for 5.0, which are the same number in JSON."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Whole = Annotated[int, BeforeValidator(_read_whole)]
+
+
 class RequestBody(BaseModel):
     """Fields that the bodies of all queries have."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)  # true is no number, and "5" neither
 
     deadline_s: float | None = Field(default=None, gt=0, allow_inf_nan=False, description="Seconds")
     allow_partial: bool | None = Field(default=None, description="Answer without missing providers")
@@ -82,7 +90,7 @@ class QueryBody(RequestBody):
 class SearchBody(QueryBody):
     """Body of a search for the k nearest objects, or for all objects within a radius."""
 
-    k: int | None = Field(
+    k: Whole | None = Field(
         default=None, ge=1, description=f"Number of neighbours; {DEFAULT_K} without a radius"
     )
     radius: float | None = Field(
@@ -119,7 +127,7 @@ class CountBody(QueryBody):
 class ExplainBody(QueryBody):
     """Body of a request for the plan of a search."""
 
-    k: int = Field(default=DEFAULT_K, ge=1, description="Number of neighbours")
+    k: Whole = Field(default=DEFAULT_K, ge=1, description="Number of neighbours")
     algorithm: Algorithm | None = Field(default=None, description="In place of the collection's")
 
 

@@ -1,8 +1,10 @@
 """The owner's policy of a collection, applied to each request and reply."""
 
 import hashlib
+import json
 import logging
 import math
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 from fedneighbors.federation._messages import Message
 from fedneighbors.federation._roles import Refused
 from fedneighbors.methods.fedknn._batch import NearestBatchRequest
+from fedneighbors.methods.fedknn._filters import Where, filter_text
 from fedneighbors.methods.fedknn._payloads import PayloadRequest
 from fedneighbors.methods.fedknn._provider import PrivateRequest, Provider
 from fedneighbors.methods.fedknn.private._padding import PaddedBoundRequest, PaddedNearestRequest
@@ -40,10 +43,49 @@ SEEN_OFTEN = "the query would show an object to the user in more queries of a da
 
 FEW_ASKED = "the provider's policy asks for a larger k, and refuses searches within a radius"
 
+FEW_APART = (
+    "the filter and earlier ones of the user's day would tell apart fewer objects than the "
+    "provider's policy allows"
+)
+
 OTHER_QUERY = "the request is of another query"
 
 _FINDING = ("ids", "distances")  # levels of users who may search
 _VOTING = ("label", "probabilities")
+_MAX_GROUPS = 1000  # that the filters of a user tell apart; each costs a count for a new filter
+
+
+def split_groups(
+    groups: Sequence[tuple[Where, int]], where: Where, *, size: Callable[[Where], int], least: int
+) -> list[tuple[Where, int]] | None:
+    """Split groups of objects by a filter.
+
+    Returns None if a group would be too small. All counts and results of the filters that made the
+    groups are of unions of groups, so that no combination of them tells about fewer objects than
+    the smallest group has.
+
+    Parameters
+    ----------
+    groups : sequence of (mapping, int)
+        Filter of each group, and its number of objects.
+    where : mapping
+        The filter.
+    size : callable
+        Counts the objects that meet a filter.
+    least : int
+        Minimum number of objects of a group.
+    """
+    found: list[tuple[Where, int]] = []
+    for group, n_objects in groups:
+        inside, outside = ({"and": [*group["and"], one]} for one in (where, {"not": where}))
+        n_inside = size(inside)
+        if not 0 < n_inside < n_objects:
+            found.append((group, n_objects))
+        elif min(n_inside, n_objects - n_inside) < least:
+            return None
+        else:
+            found += [(inside, n_inside), (outside, n_objects - n_inside)]
+    return found if len(found) <= _MAX_GROUPS else None
 
 
 class PolicyParty:
@@ -93,6 +135,8 @@ class PolicyParty:
         self.accepts = tuple(one for one in party.accepts if one not in others)
         self._party, self._collection, self._policy, self._log = party, collection, policy, log
         self._returned: dict[str, int] = {}  # objects of each open query
+        # for each user, the filters of the day and the groups that they tell apart
+        self._groups: dict[str, tuple[list[str], list[tuple[Where, int]]]] = {}
         self._budget: QueryBudget | None = None
         if policy.privacy is not None:
             assert isinstance(party, Provider)  # the configuration was checked
@@ -117,6 +161,7 @@ class PolicyParty:
             n_rows = request.count if isinstance(request, VoteRequest) else 0  # known before
             self._check_quota(grant, n_new, n_rows)
             n_queries = n_new
+            self._check_filter(request)
             if isinstance(request, PaddedNearestRequest):  # a search that fails goes on, too
                 self._add_returned(request, _size_of(request))
             reply = self._ask(request, grant, n_queries)
@@ -195,6 +240,37 @@ class PolicyParty:
             raise Refused(NOT_ALLOWED, f"more than {grant.max_k} objects of a query")
         if isinstance(request, PaddedNearestRequest) and n_objects > request.k:
             raise Refused(NOT_ALLOWED, f"more objects than the {request.k} nearest")  # not charged
+
+    def _check_filter(self, request: Any) -> None:
+        """Refuse a filter that, with earlier ones, tells few objects apart."""
+        least, party = self._policy.min_difference, self._party
+        if not least or isinstance(party, Voter):
+            return
+        where = party.read_filter(request.query)
+        if where is None:
+            return
+        assert self._log is not None
+        texts = self._log.filters(self._collection, self.user)
+        known, groups = self._groups.get(self.user, (None, []))
+        if known != texts:  # a new day, or a restart
+            groups = [({"and": []}, party.size(None))]
+            for text in texts:
+                groups = self._split(groups, json.loads(text), least=1)
+        found = self._split(groups, where, least=least)
+        if len(found) > len(groups):
+            text = filter_text(where)
+            self._log.add_filter(self._collection, self.user, text)
+            texts = sorted([*texts, text])
+        self._groups[self.user] = texts, found
+
+    def _split(
+        self, groups: list[tuple[Where, int]], where: Where, *, least: int
+    ) -> list[tuple[Where, int]]:
+        assert isinstance(self._party, Provider)
+        found = split_groups(groups, where, size=self._party.size, least=least)
+        if found is None:
+            raise Refused(FEW_APART)
+        return found
 
     def _add_returned(self, request: Any, n_objects: int) -> None:
         self._returned[request.name] = self._returned.get(request.name, 0) + n_objects

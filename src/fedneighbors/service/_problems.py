@@ -24,6 +24,7 @@ from fedneighbors.service._links import QueryLost
 from fedneighbors.service._messages import UNKNOWN_QUERY
 from fedneighbors.service._oidc import IssuerFailed
 from fedneighbors.service._policy import (
+    FEW_APART,
     FEW_ASKED,
     NOT_ALLOWED,
     OTHER_PURPOSE,
@@ -46,6 +47,7 @@ _REFUSALS = {
     WRONG_KEY: (422, "wrong-key"),
     WRONG_TOKEN: (403, "wrong-token"),
     FEW_FILTERED: (403, "few-filtered"),
+    FEW_APART: (403, "few-filtered"),
     NOT_ALLOWED: (403, "not-allowed"),
     OTHER_PURPOSE: (403, "purpose-refused"),
     FEW_ASKED: (403, "few-asked"),

@@ -5,7 +5,7 @@ import tomllib
 from datetime import date
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
@@ -23,6 +23,12 @@ KINDS: dict[str, str] = {**METRIC_KINDS, VOTES: "voters"}
 
 SECRET = "source"
 """Type of the errors that do not show the input."""
+
+Whole = Annotated[int, Field(strict=True)]
+"""A number without a fraction; neither true nor a text in quotes."""
+
+Number = Annotated[float, Field(strict=True)]
+Flag = Annotated[bool, Field(strict=True)]
 
 _TAGS = {("source", tag) for tag in ("loaded", "patients", "model", "pushed")}  # no keys of files
 C = TypeVar("C", bound="Config")
@@ -100,7 +106,7 @@ class SourceSection(ConfigSection):
     database: str | None = None
     sql: str | None = None
     password_file: str | None = None
-    timeout_s: float = Field(default=600.0, gt=0)
+    timeout_s: Number = Field(default=600.0, gt=0)
     columns: tuple[str, ...] = ()
     id: str | None = None
     unreadable: Literal["refuse", "skip"] = "refuse"

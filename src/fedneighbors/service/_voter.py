@@ -173,7 +173,9 @@ class Voter:
         if has_values(path):
             cells, n_unreadable = read_all_cells(path), 0
         else:
-            cells, n_unreadable = read_declared_cells(path, schema, [schema.label], None)
+            cells, n_unreadable = read_declared_cells(
+                path, schema, [schema.label], None, strict=True
+            )
         check_present([*schema.column_names, schema.label], list(cells), source=str(path))
         found = schema.encode(cells)
         for note in schema.notes(found):

@@ -13,11 +13,14 @@ from typing import Any
 from fedneighbors._lazy import optional_module
 from fedneighbors.methods.fedknn._filters import Where
 
-_TYPES = {
-    "number": "double precision", "text": "text", "boolean": "boolean", "molecule": "mol",
-}  # fmt: skip
-_INTEGERS = ("smallint", "integer", "bigint")
-_FLOATS = ("real", "double precision")
+_CASTS = {"number": "double precision", "boolean": "boolean", "molecule": "mol"}
+_INTEGERS = ("int2", "int4", "int8")
+_FLOATS = ("float4", "float8")
+_TIME = "replace(to_char({}, 'YYYY-MM-DD HH24:MI:SS.US'), '.000000', '')"
+_TEXTS = {
+    "timestamp": _TIME,
+    "timestamptz": _TIME.format("{} AT TIME ZONE 'UTC'") + " || '+00:00'",
+}
 _OPPOSITE = {">=": "<", "<": ">=", ">": "<=", "<=": ">"}
 
 
@@ -38,6 +41,11 @@ def quote_name(*parts: str) -> Any:
     return optional_module("psycopg.sql", "sql").Identifier(*doubled)
 
 
+def text_sql(column: Any, type_: str) -> Any:
+    """Return the expression of the text that `cell_to_text` returns."""
+    return optional_module("psycopg.sql", "sql").SQL(_TEXTS.get(type_, "{}::text")).format(column)
+
+
 def filter_sql(
     where: Where,
     kinds: Mapping[str, str],
@@ -55,7 +63,7 @@ def filter_sql(
     kinds : mapping of str to {"number", "text", "boolean", "molecule"}
         Kind of each column.
     types : mapping of str to str
-        PostgreSQL's type of each column.
+        PostgreSQL's name of each column's type, such as int4.
     values : Values
         Takes the operands.
     holds : bool
@@ -100,8 +108,10 @@ class _Column:
         self._is_text = kind == "text"
         self._is_integer = kind == "number" and type_ in _INTEGERS
         self._has_nan = kind == "number" and not self._is_integer  # NaN is a missing cell
-        if not (self._is_integer or (kind == "number" and type_ in _FLOATS)):
-            self._column = sql.SQL("{}::" + _TYPES[kind]).format(self._plain)
+        if self._is_text:
+            self._column = text_sql(self._plain, type_)
+        elif not (self._is_integer or (kind == "number" and type_ in _FLOATS)):
+            self._column = sql.SQL("{}::" + _CASTS[kind]).format(self._plain)
 
     def compare(self, symbol: str, operand: Any, *, holds: bool) -> Any:
         """Return the condition that a comparison holds, or that it does not."""

@@ -37,7 +37,9 @@ class PgvectorSource(PostgresSource):
         if settings.metric not in _OPERATORS:
             names = ", ".join(_OPERATORS)
             raise DataError(f"expected a metric among {names}, got {settings.metric}")
-        self.exact = bool(settings.options.get("exact", True))
+        self.exact = settings.options.get("exact", True)
+        if not isinstance(self.exact, bool):
+            raise DataError(f"expected true or false for the option 'exact', got {self.exact!r}")
         super().__init__(settings)
 
     def _more_options(self) -> set[str]:

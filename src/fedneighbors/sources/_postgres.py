@@ -17,8 +17,15 @@ from fedneighbors.sources._candidates import (
     CandidateSource,
     SourceSettings,
 )
-from fedneighbors.sources._filter_sql import Values, filter_sql, quote_name
-from fedneighbors.sources._sql import IS_WHOLE, connect, describe, has_password, read_password
+from fedneighbors.sources._filter_sql import Values, filter_sql, quote_name, text_sql
+from fedneighbors.sources._sql import (
+    IS_WHOLE,
+    ColumnTypes,
+    connect,
+    describe,
+    has_password,
+    read_password,
+)
 
 SNAPSHOT_S = 1.0
 """Maximum age of a snapshot for a new query, in seconds."""
@@ -235,7 +242,7 @@ class PostgresSource(CandidateSource):
             if not isinstance(texts.get(name), str):
                 raise DataError(f"expected a text for the option {name!r}, got {texts.get(name)}")
         seconds = options.get("timeout_s", TIMEOUT_S)
-        if not isinstance(seconds, int | float) or not 0 < seconds <= _MAX_TIMEOUT_S:
+        if type(seconds) not in (int, float) or not 0 < seconds <= _MAX_TIMEOUT_S:
             raise DataError(
                 f"expected 0 to {_MAX_TIMEOUT_S} seconds for the option 'timeout_s', got {seconds}"
             )
@@ -243,27 +250,25 @@ class PostgresSource(CandidateSource):
             raise DataError("the database has a password; put it into a file, name password_file")
         self.options, self.metric, self._folder = options, settings.metric, settings.folder
         self._kinds, self._payload = settings.filters, settings.payload
-        self._table = quote_name(*options["table"].split("."))
-        self._id = sql.SQL("{}::text").format(quote_name(options["id"]))
+        parts = options["table"].split(".")
+        self._table, self._table_text = quote_name(*parts), sql.Identifier(*parts).as_string(None)
         self.column = quote_name(options[self.column_option])
         self._snapshots: list[Snapshot] = []
         self._longest: tuple[str | None, int] | None = None
         with ExitStack() as opened:  # closed after an error
             opened.callback(self.close)
-            self._check_privileges()
-            names = (options[self.column_option], *self._kinds)
-            self._types = dict(zip(names, self._read_types(names), strict=True))
+            own = (options["id"], options[self.column_option])
+            names = list(dict.fromkeys((*own, *self._kinds, *self._payload)))
+            self._check_privileges(names)
+            self._types = self._read_types(names)
+            self._types.check({options["id"]}, self._kinds, read=self._payload)
+            self._id = text_sql(quote_name(options["id"]), self._types.names[options["id"]])
             self._prepare()
             opened.pop_all()
 
-    def _check_privileges(self) -> None:
+    def _check_privileges(self, names: list[str]) -> None:
         """Raise SourceError if the role may not read a column."""
-        sql, table = optional_module("psycopg.sql", "sql"), self.options["table"]
-        names = (self.options["id"], self.options[self.column_option], *self._kinds, *self._payload)
-        values = {
-            "table": sql.Identifier(*table.split(".")).as_string(None),
-            "names": list(dict.fromkeys(names)),
-        }
+        table, values = self.options["table"], {"table": self._table_text, "names": names}
         refused = (
             "SELECT name FROM unnest(%(names)s::text[]) AS name "
             "WHERE NOT has_column_privilege(%(table)s::text, name, 'SELECT')"
@@ -271,33 +276,30 @@ class PostgresSource(CandidateSource):
         with self.snapshot() as snapshot:
             columns = ", ".join(name for (name,) in snapshot.run(refused, values))
         if columns:
-            raise SourceError(
-                f"the role of the database may not read {columns} of {table}; "
-                f"GRANT SELECT ({columns}) ON {table} to it"
-            )
+            text = f"the role of the database may not read {columns} of {table}"
+            raise SourceError(f"{text}; GRANT SELECT ({columns}) ON {table} to it")
 
-    def _read_types(self, names: Sequence[str]) -> tuple[str, ...]:
+    def _read_types(self, names: Sequence[str]) -> ColumnTypes:
         """Return the types of columns, even of an empty table."""
         sql = optional_module("psycopg.sql", "sql")
-        one = sql.SQL("pg_typeof((SELECT {} FROM {} LIMIT 0))::text")
-        types = [one.format(quote_name(name), self._table) for name in names]
+        one = sql.SQL("pg_typeof((SELECT {} FROM {} LIMIT 0))::oid")
+        types = sql.SQL(", ").join(one.format(quote_name(name), self._table) for name in names)
         with self.snapshot() as snapshot:
-            return snapshot.run(sql.SQL("SELECT {}").format(sql.SQL(", ").join(types)), {})[0]
+            oids = snapshot.run(sql.SQL("SELECT {}").format(types), {})[0]
+            return ColumnTypes.read(self.options["table"], names, oids, snapshot.run)
 
     def check_type(self, *accepted: str) -> None:
         """Raise DataError if the column of the objects has another type."""
         name = self.options[self.column_option]
-        if self._types[name] not in accepted:
+        if (type_ := self._types.names[name]) not in accepted:
             raise DataError(
-                f"the column {name} has type {self._types[name]}, expected "
-                f"{' or '.join(accepted)} for the metric {self.metric}; a view can cast it"
+                f"the column {name} has type {type_}, expected {' or '.join(accepted)} for the "
+                f"metric {self.metric}; a view can cast it"
             )
 
     def read_modifier(self) -> int:
         """Return the modifier of the column's type, such as its length."""
-        sql = optional_module("psycopg.sql", "sql")
-        table = sql.Identifier(*self.options["table"].split(".")).as_string(None)
-        values = {"table": table, "name": self.options[self.column_option]}
+        values = {"table": self._table_text, "name": self.options[self.column_option]}
         modifier = (
             "SELECT atttypmod FROM pg_attribute "
             "WHERE attrelid = %(table)s::regclass AND attname = %(name)s"
@@ -340,7 +342,7 @@ class PostgresSource(CandidateSource):
         present = sql.SQL("{} IS NOT NULL").format(self.column)
         if where is None:
             return present
-        condition = filter_sql(where, self._kinds, self._types, values)
+        condition = filter_sql(where, self._kinds, self._types.names, values)
         return sql.SQL("{} AND {}").format(present, condition)
 
     def select(self, columns: Any, where: Where | None, values: Values, rest: Any = None) -> Any:
@@ -425,11 +427,10 @@ class PostgresSource(CandidateSource):
         if not self._payload:
             return [{} for _ in ids]
         sql, values = optional_module("psycopg.sql", "sql"), Values()
-        names = sql.SQL(", ").join(map(quote_name, self._payload))
-        row = "{}, (SELECT row_to_json(payload) FROM (SELECT {}) AS payload)"
-        columns = sql.SQL(row).format(self._id, names)
+        columns = sql.SQL(", ").join([self._id, *map(quote_name, self._payload)])
         rest = sql.SQL("AND {} = ANY({})").format(self._id, values.bind(list(ids)))
-        found = dict(snapshot.run(self.select(columns, None, values, rest), values))
+        rows = snapshot.run(self.select(columns, None, values, rest), values)
+        found = self._types.payloads(self._payload, rows)
         return [found[name] for name in ids]
 
     def settings(self, limit: int) -> Mapping[str, str]:  # noqa: ARG002 - of subclasses

@@ -4,8 +4,9 @@ import re
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
@@ -14,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors._lazy import optional_module
+from fedneighbors.datasets._cells import cell_to_json
 from fedneighbors.datasets._table import check_names
 from fedneighbors.errors import DataError, MissingDataError, SourceError
 
@@ -29,7 +31,29 @@ _CONNECTION = {
 _CONNECT_S, _MIN_CONNECT_S = 10, 2  # seconds to wait for a PostgreSQL server; libpq's minimum
 _BATCH_ROWS = 10_000
 _PROGRESS_STEPS = 100_000  # steps of SQLite between looks at the clock, some milliseconds
-_BYTEA = 17  # number of PostgreSQL's type
+
+_TEXT_TYPES = {"text", "varchar", "bpchar", "name", "citext", "enum"}
+_INTEGER_TYPES = {"int2", "int4", "int8"}
+_FILTER_TYPES: dict[str, set[str]] = {
+    "number": {*_INTEGER_TYPES, "float4", "float8", "numeric"},
+    # those that are the same text in SQL and in memory
+    "text": {
+        *_TEXT_TYPES, *_INTEGER_TYPES, "numeric", "uuid", "date", "timestamp", "timestamptz"
+    },
+    "boolean": {"bool"},
+    "molecule": {"text", "varchar", "mol"},
+}  # fmt: skip
+_CASTS = {
+    "number": "double precision", "text": "text", "boolean": "boolean", "molecule": "text",
+}  # fmt: skip
+# names of types, of domains those that they are made of
+_READ_TYPES = (
+    "WITH RECURSIVE base AS ("
+    "SELECT i, oid FROM unnest(%(oids)s::oid[]) WITH ORDINALITY AS given(oid, i) "
+    "UNION ALL SELECT i, typbasetype FROM base JOIN pg_type USING (oid) WHERE typtype = 'd') "
+    "SELECT oid, CASE typtype WHEN 'e' THEN 'enum' ELSE typname END "
+    "FROM base JOIN pg_type USING (oid) WHERE typtype <> 'd' ORDER BY i"
+)
 
 # TRUNCATE and ALTER TABLE give a table another file, which seems empty to older snapshots
 IS_WHOLE = (
@@ -85,6 +109,85 @@ def describe(error: Any) -> str:
     return " ".join((error.diag.message_primary or str(error)).split())
 
 
+@dataclass(frozen=True)
+class ColumnTypes:
+    """Types of columns of PostgreSQL: the one place where their cells become values.
+
+    Objects that are loaded and objects that stay in the database have the same values thus.
+
+    Parameters
+    ----------
+    place : str
+        Table or query, for messages.
+    oids : mapping of str to int
+        Number of each column's type.
+    names : mapping of str to str
+        Name of each column's type; ``enum`` for enumerations.
+    """
+
+    place: str
+    oids: Mapping[str, int]
+    names: Mapping[str, str]
+
+    @classmethod
+    def read(
+        cls,
+        place: str,
+        names: Sequence[str],
+        oids: Sequence[int],
+        run: Callable[[str, dict[str, Any]], Any],
+    ) -> "ColumnTypes":
+        """Read the names of types; ``run`` returns rows of a statement."""
+        rows = list(zip(names, run(_READ_TYPES, {"oids": list(oids)}), strict=True))
+        return cls(
+            place, {name: oid for name, (oid, _) in rows}, {name: one for name, (_, one) in rows}
+        )
+
+    def check(self, ids: Collection[str], kinds: Mapping[str, str], *, read: Iterable[str]) -> None:
+        """Raise DataError for a column whose type does not suit its use.
+
+        Columns of names are text, those of filters of a kind; others are only read.
+        """
+        psycopg = optional_module("psycopg", "sql")
+        for name in read:
+            get_loader, oid = psycopg.adapters.get_loader, self.oids[name]
+            if self.names[name] in _DECODERS or get_loader(oid, psycopg.pq.Format.BINARY):
+                continue
+            raise DataError(
+                f"{self.place}: column {name!r} has the type {self.names[name]}, which cannot be "
+                "read; cast it, for example to text"
+            )
+        for name, kind in [*((one, "text") for one in ids), *kinds.items()]:
+            type_ = self.names.get(name)  # a column that is missing is an error of others
+            if type_ is None or type_ in _FILTER_TYPES[kind]:
+                continue
+            suited = [repr(one) for one, types in _FILTER_TYPES.items() if type_ in types]
+            declare = f"declare it as {' or '.join(suited)}, or " if suited else ""
+            use = "has the names" if name in ids else f"is declared as {kind!r}"
+            raise DataError(
+                f"{self.place}: column {name!r} {use}, but has the type {type_} in the database; "
+                f"{'' if name in ids else declare}cast it in the query or in a view, for example "
+                f'"{name}"::{_CASTS[kind]}'
+            )
+
+    def decode(self, name: str, cells: Sequence[Any]) -> Sequence[Any]:
+        """Return the values of cells that the driver read in binary."""
+        decode = _DECODERS.get(self.names[name])
+        return cells if decode is None else [None if one is None else decode(one) for one in cells]
+
+    def payloads(
+        self, names: Sequence[str], rows: Sequence[Sequence[Any]]
+    ) -> dict[str, Mapping[str, Any]]:
+        """Return the payload of each row by its first cell."""
+        return {
+            row[0]: {
+                name: cell_to_json(*self.decode(name, [cell]))
+                for name, cell in zip(names, row[1:], strict=True)
+            }
+            for row in rows
+        }
+
+
 class SqlQuery:
     """A query that reads all objects of a collection.
 
@@ -101,6 +204,10 @@ class SqlQuery:
         File with the password of a PostgreSQL role.
     timeout_s : float
         Seconds after which the query is cancelled.
+    id : str, optional
+        Column of names.
+    kinds : mapping of str to str, optional
+        Columns for filters and the kind of their cells, which PostgreSQL's types must suit.
     """
 
     def __init__(
@@ -111,9 +218,12 @@ class SqlQuery:
         *,
         password_file: str | None = None,
         timeout_s: float = 600.0,
+        id: str | None = None,
+        kinds: Mapping[str, str] | None = None,
     ) -> None:
         self._database, self._sql, self._folder = database, sql, folder
         self._password_file, self._timeout_s = password_file, timeout_s
+        self._ids, self._kinds = set() if id is None else {id}, kinds or {}
         self._end, self._is_cancelled = 0.0, False
         self._interrupt: Callable[[], object] = lambda: None
 
@@ -208,14 +318,14 @@ class SqlQuery:
             connection.set_progress_handler(is_late, _PROGRESS_STEPS)
             cursor = connection.execute(self._sql)
             if cursor.description is None:
-                raise DataError(f"{self}: expected a SELECT")
+                raise DataError(f"{self}: expected a single SELECT")
             return self._collect([name for name, *_ in cursor.description], cursor.fetchmany)
 
     def _read_duckdb(self) -> dict[str, list[Any]]:
         duckdb = optional_module("duckdb", "sql")
         path = self._file()
-        # extensions are programs of their own, from the network
-        config = {"autoinstall_known_extensions": "false"}
+        # extensions are programs of their own, from the network; settings name files for logs
+        config = {"autoinstall_known_extensions": "false", "lock_configuration": "true"}
         remedy = "check the query, and that no other process has opened the file to write"
         with (
             self._explain(duckdb.Error, remedy),
@@ -223,7 +333,11 @@ class SqlQuery:
         ):
             self._interrupt = connection.interrupt
             self._check_time()  # it may have been cancelled before
-            result = connection.execute(self._sql)
+            # a read-only database does not keep COPY or ATTACH from writing other files
+            statements = connection.extract_statements(self._sql)
+            if [one.type for one in statements] != [duckdb.StatementType.SELECT]:
+                raise DataError(f"{self}: expected a single SELECT")
+            result = connection.execute(statements[0])
             return self._collect([name for name, *_ in result.description], result.fetchmany)
 
     def _read_postgresql(self) -> dict[str, list[Any]]:
@@ -255,23 +369,16 @@ class SqlQuery:
                 connection.rollback()  # a table was rewritten while the query waited for it
                 self._check_time()
             names = [column.name for column in cursor.description]
-            types = [column.type_code for column in cursor.description]
+            check_names(names, source=str(self))
+            types = ColumnTypes.read(
+                str(self),
+                names,
+                [column.type_code for column in cursor.description],
+                lambda statement, values: connection.execute(statement, values).fetchall(),
+            )
+            types.check(self._ids, self._kinds, read=names)
             columns = self._collect(names, cursor.fetchmany)
-            rows = connection.execute(
-                "SELECT oid, typname, typtype FROM pg_type WHERE oid = ANY(%s)", [types]
-            ).fetchall()
-        kinds = {oid: "enum" if kind == "e" else name for oid, name, kind in rows}
-        for name, oid in zip(names, types, strict=True):
-            cells = columns[name]
-            if oid != _BYTEA and any(isinstance(cell, bytes) for cell in cells):
-                decode = _DECODERS.get(kinds[oid])
-                if decode is None:
-                    raise DataError(
-                        f"{self}: column {name!r} has the type {kinds[oid]}, which cannot be read; "
-                        "cast it, for example to text"
-                    )
-                columns[name] = [None if cell is None else decode(cell) for cell in cells]
-        return columns
+        return {name: list(types.decode(name, cells)) for name, cells in columns.items()}
 
 
 def _authorize(action: int, *_: str | None) -> int:
@@ -293,13 +400,19 @@ def _decode_bits(cell: bytes) -> str:
     return "".join(map(str, bits[: int.from_bytes(cell[:4], "big")]))
 
 
-_DECODERS: dict[str, Callable[[bytes], Any]] = {
+def _strip_padding(cell: str) -> str:
+    """Remove the blanks of char(n), which PostgreSQL's comparisons and casts ignore."""
+    return cell.rstrip(" ")
+
+
+_DECODERS: dict[str, Callable[[Any], Any]] = {
     "vector": _decode_floats(">f4"),
     "halfvec": _decode_floats(">f2"),
     "geometry": bytes,  # EWKB
     "geography": bytes,
     "bit": _decode_bits,
     "varbit": _decode_bits,
+    "bpchar": _strip_padding,
     "citext": bytes.decode,
     "cstring": bytes.decode,
     "enum": bytes.decode,

@@ -63,7 +63,7 @@ SOURCE_FAILED = "the source of the objects failed"
 
 PRIVATE_FILTER = "the provider's policy allows no filter of a private search"
 
-FEW_FILTERED = "the filter leaves fewer objects than the provider's policy allows"
+FEW_FILTERED = "the filter leaves, or leaves out, fewer objects than the provider's policy allows"
 
 INVALID_QUERY = "the query is not an object of this metric, or its filter does not suit the columns"
 
@@ -86,7 +86,8 @@ class Provider:
     decode : callable
         Function from the bytes of a query to an object.
     min_filtered : int
-        Number of objects that a filter must leave; others are refused.
+        Number of objects that a filter must leave, and leave out unless it leaves all; other
+        filters are refused.
 
     Attributes
     ----------
@@ -168,11 +169,28 @@ class Provider:
 
     def answer(self, request: Message) -> Message:
         """Return the reply to one of the requests in ``accepts``."""
-        try:
+        with self._refuse_failures(getattr(request, "name", "")):
             return self._answer(request)
+
+    def read_filter(self, query: bytes) -> Where | None:
+        """Return the filter of a query, None without one."""
+        with refuse_invalid():
+            item = self._decode(query)
+            return json.loads(item.where) if isinstance(item, FilteredQuery) else None
+
+    def size(self, where: Where | None) -> int:
+        """Count the objects that meet a filter, or refuse."""
+        with self._refuse_failures(""), refuse_invalid():
+            return self.source.size(where, end=self.end)
+
+    @contextmanager
+    def _refuse_failures(self, name: str) -> Iterator[None]:
+        """Refuse a request if the source fails or is late."""
+        try:
+            yield
         except SourceError as error:  # its text may contain values
             log.error("%s: %s", self.name, " ".join(str(error).split()))
-            self._close(getattr(request, "name", ""))
+            self._close(name)
             raise Refused(SOURCE_FAILED) from None
         except TimeoutError as error:
             raise Refused(LATE) from error
@@ -198,9 +216,8 @@ class Provider:
                 return self._answer_privately(request)
             case RangeCountRequest():
                 if request.radius is None:  # needs no search
+                    where = self.read_filter(request.query)
                     with refuse_invalid():
-                        item = self._decode(request.query)
-                        where = json.loads(item.where) if isinstance(item, FilteredQuery) else None
                         n_objects = self.source.size(where, end=self.end)
                     self._check_filtered(where, n_objects)
                     return RangeCountReply(n_objects)
@@ -299,8 +316,11 @@ class Provider:
             query.close()
 
     def _check_filtered(self, where: Where | None, n_objects: int) -> None:
-        """Refuse a filter that leaves too few objects."""
-        if where is not None and n_objects < self._min_filtered:
+        """Refuse a filter that leaves, or leaves out, too few objects."""
+        if where is None or not self._min_filtered:
+            return
+        n_out = self.source.size(None, end=self.end) - n_objects
+        if n_objects < self._min_filtered or 0 < n_out < self._min_filtered:
             raise Refused(FEW_FILTERED)
 
     def _decode_query(self, query: bytes) -> tuple[Any, Where | None]:

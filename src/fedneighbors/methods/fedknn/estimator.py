@@ -420,7 +420,7 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
                 raise ValueError("where needs columns: pass columns= to fit")
             self._columns.select(np.empty(0, np.int64)).match(where)
         X = self._read_frame(X, self._metric)
-        X = self._metric.read(X) if hasattr(self._metric, "read") else X
+        X = self._metric.read_queries(X) if hasattr(self._metric, "read_queries") else X
         queries = encode_queries(X, where)
         if self.n_objects_:
             one = self._metric.index(self._objects[:1], ranks=np.zeros(1, np.int64))

@@ -1,11 +1,13 @@
 """Searches as the fields of a form, as a body of the REST API, and as lines to copy."""
 
 import json
+import math
 import re
 import shlex
 from collections.abc import Mapping
 from typing import Any, get_args
 
+from fedneighbors.datasets._text_format import parse_number
 from fedneighbors.service._config import Algorithm
 from fedneighbors.service._operations import DEFAULT_K
 from fedneighbors.service._problems import Problem
@@ -50,7 +52,8 @@ def read_body(form: Form, collection: Mapping[str, Any], kind: str) -> Json:
         raise _refuse("radius", "no radius, as the costs are of the k nearest", form["radius"])
     body |= {"where": where or None, "radius": radius}
     if kind != "count":
-        k = _read_number(form, "k", whole=True) or DEFAULT_K
+        k = _read_number(form, "k", whole=True)
+        k = DEFAULT_K if k is None else k
         body |= {"k": k if radius is None else None, "algorithm": form.get("algorithm") or None}
     body |= {"deadline_s": _read_number(form, "deadline_s"), "purpose": form.get("purpose") or None}
     flags = ("payload", "allow_partial") if kind == "search" else ("allow_partial",)
@@ -171,15 +174,10 @@ def _read_number(form: Form, name: str, *, whole: bool = False) -> float | None:
 
 
 def _parse_number(text: str, name: str, *, whole: bool = False) -> float:
-    try:
+    if re.fullmatch(r"[+-]?[0-9]{1,300}", text):
         return int(text)
-    except ValueError:
-        pass
-    try:
-        number = float(text)
-    except ValueError:
-        number = float("nan")
-    if whole or not abs(number) < float("inf"):
+    number = parse_number(text)
+    if whole or number is None or math.isinf(number):
         raise _refuse(name, "a whole number" if whole else "a number", text)
     return number
 

@@ -182,7 +182,7 @@ async def _make_token(console: Console, visit: Visit) -> Page:
 
 def _read_days(text: str) -> float:
     try:
-        return float(text)
+        return float(text.replace("_", "x"))  # 1_0 is ten in Python alone
     except ValueError:
         raise ValueError(f"expected a number of days, got {text[:60]!r}") from None
 

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from unittest import mock
 
 import numpy as np
@@ -43,6 +44,17 @@ def test_a_search_equals_brute_force(search, has_bounds, max_left):
         mock.patch.object(_mixed, "_MAX_LEFT", max_left),
     ):
         search.assert_equals_brute_force(TabularMetric(SCHEMA))
+
+
+@pytest.mark.parametrize("row", [[None] * 4, {}, {"age": None, "sex": ""}, [NAN, 3.0, "", None]])
+def test_a_query_without_a_value_to_compare_is_refused(row):
+    age, lactate, *others = SCHEMA.columns
+    schema = Schema((age, replace(lactate, weight=0), *others))
+    search = FederatedNeighbors(schema).fit([{"age": 50}, {"sex": "f"}])
+    with pytest.raises(
+        DataError, match=r"row 2 of the query has no .* one of 'age', 'sex', 'ward'"
+    ):
+        search.kneighbors([{"age": 50} if isinstance(row, dict) else [50, 1, "f", "a"], row], 1)
 
 
 KINDS = {

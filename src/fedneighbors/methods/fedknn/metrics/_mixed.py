@@ -176,16 +176,37 @@ class TabularMetric:
         schema = self._require_schema()
         return self._encode(columns_of(rows, schema.column_names))
 
+    def read_queries(self, rows: Any) -> CodedCells:
+        """Return coded rows to search for.
+
+        Raises
+        ------
+        DataError
+            As for `read`; also if a row has no cell to compare: all distances would be 1.
+        """
+        columns, coded = self._require_schema().columns, self.read(rows)
+        compared = [j for j, column in enumerate(columns) if column.weight]
+        for number, row in enumerate(coded, start=1):
+            cells = row.cells if isinstance(row, SetRow) else row
+            if np.isnan(cells[compared]).all():
+                names = join_names([columns[j].name for j in compared])
+                raise DataError(
+                    f"row {number} of the query has no value to compare: all objects would be "
+                    f"equally far; give at least one of {names}"
+                )
+        return coded
+
     def read_query(self, row: Mapping[str, Any]) -> Any:
         """Return a coded row; refuse cells outside of the schema.
 
         Raises
         ------
         DataError
-            As for `read`; also if a cell is outside of the schema: the error names what is allowed.
+            As for `read_queries`; also if a cell is outside of the schema: the error names what is
+            allowed.
         """
         check_row(self._require_schema().columns, row)
-        return self.read([row])[0]
+        return self.read_queries([row])[0]
 
     def distance(self, first: Any, second: Any) -> float:
         """Return the distance of two coded rows."""
