@@ -121,7 +121,7 @@ def compare(
     settings = task_settings(task, n_classes, seed)
     metric = primary_metric(task, n_classes)
     names = tuple(candidate.name for candidate in chosen)
-    digest = hashlib.sha256(f"{rows.digest()} {settings} {names}".encode()).hexdigest()
+    digest = hashlib.sha256(f"{rows.digest()} {settings} {names} losses".encode()).hexdigest()
     schedule = Schedule(
         names,
         frozenset(candidate.name for candidate in chosen if candidate.kind in ("alone", "pooled")),
