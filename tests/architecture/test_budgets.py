@@ -36,7 +36,7 @@ from tests.architecture.tree import ROOT, SOURCE, module_name, modules, sources
 # PostgreSQL that are rewritten, mixed SRIDs, steps of rare classes.
 MAX_CODE_LINES = 55_800
 MAX_KNNPER_LINES = 5_770  # frozen embeddings, schedules, plateaus, ablated pools: 680 more
-MAX_FILES = 395
+MAX_FILES = 396
 MAX_FILE_LINES = 500
 MAX_SMALL_SINGLE_USE = 20
 MAX_OWN_LEVELS = 3
