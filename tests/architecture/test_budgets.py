@@ -34,7 +34,7 @@ from tests.architecture.tree import ROOT, SOURCE, module_name, modules, sources
 # by 240 lines: withheld replies, wrong codes of networks, objects that a log states and shows,
 # labels with gaps, of two types or cases, cells of another encoding, workbooks, tables of
 # PostgreSQL that are rewritten, mixed SRIDs, steps of rare classes.
-MAX_CODE_LINES = 55_800
+MAX_CODE_LINES = 55_871
 MAX_KNNPER_LINES = 5_770  # frozen embeddings, schedules, plateaus, ablated pools: 680 more
 MAX_FILES = 396
 MAX_FILE_LINES = 500

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -109,10 +110,10 @@ def score_parties(
     return scores
 
 
-def row_losses(y: npt.NDArray[np.generic], values: Floats, task: Task) -> Floats:
+def row_losses(y: npt.NDArray[Any], values: Floats, task: Task) -> Floats:
     """Return 1 for each wrong class and 0 otherwise, or absolute errors."""
     if task == "regression":
-        return np.abs(values - y)
+        return np.abs(values - y.astype(np.float64))
     return np.asarray(values.argmax(axis=1) != y, np.float64)
 
 
