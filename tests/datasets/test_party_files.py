@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from fedneighbors.datasets import Schema, TextFormat, read_columns, read_party_files, read_rows
-from fedneighbors.datasets._party_files import check_classes
+from fedneighbors.datasets._dataset import Dataset
+from fedneighbors.datasets._party_files import check_classes, note_equal_rows
 from fedneighbors.datasets._text_format import find_delimiter
 from fedneighbors.errors import DataError, MissingDataError
+from tests.seeds import over_seeds
 
 NORTH = "age,sex,ill\n40,f,no\n50,m,yes\n,f,yes\n"
 
@@ -316,6 +318,56 @@ def test_a_party_of_one_class_is_noted(read):
     (note,) = check_classes(data, "ill")
 
     assert "all rows of party 'south' are of class 'no'" in note
+
+
+def make_rows(seed, n_rows):
+    """Return the text of rows of two numbers, one in eight missing, and a label."""
+    rng = np.random.default_rng(seed)
+    return [
+        f"{rng.normal() if row % 8 else ''},{rng.normal()},{'yes' if row % 3 else 'no'}\n"
+        for row in range(n_rows)
+    ]
+
+
+@pytest.mark.parametrize(("n_shared", "n_noted"), [(40, 40), (6, 6), (3, 0)])
+def test_equal_rows_of_two_parties_are_noted(n_shared, n_noted, read):
+    header, rows, others = "a,b,ill\n", make_rows(0, 40), make_rows(1, 40)
+    south = "".join(rows[:n_shared] + others[n_shared:])
+
+    data = read(
+        north=header + "".join(rows), south=header + south, west=header + "".join(make_rows(2, 9))
+    )
+
+    notes = note_equal_rows(data)
+    assert len(notes) == bool(n_noted)
+    if n_noted:
+        assert notes[0].startswith(f"parties 'north' and 'south' have {n_noted} equal rows: ")
+
+
+def test_equal_rows_of_several_pairs_are_one_note(read):
+    header, rows = "a,b,ill\n", make_rows(0, 40)
+
+    data = read(
+        north=header + "".join(rows[:20]),
+        south=header + "".join(rows),
+        west=header + "".join(rows[10:]),
+    )
+
+    (note,) = note_equal_rows(data)
+    assert note.startswith("parties 'south' and 'west' have 30 equal rows, and 2 more pairs of")
+
+
+@over_seeds(600)
+def test_rows_of_few_values_are_equal_by_chance(seed):
+    rng = np.random.default_rng(seed)
+    n_values, sizes = rng.integers(1, 400), rng.integers(10, 300, 2)
+    weights = rng.random(n_values) ** rng.integers(1, 6)
+    x = rng.choice(n_values, sizes.sum(), p=weights / weights.sum())[:, None] * 1.0
+    y = np.zeros(len(x), np.int64)
+
+    data = Dataset("set", x, y, ("a",), "here", parties=np.repeat(["north", "south"], sizes))
+
+    assert note_equal_rows(data) == ()
 
 
 def test_labels_that_look_like_measurements_are_refused(read):

@@ -189,6 +189,7 @@ def read_and_split(
     schema: Path | None = None,
     keep_missing: bool = False,
     has_classes: bool = True,
+    private: bool = False,
 ) -> SplitData:
     """Read a data set and split its rows over parties.
 
@@ -198,6 +199,8 @@ def read_and_split(
         As in :func:`read_data`. With a party column the parties are its values.
     split : Split
         Split of the rows; ignored if there is a party column or several files.
+    private : bool
+        Training has a privacy budget: rows of different parties are not compared.
 
     Raises
     ------
@@ -207,6 +210,9 @@ def read_and_split(
     DataError, PartitionError, ValueError
         As for :func:`read_data` and :func:`split_data`.
     """
+    from fedneighbors.cli._console import print_warning
+    from fedneighbors.datasets._party_files import note_equal_rows
+
     if party_column == label:
         raise typer.BadParameter(f"--party-column and --label both name {label!r}")
     if party_column or files.single is None:
@@ -221,6 +227,9 @@ def read_and_split(
     )
     owners, manifest = split_data(table, split)
     _warn_of_small_parties(owners)
+    if split.kind is SplitKind.NATURAL and not private:
+        for note in note_equal_rows(table):
+            print_warning(note)
     parties_by = party_column or (split.kind.value if files.single else "file")
     source = {"data": files.title, "label": label, "parties by": parties_by}
     return SplitData(table, owners, manifest, source)

@@ -11,7 +11,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import csr_array
 
+from fedneighbors._typing import Integers
 from fedneighbors.datasets._arrays import is_arrays
 from fedneighbors.datasets._dataset import Dataset
 from fedneighbors.datasets._reading import (
@@ -41,6 +43,8 @@ _MIN_ID_ROWS = 20  # in fewer rows, distinct whole numbers are often measurement
 _MIN_MEASURED = 20  # distinct numbers; scales of scores have fewer
 _MIN_CLASS_ROWS = 10
 _MAX_NAMED = 5
+_MIN_EQUAL_ROWS = 5
+_MIN_EXCESS = 0.1  # in fraction of shared over repeated rows
 
 
 def read_party_files(
@@ -211,6 +215,47 @@ def check_classes(data: Dataset, label: str) -> tuple[str, ...]:
                 "a classifier, and its messages show others the label of each of its rows"
             )
     return tuple(notes)
+
+
+def note_equal_rows(data: Dataset) -> tuple[str, ...]:
+    """Return a sentence about the two parties with the most equal rows.
+
+    Rows with few distinct values repeat by chance: of the rows that occur once at each party, the
+    fraction that the parties share must clearly exceed the fraction of rows that repeat within one.
+
+    Parameters
+    ----------
+    data : Dataset
+        Rows, labels and parties.
+    """
+    if data.parties is None:
+        return ()
+    cells = np.column_stack([data.x + 0.0, np.unique(data.y, return_inverse=True)[1]])  # no -0.0
+    cells[np.isnan(cells)] = np.nan  # one pattern of bits
+    rows = np.ascontiguousarray(cells).view(np.dtype((np.void, cells[0].nbytes)))
+    _, row = np.unique(rows.ravel(), return_inverse=True)
+    names, party = np.unique(data.parties, return_inverse=True)
+    counts = csr_array((np.ones(len(row), np.int64), (party, row)))  # sums repeated positions
+    singles = counts.copy()
+    singles.data = (counts.data == 1).astype(np.int64)
+    n_singles: Integers = singles.sum(axis=1)
+    repeated = 1 - n_singles / counts.sum(axis=1)
+    shared = (singles @ singles.T).toarray()
+    fewer = np.maximum(np.minimum.outer(n_singles, n_singles), 1)
+    chance = np.maximum.outer(repeated, repeated)
+    chance += 3 * np.sqrt(chance * (1 - chance) / fewer)  # three standard errors
+    is_more = shared / fewer >= chance + _MIN_EXCESS
+    pairs = np.argwhere(np.triu((shared >= _MIN_EQUAL_ROWS) & is_more, k=1))
+    if not len(pairs):
+        return ()
+    n_equal = [int(counts[[a]].minimum(counts[[b]]).sum()) for a, b in pairs]
+    first, second = names[pairs[np.argmax(n_equal)]].tolist()
+    more = f", and {len(pairs) - 1} more pairs of parties have equal rows" if len(pairs) > 1 else ""
+    return (
+        f"parties {first!r} and {second!r} have {max(n_equal)} equal rows{more}: if they are the "
+        "same records, keep each at one party; otherwise they count twice, and held-out rows are "
+        "also training rows, so that scores are too good",
+    )
 
 
 def _same_letters(names: Iterable[str]) -> list[list[str]]:
