@@ -131,11 +131,44 @@ def test_utf_16_needs_its_encoding(read):
 
 
 def test_usual_marks_of_missing_cells_are_read(read):
-    cells = ["NA", "N/A", "NULL", ".", "", "?"]
+    cells = ["NA", "N/A", "NULL", ".", "", "?", "na", "n/a", "null", "NaN", "nan", "None", "#N/A"]
 
     data = read(north="age,ill\n" + "".join(f"{cell},no\n" for cell in cells) + "3,yes\n5,yes\n")
 
-    assert data.x.ravel().tolist() == [4, 4, 4, 4, 4, 4, 3, 5]
+    assert data.x.ravel().tolist() == [4] * len(cells) + [3, 5]
+    words = read(north="sex,ill\n" + "".join(f"{cell},no\n" for cell in cells) + "f,yes\nm,no\n")
+    assert words.schema.columns[0].categories == ("f", "m", "missing")
+
+
+def test_words_that_may_be_categories_are_kept(read):
+    data = read(north="ion,pain,ill\nNa,none,no\nK,mild,yes\n")
+
+    assert [column.categories for column in data.schema.columns] == [("K", "Na"), ("mild", "none")]
+
+
+@pytest.mark.parametrize("dash", ["-", "--", "\N{EN DASH}"])
+def test_a_dash_among_numbers_is_named(dash, read):
+    text = f"age,ill\n1,no\n{dash},no\n{dash},yes\n"
+
+    with pytest.raises(DataError) as refused:
+        read(north=text)
+    with pytest.raises(DataError) as other:
+        read(north=f"age,ill\n{dash},no\n", south="age,ill\n1,yes\n")
+    data = read(north=text, text_format=TextFormat(missing=[dash]))
+
+    assert re.search(
+        r"column 'age' of .*north\.csv: all other cells are numbers, but the cell in data row 2 "
+        rf"is '{dash}'; list it as missing \(--missing {dash}\)",
+        str(refused.value),
+    )
+    assert f"(--missing {dash})" in str(other.value)
+    assert data.x.ravel().tolist() == [1, 1, 1]
+
+
+def test_a_dash_among_words_is_a_category(read):
+    data = read(north="sex,ill\nf,no\n-,yes\nm,yes\n")
+
+    assert data.schema.columns[0].categories == ("-", "f", "m")
 
 
 def test_a_number_can_mark_missing_cells(read):

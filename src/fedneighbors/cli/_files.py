@@ -33,8 +33,8 @@ _TEXT_OPTIONS: Mapping[str, Any] = {
     "missing": Annotated[
         list[str] | None,
         typer.Option(
-            help="Text that marks a missing cell, in addition to NA, N/A, NULL, '.', '?' and the "
-            "empty cell; repeatable.",
+            help="Text that marks a missing cell, such as '-'; repeatable. The empty cell, NA, "
+            "N/A, #N/A, NULL, NaN (also in lower case), None, '.' and '?' always do.",
             rich_help_panel=_PANEL,
         ),
     ],

@@ -39,6 +39,7 @@ S = TypeVar("S")
 R = TypeVar("R")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([T ].*)?|[0-9]{1,2}([./-])[0-9]{1,2}\2[0-9]{2,4}")
 _THOUSANDS = re.compile(r"[+-]?[0-9]{1,3}([., '][0-9]{3})+([.,][0-9]+)?")
+_DASHES = re.compile("[-\N{EN DASH}\N{EM DASH}]+")
 _MIN_ID_ROWS = 20  # in fewer rows, distinct whole numbers are often measurements
 _MIN_MEASURED = 20  # distinct numbers; scales of scores have fewer
 _MIN_CLASS_ROWS = 10
@@ -295,10 +296,10 @@ def join_tables(tables: Sequence[Table], *, nominal: Collection[str] = ()) -> Ta
         kinds = ["" if missing_cells(part).all() else part.dtype.kind for part in parts]
         if {"f", "O"} <= set(kinds) and name not in nominal:
             numeric, words = tables[kinds.index("f")], tables[kinds.index("O")]
+            place, remedy = _describe_first_word(words.columns[name])
             raise DataError(
-                f"column {name!r} of {words.source}: {_describe_first_word(words.columns[name])}, "
-                f"but the column has numbers in {numeric.source}; correct the cell, list its text "
-                "as missing (--missing), or declare the column as a category in a schema"
+                f"column {name!r} of {words.source}: {place}, but the column has numbers in "
+                f"{numeric.source}; {remedy}, or declare the column as a category in a schema"
             )
         kind = "O" if "O" in kinds else "f"  # an empty column takes the type of the others
         joined: npt.NDArray[Any] = np.concatenate(
@@ -371,11 +372,14 @@ def _check_words(table: Table, name: str) -> None:
             f"replace them by a number such as an age in days, or leave them out (--drop {name})"
         )
     numbers = sum(count for cell, count in counts.items() if _looks_numeric(cell))
-    if _first_word(column) is not None and 2 * numbers > counts.total():
+    words = [cell for cell in counts if not _looks_numeric(cell)]
+    has_dashes = numbers > 0 and all(map(_DASHES.fullmatch, words))
+    if _first_word(column) is not None and (has_dashes or 2 * numbers > counts.total()):
+        place, remedy = _describe_first_word(column)
         raise DataError(
-            f"column {name!r} of {table.source}: most cells are numbers, but "
-            f"{_describe_first_word(column)}; correct the cell, list its text as missing "
-            "(--missing), or declare the column as a category in a schema (--schema)"
+            f"column {name!r} of {table.source}: {'all other' if has_dashes else 'most'} cells are "
+            f"numbers, but {place}; {remedy}, or declare the column as a category in a schema "
+            "(--schema)"
         )
 
 
@@ -393,9 +397,17 @@ def _first_word(column: npt.NDArray[Any]) -> int | None:
     )
 
 
-def _describe_first_word(column: npt.NDArray[Any]) -> str:
+def _describe_first_word(column: npt.NDArray[Any]) -> tuple[str, str]:
+    """Return clauses about the first text among numbers, and its remedies.
+
+    A dash is named, as it is no value of a person.
+    """
     row = _first_word(column)
-    return "it has text" if row is None else f"the cell in data row {row} is no number"
+    cell = "" if row is None else str(column[row - 1])
+    if _DASHES.fullmatch(cell):
+        return f"the cell in data row {row} is {cell!r}", f"list it as missing (--missing {cell})"
+    place = "it has text" if row is None else f"the cell in data row {row} is no number"
+    return place, "correct the cell, list its text as missing (--missing)"
 
 
 def _check_labels(tables: Sequence[Table], label: str) -> None:

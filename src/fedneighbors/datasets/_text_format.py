@@ -12,7 +12,15 @@ import numpy as np
 from fedneighbors.datasets._table import Column
 from fedneighbors.errors import DataError
 
-MISSING_CELLS = ("", "?", "NA", "N/A", "NULL", ".")
+MISSING_CELLS = (
+    "", "?", ".", "NA", "na", "N/A", "n/a", "#N/A", "#n/a", "<NA>", "NULL", "null", "Null",
+    "NaN", "nan", "Nan", "NAN", "None",
+)  # fmt: skip
+"""Marks of missing cells, those of pandas among them.
+
+Neither "Na", which is sodium, nor "none", which is often a category.
+"""
+
 _DELIMITERS = ",;\t|"
 _THOUSANDS_OR_DECIMALS = re.compile(r"[+-]?[1-9][0-9]{0,2},[0-9]{3}")
 
@@ -32,9 +40,10 @@ class TextFormat:
         files with semicolons.
     encoding : str, default="utf-8"
         Encoding of files that are not UTF-8.
-    missing : sequence of str, default=("", "?", "NA", "N/A", "NULL", ".")
+    missing : sequence of str, default=MISSING_CELLS
         Cells that count as missing, after stripping blanks; a number such as ``"-999"`` also in
-        another notation.
+        another notation. By default the empty cell, ``?``, ``.``, ``NA``, ``N/A``, ``#N/A``,
+        ``<NA>``, ``NULL`` and ``NaN``, also in lower case, and ``None``.
 
     Raises
     ------

@@ -264,7 +264,8 @@ def _parse_numbers(cells: Sequence[str], missing: Collection[str]) -> npt.NDArra
 
 
 def _parse_words(cells: Iterable[str], missing: Collection[str]) -> npt.NDArray[np.object_]:
-    return word_column(None if cell in missing else cell for cell in map(str.strip, cells))
+    marks = frozenset(missing)
+    return word_column(None if cell in marks else cell for cell in map(str.strip, cells))
 
 
 def _python_values(column: Column) -> list[Any]:
