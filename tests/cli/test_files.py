@@ -153,6 +153,19 @@ def test_options_that_would_be_ignored_are_refused(options, message, files, tmp_
     assert not out.exists()
 
 
+@pytest.mark.parametrize("option", [["--parties", 3], ["--partition", "iid"], ["--alpha", 2]])
+def test_a_split_next_to_a_column_of_parties_is_refused(option, tmp_path):
+    table = write(
+        tmp_path / "t.csv", [[*row, row[0][-1]] for row in ROWS], header=[*HEADER, "site"]
+    )
+    command = ["run", "flynn", "--data", table, "--label", "kind", "--party-column", "site"]
+
+    message = call_wrong(*command, *option, "--out", tmp_path / "out")
+
+    assert f"{option[0]} and --party-column exclude each other" in message
+    assert not (tmp_path / "out").exists()
+
+
 def test_all_files_that_are_wrong_are_named(files, tmp_path):
     broken = tmp_path / "broken.csv"
     broken.write_text("age,kind\n1\n", encoding="utf-8")

@@ -203,7 +203,21 @@ def test_a_gain_within_chance_is_no_reason_to_join():
         "Not clear: 2 more of 10 rows are right, within chance."
     )
     assert judge([0.0] * 10, [1.0] * 8 + [0.0] * 2) == "Yes: 8 more of 10 rows are right."
+    assert judge([1.0, 0.0], [0.0, 1.0]) == "Not clear: the same number of 2 rows is right."
     assert judge([], []) == "Unknown: no row is held out."
+
+
+def test_one_split_does_not_show_chance():
+    candidates = [c for c in CANDIDATES if c.name in ("alone", "FlyNN")]
+    results = {
+        (name, 0): {"scores": {"accuracy": value}}
+        for name, value in (("alone", 0.5), ("FlyNN", 0.6))
+    }
+
+    sentence = Summary(candidates, results, "classification", "accuracy", ["a"], [10]).sentence
+
+    assert "joining gains +0.100 over each party alone, perhaps by chance, which one" in sentence
+    assert "within chance" not in sentence
 
 
 def test_joining_pays_if_most_numbers_are_nearer():
@@ -223,7 +237,8 @@ def test_the_recommendation_says_that_its_gain_is_within_chance():
     sentence = Summary(candidates, results, "classification", "accuracy", ["a"], [10]).sentence
 
     assert re.search(
-        r"; joining gains \+0.033 over each party alone \(.*\), within chance;", sentence
+        r"; joining gains \+0.033 over each party alone \(.*\), a difference within chance;",
+        sentence,
     )
 
 

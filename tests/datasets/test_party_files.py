@@ -165,6 +165,36 @@ def test_a_dash_among_numbers_is_named(dash, read):
     assert data.x.ravel().tolist() == [1, 1, 1]
 
 
+def test_labels_with_decimal_commas_equal_those_with_points(read):
+    data = read(north="age;dose\n1;0,5\n2;1\n", south="age,dose\n3,0.5\n4,1\n", label="dose")
+
+    assert data.y.tolist() == ["0.5", "1", "0.5", "1"]
+    with pytest.raises(DataError, match="40 distinct numbers with decimals, which look like a"):
+        check_classes(
+            read(north="age;dose\n" + "".join(f"1;{n},5\n" for n in range(40)), label="dose"),
+            "dose",
+        )
+
+
+def test_a_file_whose_delimiter_is_the_decimal_separator_is_named(read, tmp_path):
+    comma = TextFormat(decimal=",")
+
+    with pytest.raises(
+        DataError, match=r"cells of .*south\.csv are separated by ',', which is dec"
+    ):
+        read(north="age;ill\n1,5;no\n", south="age,ill\n1,no\n", text_format=comma)
+    schema = Schema.from_toml('[columns.age]\nkind = "number"\n')
+    with pytest.raises(
+        DataError, match=r"cells of .*south\.csv are separated by ',', which is dec"
+    ):
+        read_rows(tmp_path / "south.csv", schema, text_format=comma)
+
+
+def test_a_point_among_decimal_commas_is_no_dash(read):
+    with pytest.raises(DataError, match="most cells are numbers, but the cell in data row 1 is no"):
+        read(north="age;ill\n1,5;no\n2,5;yes\n", text_format=TextFormat(decimal="."))
+
+
 def test_a_dash_among_words_is_a_category(read):
     data = read(north="sex,ill\nf,no\n-,yes\nm,yes\n")
 

@@ -140,11 +140,12 @@ def judge_joining(joined: Floats, alone: Sequence[Floats], task: Task) -> str:
         return "Unknown: no row is held out."
     best = min(alone, key=np.mean)
     gained, lost = int((joined < best).sum()), int((joined > best).sum())
-    gain = (
-        f"{abs(gained - lost)} {'more' if gained >= lost else 'fewer'} of {len(joined)} rows are "
-        + ("nearer" if task == "regression" else "right")
-    )
-    if gained == lost or stats.binomtest(gained, gained + lost).pvalue > 0.05:
+    word = "nearer" if task == "regression" else "right"
+    gain = f"{abs(gained - lost)} {'more' if gained > lost else 'fewer'} of {len(joined)} rows"
+    if gained == lost:
+        return f"Not clear: the same number of {len(joined)} rows is {word}."
+    gain += f" are {word}"
+    if stats.binomtest(gained, gained + lost).pvalue > 0.05:
         return f"Not clear: {gain}, within chance."
     return f"{'Yes' if gained > lost else 'No'}: {gain}."
 

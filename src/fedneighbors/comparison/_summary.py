@@ -155,8 +155,7 @@ class Summary:
         elif "alone" in others:
             gain, low, high = self.compare(best.name, "alone")
             text += f"; joining gains {gain:+.3f} over each party alone{_interval(low, high)}"
-            if low <= 0:
-                text += ", within chance"
+            text += _describe_chance(low)
         elif "alone" in (candidate.name for candidate in self.candidates):
             text += "; training alone was not finished"
         if "pooled rows" in others:
@@ -164,8 +163,7 @@ class Summary:
         if (runner_up := self.runner_up) is not None:
             lead, low, high = self.compare(best.name, runner_up.name)
             text += f"; next is {runner_up.name}, {lead:.3f} below{_interval(low, high)}"
-            if low <= 0:
-                text += ", a difference within chance"
+            text += _describe_chance(low)
         late = [
             c.name for c in self.candidates if c.kind == "federated" and not self.splits(c.name)
         ]
@@ -329,6 +327,13 @@ class Summary:
                 caption="Mean over splits.",
             ),
         )
+
+
+def _describe_chance(low: float) -> str:
+    """Return a clause about a difference whose interval begins at ``low``."""
+    if not np.isfinite(low):
+        return ", perhaps by chance, which one split does not show"
+    return ", a difference within chance" if low <= 0 else ""
 
 
 def _interval(low: float, high: float) -> str:

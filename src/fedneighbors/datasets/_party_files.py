@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -371,9 +372,18 @@ def _check_words(table: Table, name: str) -> None:
             f"column {name!r} of {table.source} has dates, which are not numbers or categories; "
             f"replace them by a number such as an age in days, or leave them out (--drop {name})"
         )
+    check_numbers(table, name)
+
+
+def check_numbers(table: Table, name: str) -> None:
+    """Raise if a column of text has mostly numbers, or numbers and dashes."""
+    column = table.columns[name]
+    if column.dtype.kind != "O":
+        return
+    counts = Counter(cell for cell in column if cell is not None)
     numbers = sum(count for cell, count in counts.items() if _looks_numeric(cell))
     words = [cell for cell in counts if not _looks_numeric(cell)]
-    has_dashes = numbers > 0 and all(map(_DASHES.fullmatch, words))
+    has_dashes = bool(words) and numbers > 0 and all(map(_DASHES.fullmatch, words))
     if _first_word(column) is not None and (has_dashes or 2 * numbers > counts.total()):
         place, remedy = _describe_first_word(column)
         raise DataError(
@@ -384,27 +394,23 @@ def _check_words(table: Table, name: str) -> None:
 
 
 def _looks_numeric(cell: str) -> bool:
-    return any(parse_number(cell, decimal) is not None for decimal in ".,") or bool(
-        _THOUSANDS.fullmatch(cell)
-    )
+    numbers = (parse_number(cell, decimal) for decimal in ".,")
+    return any(number is not None for number in numbers) or bool(_THOUSANDS.fullmatch(cell))
 
 
 def _first_word(column: npt.NDArray[Any]) -> int | None:
-    """Return the first data row with a cell that is no number."""
-    rows = enumerate(column, start=1)
-    return next(
-        (row for row, cell in rows if cell is not None and parse_number(cell) is None), None
-    )
+    """Return the first data row with text, else with another notation."""
+    cells = [(row, cell) for row, cell in enumerate(column, start=1) if cell is not None]
+    words = (row for row, cell in cells if not _looks_numeric(cell))
+    others = (row for row, cell in cells if parse_number(cell) is None)
+    return next(chain(words, others), None)
 
 
 def _describe_first_word(column: npt.NDArray[Any]) -> tuple[str, str]:
-    """Return clauses about the first text among numbers, and its remedies.
-
-    A dash is named, as it is no value of a person.
-    """
+    """Return a clause about the first text among numbers, and its remedies."""
     row = _first_word(column)
     cell = "" if row is None else str(column[row - 1])
-    if _DASHES.fullmatch(cell):
+    if _DASHES.fullmatch(cell):  # named, as it is no value of a person
         return f"the cell in data row {row} is {cell!r}", f"list it as missing (--missing {cell})"
     place = "it has text" if row is None else f"the cell in data row {row} is no number"
     return place, "correct the cell, list its text as missing (--missing)"

@@ -5,6 +5,7 @@ import csv
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -114,6 +115,15 @@ def find_delimiter(header: str) -> str:
     a decimal comma for a separator.
     """
     return max(_DELIMITERS, key=lambda delimiter: _count_cells(header, delimiter))
+
+
+def check_decimal(path: Path, delimiter: str, text_format: TextFormat) -> None:
+    """Raise DataError if a file's delimiter is the declared decimal separator."""
+    if delimiter == text_format.decimal:
+        raise DataError(
+            f"the cells of {path} are separated by {delimiter!r}, which is declared as decimal "
+            "separator; declare none (--decimal), so that it is found in each file"
+        )
 
 
 def _count_cells(header: str, delimiter: str) -> int:
