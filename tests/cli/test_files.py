@@ -166,6 +166,17 @@ def test_a_split_next_to_a_column_of_parties_is_refused(option, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def test_a_split_into_too_many_parties_names_the_option(tmp_path):
+    table = write(tmp_path / "t.csv", ROWS[:3] + ROWS[-3:])
+    command = ["run", "flynn", "--data", table, "--label", "kind", "--id", "patient"]
+
+    result = call(*command, "--parties", 9, "--out", tmp_path / "out")
+
+    assert result.exit_code == 1
+    assert "there are only 6 rows" in result.stderr
+    assert "(--parties, --alpha, --partition; or one --data for each party)" in result.stderr
+
+
 def test_all_files_that_are_wrong_are_named(files, tmp_path):
     broken = tmp_path / "broken.csv"
     broken.write_text("age,kind\n1\n", encoding="utf-8")

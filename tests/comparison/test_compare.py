@@ -116,6 +116,16 @@ def test_a_party_of_one_class_predicts_it_alone():
     assert result["parties"][0] == 1.0
 
 
+def test_a_party_of_few_rows_is_no_constant_alone():
+    labels = np.arange(64) % 2
+    x = np.random.default_rng(0).normal(size=(64, 2)) + 8 * labels[:, None]
+    rows = PartyRows(x, labels, np.arange(64) // 16)  # boosting cannot split 12 rows
+
+    result = run_task(rows, task("alone"))
+
+    assert result["parties"] == {0: 1.0, 1: 1.0, 2: 1.0, 3: 1.0}
+
+
 def test_a_choice_does_not_read_the_test_rows():
     train, test = split(small_table(), "classification", np.random.default_rng(0))
     training = Trial(train, test, "classification", 2, 0)
@@ -463,6 +473,7 @@ def test_a_worker_is_replaced_after_a_time_out():
         ({"y": np.where(Y, np.nan, 0.0), "task": "regression"}, "a label for every row, found"),
         ({"y": np.where(Y, np.inf, 0.0), "task": "regression"}, "a target is infinite"),
         ({"task": "ranking"}, "expected the task"),
+        ({"y": np.where(Y, "yes", "no"), "task": "regression"}, "numbers to predict, got text"),
         ({"candidates": ["oracle"]}, "expected candidates among alone, .*; got oracle"),
     ],
 )

@@ -262,6 +262,7 @@ def split_data(data: "Dataset", split: Split) -> tuple["Parties", "Manifest"]:
         If no valid split was found.
     """
     from fedneighbors import partition
+    from fedneighbors.errors import PartitionError
 
     if split.kind is SplitKind.NATURAL:
         if data.parties is None:
@@ -272,7 +273,14 @@ def split_data(data: "Dataset", split: Split) -> tuple["Parties", "Manifest"]:
         parties = partition.natural(data.parties)
         return parties, partition.describe(parties, data.y, kind="natural")
     kind = "quantity_skew" if split.kind is SplitKind.QUANTITY else split.kind.value
-    parties = partition.split(kind, data.y, split.n_parties, seed=split.seed, **split.parameters)
+    try:
+        parties = partition.split(
+            kind, data.y, split.n_parties, seed=split.seed, **split.parameters
+        )
+    except PartitionError as error:
+        raise PartitionError(
+            f"{error} (--parties, --alpha, --partition; or one --data for each party)"
+        ) from error
     return parties, partition.describe(
         parties, data.y, kind=kind, seed=split.seed, parameters=split.parameters
     )

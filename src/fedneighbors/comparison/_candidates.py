@@ -144,11 +144,15 @@ def choose(grid: Sequence[Fit], trial: Trial) -> Fit:
     return grid[int(np.argmax(scores))]
 
 
-def _tuned(*grid: Fit) -> Fit:
-    """Return a fit that chooses from a grid on held-out training rows."""
+def _tuned(*grid: Fit, few: int = 0) -> Fit:
+    """Return a fit that chooses from a grid on held-out training rows.
+
+    With fewer than MIN_TUNING_ROWS, it uses candidate ``few``.
+    """
 
     def fit(trial: Trial) -> Predictions:
-        return choose(grid, trial)(trial)
+        is_few = len(trial.train) < MIN_TUNING_ROWS
+        return (grid[few] if is_few else choose(grid, trial))(trial)
 
     return fit
 
@@ -191,8 +195,8 @@ FAMILY: Mapping[str, tuple[Make, ...]] = {  # boosting, a linear model, nearest 
 _ALONE = {"boosting": 0, "kNN": 2}
 """Members of a family that a party's rows are compared with before it joins."""
 
-_CENTRAL = {
-    task: _tuned(*(partial(fit_rows, m) for m in family)) for task, family in FAMILY.items()
+_CENTRAL = {  # boosting cannot split a few rows: the linear model is trained on these
+    task: _tuned(*(partial(fit_rows, m) for m in family), few=1) for task, family in FAMILY.items()
 }
 
 

@@ -188,7 +188,12 @@ def _encode(
     for code, rows in enumerate(owned.values()):
         codes[rows] = code
     if task == "regression":
-        numbers = targets.astype(np.float64)
+        try:
+            numbers = targets.astype(np.float64)
+        except (TypeError, ValueError):
+            raise ValueError(
+                "regression needs numbers to predict, got text; compare by classification"
+            ) from None
         if not np.isfinite(numbers).all():
             raise ValueError("a target is infinite; remove its row")
         return PartyRows(x, numbers, codes), list(owned), 0
