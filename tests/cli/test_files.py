@@ -166,6 +166,17 @@ def test_a_split_next_to_a_column_of_parties_is_refused(option, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def test_a_label_that_the_schema_replaces_is_refused(tmp_path):
+    table = write(tmp_path / "t.csv", ROWS)
+    (tmp_path / "s.toml").write_text('label = "kind"\n[columns.a]\nkind = "number"\n')
+    command = ["run", "flynn", "--data", table, "--schema", tmp_path / "s.toml"]
+
+    message = call_wrong(*command, "--label", "d", "--out", tmp_path / "out")
+
+    assert "--label is 'd', but the label of" in message
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_split_into_too_many_parties_names_the_option(tmp_path):
     table = write(tmp_path / "t.csv", ROWS[:3] + ROWS[-3:])
     command = ["run", "flynn", "--data", table, "--label", "kind", "--id", "patient"]

@@ -195,6 +195,18 @@ def test_a_point_among_decimal_commas_is_no_dash(read):
         read(north="age;ill\n1,5;no\n2,5;yes\n", text_format=TextFormat(decimal="."))
 
 
+@pytest.mark.parametrize("mark", ["", " NA", "n/a"])
+def test_a_schema_reads_marks_in_labels_and_parties(mark, tmp_path):
+    schema = Schema.from_toml('[columns.age]\nkind = "number"\n')
+    (tmp_path / "t.csv").write_text(f"age,ill,site\n1,no,a\n2,yes,b\n3,{mark},b\n4,no,{mark}\n")
+
+    with pytest.raises(DataError, match=r"'site' of .*t\.csv is missing in 1 rows, .* data row 4"):
+        read_party_files({"": tmp_path / "t.csv"}, "ill", party="site", schema=schema)
+    data = read_party_files({"": tmp_path / "t.csv"}, "ill", schema=schema)
+
+    assert data.y.tolist() == ["no", "yes", "no"]
+
+
 def test_a_dash_among_words_is_a_category(read):
     data = read(north="sex,ill\nf,no\n-,yes\nm,yes\n")
 

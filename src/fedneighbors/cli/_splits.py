@@ -131,6 +131,12 @@ def read_data(
         declared = None if schema is None else Schema.load(schema)
         if declared is not None and set(files.drop) & set(declared.column_names):
             raise typer.BadParameter(f"--drop and --id name columns that {schema} declares")
+        expected = declared.label if declared else ""
+        if expected and label not in (_DEFAULT_LABEL, expected):
+            raise typer.BadParameter(
+                f"--label is {label!r}, but the label of {schema} is {expected!r}; omit "
+                "--label, or correct the schema"
+            )
         data = read_party_files(
             files.sources,
             label,
@@ -140,7 +146,7 @@ def read_data(
             text_format=files.text_format,
             keep_missing=keep_missing,
         )
-        label = (declared and declared.label) or label
+        label = expected or label
         for note in (*data.notes, *(check_classes(data, label) if has_classes else ())):
             print_warning(note)
         return data

@@ -90,6 +90,11 @@ def parse_number(cell: str, decimal: str = ".") -> float | None:
     return None if number != number else number
 
 
+def point_number(cell: str) -> str:
+    """Return a number with a decimal comma with a point; other text unchanged."""
+    return cell if parse_number(cell, ",") is None else cell.replace(",", ".")
+
+
 def recognize_utf8(lines: Iterable[bytes], encoding: str) -> str:
     """Return UTF-8 if non-ASCII lines are valid UTF-8, else the encoding.
 
