@@ -201,7 +201,7 @@ _CENTRAL = {  # boosting cannot split a few rows: the linear model is trained on
 
 
 def losses_alone(trial: Trial) -> dict[str, Floats]:
-    """Return the losses of test rows by boosting and kNN on training rows."""
+    """Return losses of test rows by boosting and kNN."""
     family = FAMILY[trial.task]
     return {
         title: row_losses(trial.test.y, fit_rows(family[member], trial).values, trial.task)

@@ -376,7 +376,7 @@ def _check_words(table: Table, name: str) -> None:
 
 
 def check_numbers(table: Table, name: str) -> None:
-    """Raise if a column of text has mostly numbers, or numbers and dashes."""
+    """Raise if a text column has mostly numbers, or numbers and dashes."""
     column = table.columns[name]
     if column.dtype.kind != "O":
         return

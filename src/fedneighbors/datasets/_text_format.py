@@ -91,7 +91,7 @@ def parse_number(cell: str, decimal: str = ".") -> float | None:
 
 
 def point_number(cell: str) -> str:
-    """Return a number with a decimal comma with a point; other text unchanged."""
+    """Return a number's text with a decimal point; other text unchanged."""
     return cell if parse_number(cell, ",") is None else cell.replace(",", ".")
 
 
