@@ -33,10 +33,10 @@ from tests.architecture.tree import ROOT, SOURCE, module_name, modules, sources
 # fitted classifiers (messages and their average; the provider's model), messages in one thread; and
 # by 240 lines: withheld replies, wrong codes of networks, objects that a log states and shows,
 # labels with gaps, of two types or cases, cells of another encoding, workbooks, tables of
-# PostgreSQL that are rewritten, mixed SRIDs, steps of rare classes; and by 224 lines and a file:
+# PostgreSQL that are rewritten, mixed SRIDs, steps of rare classes; and by 231 lines and a file:
 # `python -m fedneighbors`, labels of nullable types, equal rows of two parties, chance in
 # "compare", dashes among numbers, labels with decimal commas.
-MAX_CODE_LINES = 56_024
+MAX_CODE_LINES = 56_031
 MAX_KNNPER_LINES = 5_770  # frozen embeddings, schedules, plateaus, ablated pools: 680 more
 MAX_FILES = 396
 MAX_FILE_LINES = 500
