@@ -34,11 +34,12 @@ from tests.architecture.tree import ROOT, SOURCE, module_name, modules, sources
 # by 240 lines: withheld replies, wrong codes of networks, objects that a log states and shows,
 # labels with gaps, of two types or cases, cells of another encoding, workbooks, tables of
 # PostgreSQL that are rewritten, mixed SRIDs, steps of rare classes, long lists and runs of ties;
-# and by 239 lines: types of PostgreSQL's columns, queries without a value, groups that a user's
-# filters tell apart.
-MAX_CODE_LINES = 56_071
+# and by 470 lines and a file: types of PostgreSQL's columns, queries without a value, groups that a
+# user's filters tell apart, `python -m fedneighbors`, labels of nullable types, equal rows of two
+# parties, chance in "compare", dashes among numbers, labels with decimal commas.
+MAX_CODE_LINES = 56_400
 MAX_KNNPER_LINES = 5_770  # frozen embeddings, schedules, plateaus, ablated pools: 680 more
-MAX_FILES = 395
+MAX_FILES = 396
 MAX_FILE_LINES = 500
 MAX_SMALL_SINGLE_USE = 20
 MAX_OWN_LEVELS = 3

@@ -205,6 +205,15 @@ def test_a_party_of_two_rows_and_one_of_one_class_are_compared(tmp_path):
     assert "Recommended" in result.stdout
 
 
+def test_one_file_under_two_names_is_noted(received, tmp_path):
+    write_pair(tmp_path, TABLE, TABLE)
+
+    result = call("--data", "a=north.csv", "--data", "b=north.csv", "--label", "state")
+
+    assert "note: parties 'a' and 'b' have 24 equal rows: if they are the" in result.stderr
+    assert len(received) == 1
+
+
 def test_an_unknown_candidate_is_named(files, tmp_path):
     result = call(*files, "--candidate", "oracle", "--label", "state", "--out", tmp_path / "out")
 

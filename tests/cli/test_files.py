@@ -153,6 +153,41 @@ def test_options_that_would_be_ignored_are_refused(options, message, files, tmp_
     assert not out.exists()
 
 
+@pytest.mark.parametrize("option", [["--parties", 3], ["--partition", "iid"], ["--alpha", 2]])
+def test_a_split_next_to_a_column_of_parties_is_refused(option, tmp_path):
+    table = write(
+        tmp_path / "t.csv", [[*row, row[0][-1]] for row in ROWS], header=[*HEADER, "site"]
+    )
+    command = ["run", "flynn", "--data", table, "--label", "kind", "--party-column", "site"]
+
+    message = call_wrong(*command, *option, "--out", tmp_path / "out")
+
+    assert f"{option[0]} and --party-column exclude each other" in message
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_label_that_the_schema_replaces_is_refused(tmp_path):
+    table = write(tmp_path / "t.csv", ROWS)
+    (tmp_path / "s.toml").write_text('label = "kind"\n[columns.a]\nkind = "number"\n')
+    command = ["run", "flynn", "--data", table, "--schema", tmp_path / "s.toml"]
+
+    message = call_wrong(*command, "--label", "d", "--out", tmp_path / "out")
+
+    assert "--label is 'd', but the label of" in message
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_split_into_too_many_parties_names_the_option(tmp_path):
+    table = write(tmp_path / "t.csv", ROWS[:3] + ROWS[-3:])
+    command = ["run", "flynn", "--data", table, "--label", "kind", "--id", "patient"]
+
+    result = call(*command, "--parties", 9, "--out", tmp_path / "out")
+
+    assert result.exit_code == 1
+    assert "there are only 6 rows" in result.stderr
+    assert "(--parties, --alpha, --partition; or one --data for each party)" in result.stderr
+
+
 def test_all_files_that_are_wrong_are_named(files, tmp_path):
     broken = tmp_path / "broken.csv"
     broken.write_text("age,kind\n1\n", encoding="utf-8")

@@ -92,3 +92,27 @@ def test_probabilities_of_a_regressor_are_a_usage_error(patients, tmp_path):
     assert result.exit_code == 2
     assert "is for regression, without probabilities" in " ".join(result.output.split())
     assert not (tmp_path / "p.csv").exists()
+
+
+def test_numbers_with_decimal_commas_are_scored(tmp_path):
+    dose = X[:, 0] * 100
+    model = KNNPerRegressor(representation="rows", n_neighbors=1)
+    model.fit(dose[:, None], Y + 0.5, parties=CLINIC).name_features(["dose"])
+    model.save(tmp_path / "model.fnk")
+    (tmp_path / "schema.toml").write_text('[columns.dose]\nkind = "number"\n')
+    rows = [
+        f"{a!r};{b!r};{c}"
+        for a, b, c in zip(dose.tolist(), (Y + 0.5).tolist(), CLINIC, strict=True)
+    ]
+    text = "\n".join(["dose;score;clinic", *rows]) + "\n"
+    for name, content in (("points", text), ("commas", text.replace(".", ","))):
+        (tmp_path / f"{name}.csv").write_text(content)
+
+    results = [
+        predict(tmp_path, tmp_path / f"{name}.csv", "--party-column", "clinic", "--label", "score")
+        for name in ("points", "commas")
+    ]
+
+    assert [result.exit_code for result in results] == [0, 0], results[1].output
+    assert results[0].output == results[1].output
+    assert "rows with a known label" in results[0].output

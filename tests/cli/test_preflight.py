@@ -34,6 +34,17 @@ def test_free_port_and_readable_table_pass(tmp_path):
     assert "2 rows, 2 columns" in result.stdout
 
 
+def test_a_table_of_a_spreadsheet_is_read(tmp_path):
+    rows = "".join(f"p{n};{n},5;{'ä' if n % 2 else 'b'}\n" for n in range(300))
+    (tmp_path / "stays.csv").write_bytes(f"patient;dose;outcome\n{rows}".encode("cp1252"))
+    command = ["--data", tmp_path / "stays.csv", "--label", "outcome", "--encoding", "cp1252"]
+
+    result = call(*command, "--id", "patient")
+
+    assert result.exit_code == 0, result.stderr
+    assert "300 rows, 1 columns" in result.stdout
+
+
 def test_table_without_the_label_column_is_refused(tmp_path):
     table = tmp_path / "patients.csv"
     table.write_text("age,dose\n30,1\n", encoding="utf-8")

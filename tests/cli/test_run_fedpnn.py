@@ -127,7 +127,7 @@ def test_the_summary_states_the_effect_of_one_rare_row(loans, tmp_path):
     n_defaulted = sum(",yes" in line for line in loans.read_text().splitlines())
     held_out = round(n_defaulted / 4)
     assert summary.caption.startswith(
-        f"75 rows are held out, {held_out} of them of the rarest class: one of these changes "
+        f"76 rows are held out, {held_out} of them of the rarest class: one of these changes "
         f"balanced accuracy by {1 / (2 * held_out):.2g}."
     )
 

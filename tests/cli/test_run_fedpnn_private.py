@@ -111,3 +111,14 @@ def test_options_that_a_budget_excludes_fail_in_one_line(options, message, table
     assert result.exit_code == 1
     assert message in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+def test_a_budget_forbids_to_compare_rows_of_two_parties(table, tmp_path):
+    arguments = ["run", "fedpnn", "--data", f"a={table}", "--data", f"b={table}"]
+
+    private = call(*arguments, *privacy_options(table), "--out", tmp_path / "private")
+    plain = call(*arguments, "--out", tmp_path / "plain")
+
+    assert private.exit_code == plain.exit_code == 0
+    assert "equal rows" not in private.output
+    assert "note: parties 'a' and 'b' have 240 equal rows: if they are" in plain.stderr

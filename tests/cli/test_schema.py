@@ -51,7 +51,7 @@ def test_a_draft_leaves_out_columns_and_reads_other_forms_of_text(tmp_path):
     )
 
     assert "column 'dose' of" in refused.stderr
-    assert "public.csv is not numeric and has 301 distinct values" in refused.stderr
+    assert "numbers, but the cell in data row 301 is no number; correct" in refused.stderr
     assert result.exit_code == 0, result.stderr
     assert Schema.load(out).columns == (NumericColumn("dose", 0.5, 299.5, 150.0),)
     out.unlink()
@@ -140,3 +140,26 @@ def test_a_check_counts_sets_and_shows_an_example_of_wrong_cells(tmp_path):
     assert "from your rows: 'female'" in result.stdout
     assert "1 join codes without spaces; an example from your rows: 'I10;E11'" in result.stdout
     assert "2 of 3 rows are used" in result.stdout
+
+
+def test_a_draft_refuses_a_dash_among_numbers(tmp_path):
+    (tmp_path / "public.csv").write_text("age,died\n41,no\n-,yes\n-,no\n")
+    command = ["schema", "draft", "--data", tmp_path / "public.csv", "--label", "died"]
+
+    refused = call(*command, "--out", tmp_path / "schema.toml")
+    drafted = call(*command, "--missing", "-", "--out", tmp_path / "schema.toml")
+
+    assert refused.exit_code == 1
+    assert "the cell in data row 2 is '-'; list it as missing (--missing -)" in refused.stderr
+    assert drafted.exit_code == 0, drafted.output
+    assert Schema.load(tmp_path / "schema.toml").columns == (
+        NumericColumn("age", 41.0, 41.0, 41.0),
+    )
+
+
+def test_a_check_names_text_of_another_encoding(draft, tmp_path):
+    (tmp_path / "rows.csv").write_bytes("age,ward,died\n41,ä,no\n".encode("latin-1"))
+
+    result = call("schema", "check", "--data", tmp_path / "rows.csv", "--schema", draft[0])
+
+    assert "1 cells are text of another encoding; state it (--encoding)" in result.stdout

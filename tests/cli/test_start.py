@@ -169,11 +169,20 @@ def test_an_error_is_raised_if_tracebacks_are_requested(arguments, environment, 
     assert type(result.exception).__name__ == "RecordError"
 
 
-def test_the_process_exits_with_1_and_without_a_traceback(tmp_path):
-    program = [sys.executable, "-c", "from fedneighbors.cli._main import main; main()"]
+def test_the_package_is_a_command_of_its_own():
+    program = [sys.executable, "-m", "fedneighbors"]
 
+    process = subprocess.run([*program, "--version"], capture_output=True, text=True, check=False)
+
+    assert (process.returncode, process.stdout) == (0, f"fedneighbors {__version__}\n")
+
+
+@pytest.mark.parametrize(
+    "program", [["-c", "from fedneighbors.cli._main import main; main()"], ["-m", "fedneighbors"]]
+)
+def test_the_process_exits_with_1_and_without_a_traceback(program, tmp_path):
     process = subprocess.run(
-        [*program, "report", str(tmp_path / "none.jsonl")],
+        [sys.executable, *program, "report", str(tmp_path / "none.jsonl")],
         capture_output=True,
         text=True,
         check=False,

@@ -178,3 +178,34 @@ def test_without_torch_the_extra_is_named_in_one_line(loans, tmp_path, monkeypat
     assert result.exit_code == 1
     assert "pip install 'fedneighbors[torch]'" in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+def test_files_are_read_as_by_other_commands(tmp_path):
+    rows = [
+        f"p{n};{n % 9},5;{'Ärzte' if n % 2 else 'OP'};{'no' if n % 3 else 'yes'}" for n in range(60)
+    ]
+    table, out = tmp_path / "stays.csv", tmp_path / "rows.csv"
+    table.write_bytes("\n".join(["patient;dose;ward;ill", *rows, "q;-;OP;no"]).encode("latin-1"))
+    command = [
+        "--data",
+        table,
+        "--label",
+        "ill",
+        "--epochs",
+        1,
+        "--encoding",
+        "latin-1",
+        "--out",
+        out,
+    ]
+
+    refused = synthesize(*command, "--id", "patient")
+    result = synthesize(*command, "--id", "patient", "--missing", "-")
+
+    assert refused.exit_code == 1
+    assert "the cell in data row 61 is '-'; list it as missing (--missing -)" in refused.stderr
+    assert result.exit_code == 0, result.output
+    header, *made = read_csv(out)
+    assert header == ["dose", "ward", "ill"]
+    assert {row[1] for row in made} <= {"Ärzte", "OP"}
+    assert all(0.5 <= float(row[0]) <= 8.5 for row in made if row[0])

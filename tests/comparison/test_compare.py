@@ -13,13 +13,13 @@ from sklearn.linear_model import LogisticRegression
 import fedneighbors
 import fedneighbors.baselines
 from fedneighbors.comparison import _schedule
-from fedneighbors.comparison._candidates import CANDIDATES, TRAINERS, Predictions, Trial, choose
+from fedneighbors.comparison._candidates import CANDIDATES, Predictions, Trial, choose
 from fedneighbors.comparison._scores import (
     difference_interval,
     score_parties,
     score_predictions,
 )
-from fedneighbors.comparison._summary import Summary
+from fedneighbors.comparison._summary import TRAINERS, Summary
 from fedneighbors.comparison._table import PartyRows, split
 from fedneighbors.comparison._worker import run_task
 from fedneighbors.errors import DataError
@@ -116,6 +116,16 @@ def test_a_party_of_one_class_predicts_it_alone():
     assert result["parties"][0] == 1.0
 
 
+def test_a_party_of_few_rows_is_no_constant_alone():
+    labels = np.arange(64) % 2
+    x = np.random.default_rng(0).normal(size=(64, 2)) + 8 * labels[:, None]
+    rows = PartyRows(x, labels, np.arange(64) // 16)  # boosting cannot split 12 rows
+
+    result = run_task(rows, task("alone"))
+
+    assert result["parties"] == {0: 1.0, 1: 1.0, 2: 1.0, 3: 1.0}
+
+
 def test_a_choice_does_not_read_the_test_rows():
     train, test = split(small_table(), "classification", np.random.default_rng(0))
     training = Trial(train, test, "classification", 2, 0)
@@ -183,6 +193,63 @@ def test_the_next_method_may_have_been_left_out_of_later_splits():
 
     assert summary.recommended.name == "FlyNN"
     assert "; next is FedPNN, 0.043 below" in summary.sentence
+
+
+def judge(joined, alone, task="classification"):
+    """Return the sentence of a comparison for a party of these losses."""
+    candidates = [c for c in CANDIDATES if c.name in ("alone", "federated boosting")]
+    metric = "accuracy" if task == "classification" else "R²"
+    shared = {"scores": {metric: 0.5}}
+    results = {
+        ("alone", 0): {**shared, "losses": {"0": alone}, "baselines": {"kNN": {"0": alone}}},
+        ("federated boosting", 0): {**shared, "losses": {"0": joined}},
+    }
+    table = Summary(candidates, results, task, metric, ["a"], [10])._by_party()
+    return dict(zip(table.columns, table.rows[0], strict=True))["joining pays?"]
+
+
+def test_a_gain_within_chance_is_no_reason_to_join():
+    assert judge([0.0] * 10, [1.0] * 2 + [0.0] * 8) == (
+        "Not clear: 2 more of 10 rows are right, within chance."
+    )
+    assert judge([0.0] * 10, [1.0] * 8 + [0.0] * 2) == "Yes: 8 more of 10 rows are right."
+    assert judge([1.0, 0.0], [0.0, 1.0]) == "Not clear: the same number of 2 rows is right."
+    assert judge([], []) == "Unknown: no row is held out."
+
+
+def test_one_split_does_not_show_chance():
+    candidates = [c for c in CANDIDATES if c.name in ("alone", "FlyNN")]
+    results = {
+        (name, 0): {"scores": {"accuracy": value}}
+        for name, value in (("alone", 0.5), ("FlyNN", 0.6))
+    }
+
+    sentence = Summary(candidates, results, "classification", "accuracy", ["a"], [10]).sentence
+
+    assert "joining gains +0.100 over each party alone, perhaps by chance, which one" in sentence
+    assert "within chance" not in sentence
+
+
+def test_joining_pays_if_most_numbers_are_nearer():
+    assert judge([0.1] * 9, [0.2] * 9, "regression") == "Yes: 9 more of 9 rows are nearer."
+    assert judge([0.3] * 9, [0.2] * 9, "regression") == "No: 9 fewer of 9 rows are nearer."
+
+
+def test_the_recommendation_says_that_its_gain_is_within_chance():
+    candidates = [c for c in CANDIDATES if c.name in ("alone", "FlyNN")]
+    scores = {"alone": [0.5, 0.8, 0.6], "FlyNN": [0.6, 0.7, 0.7]}
+    results = {
+        (name, repeat): {"scores": {"accuracy": value}}
+        for name, values in scores.items()
+        for repeat, value in enumerate(values)
+    }
+
+    sentence = Summary(candidates, results, "classification", "accuracy", ["a"], [10]).sentence
+
+    assert re.search(
+        r"; joining gains \+0.033 over each party alone \(.*\), a difference within chance;",
+        sentence,
+    )
 
 
 # -- scores
@@ -402,9 +469,11 @@ def test_a_worker_is_replaced_after_a_time_out():
         ({"X": np.where(X > 1, np.inf, X)}, "infinite cells"),
         ({"parties": ["one"] * 200}, "at least two parties"),
         ({"y": np.zeros(200)}, "at least two classes"),
-        ({"y": np.where(Y, np.nan, 0.0)}, "a label is missing"),
-        ({"y": np.where(Y, np.nan, 0.0), "task": "regression"}, "a target is missing"),
+        ({"y": np.where(Y, np.nan, 0.0)}, "a label for every row, .* first at position . of party"),
+        ({"y": np.where(Y, np.nan, 0.0), "task": "regression"}, "a label for every row, found"),
+        ({"y": np.where(Y, np.inf, 0.0), "task": "regression"}, "a target is infinite"),
         ({"task": "ranking"}, "expected the task"),
+        ({"y": np.where(Y, "yes", "no"), "task": "regression"}, "numbers to predict, got text"),
         ({"candidates": ["oracle"]}, "expected candidates among alone, .*; got oracle"),
     ],
 )

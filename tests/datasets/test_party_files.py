@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from fedneighbors.datasets import Schema, TextFormat, read_columns, read_party_files, read_rows
-from fedneighbors.datasets._party_files import check_classes
+from fedneighbors.datasets._dataset import Dataset
+from fedneighbors.datasets._party_files import check_classes, note_equal_rows
 from fedneighbors.datasets._text_format import find_delimiter
 from fedneighbors.errors import DataError, MissingDataError
+from tests.seeds import over_seeds
 
 NORTH = "age,sex,ill\n40,f,no\n50,m,yes\n,f,yes\n"
 
@@ -129,11 +131,86 @@ def test_utf_16_needs_its_encoding(read):
 
 
 def test_usual_marks_of_missing_cells_are_read(read):
-    cells = ["NA", "N/A", "NULL", ".", "", "?"]
+    cells = ["NA", "N/A", "NULL", ".", "", "?", "na", "n/a", "null", "NaN", "nan", "None", "#N/A"]
 
     data = read(north="age,ill\n" + "".join(f"{cell},no\n" for cell in cells) + "3,yes\n5,yes\n")
 
-    assert data.x.ravel().tolist() == [4, 4, 4, 4, 4, 4, 3, 5]
+    assert data.x.ravel().tolist() == [4] * len(cells) + [3, 5]
+    words = read(north="sex,ill\n" + "".join(f"{cell},no\n" for cell in cells) + "f,yes\nm,no\n")
+    assert words.schema.columns[0].categories == ("f", "m", "missing")
+
+
+def test_words_that_may_be_categories_are_kept(read):
+    data = read(north="ion,pain,ill\nNa,none,no\nK,mild,yes\n")
+
+    assert [column.categories for column in data.schema.columns] == [("K", "Na"), ("mild", "none")]
+
+
+@pytest.mark.parametrize("dash", ["-", "--", "\N{EN DASH}"])
+def test_a_dash_among_numbers_is_named(dash, read):
+    text = f"age,ill\n1,no\n{dash},no\n{dash},yes\n"
+
+    with pytest.raises(DataError) as refused:
+        read(north=text)
+    with pytest.raises(DataError) as other:
+        read(north=f"age,ill\n{dash},no\n", south="age,ill\n1,yes\n")
+    data = read(north=text, text_format=TextFormat(missing=[dash]))
+
+    assert re.search(
+        r"column 'age' of .*north\.csv: all other cells are numbers, but the cell in data row 2 "
+        rf"is '{dash}'; list it as missing \(--missing {dash}\)",
+        str(refused.value),
+    )
+    assert f"(--missing {dash})" in str(other.value)
+    assert data.x.ravel().tolist() == [1, 1, 1]
+
+
+def test_labels_with_decimal_commas_equal_those_with_points(read):
+    data = read(north="age;dose\n1;0,5\n2;1\n", south="age,dose\n3,0.5\n4,1\n", label="dose")
+
+    assert data.y.tolist() == ["0.5", "1", "0.5", "1"]
+    with pytest.raises(DataError, match="40 distinct numbers with decimals, which look like a"):
+        check_classes(
+            read(north="age;dose\n" + "".join(f"1;{n},5\n" for n in range(40)), label="dose"),
+            "dose",
+        )
+
+
+def test_a_file_whose_delimiter_is_the_decimal_separator_is_named(read, tmp_path):
+    comma = TextFormat(decimal=",")
+
+    with pytest.raises(
+        DataError, match=r"cells of .*south\.csv are separated by ',', which is dec"
+    ):
+        read(north="age;ill\n1,5;no\n", south="age,ill\n1,no\n", text_format=comma)
+    schema = Schema.from_toml('[columns.age]\nkind = "number"\n')
+    with pytest.raises(
+        DataError, match=r"cells of .*south\.csv are separated by ',', which is dec"
+    ):
+        read_rows(tmp_path / "south.csv", schema, text_format=comma)
+
+
+def test_a_point_among_decimal_commas_is_no_dash(read):
+    with pytest.raises(DataError, match="most cells are numbers, but the cell in data row 1 is no"):
+        read(north="age;ill\n1,5;no\n2,5;yes\n", text_format=TextFormat(decimal="."))
+
+
+@pytest.mark.parametrize("mark", ["", " NA", "n/a"])
+def test_a_schema_reads_marks_in_labels_and_parties(mark, tmp_path):
+    schema = Schema.from_toml('[columns.age]\nkind = "number"\n')
+    (tmp_path / "t.csv").write_text(f"age,ill,site\n1,no,a\n2,yes,b\n3,{mark},b\n4,no,{mark}\n")
+
+    with pytest.raises(DataError, match=r"'site' of .*t\.csv is missing in 1 rows, .* data row 4"):
+        read_party_files({"": tmp_path / "t.csv"}, "ill", party="site", schema=schema)
+    data = read_party_files({"": tmp_path / "t.csv"}, "ill", schema=schema)
+
+    assert data.y.tolist() == ["no", "yes", "no"]
+
+
+def test_a_dash_among_words_is_a_category(read):
+    data = read(north="sex,ill\nf,no\n-,yes\nm,yes\n")
+
+    assert data.schema.columns[0].categories == ("-", "f", "m")
 
 
 def test_a_number_can_mark_missing_cells(read):
@@ -316,6 +393,56 @@ def test_a_party_of_one_class_is_noted(read):
     (note,) = check_classes(data, "ill")
 
     assert "all rows of party 'south' are of class 'no'" in note
+
+
+def make_rows(seed, n_rows):
+    """Return the text of rows of two numbers, one in eight missing, and a label."""
+    rng = np.random.default_rng(seed)
+    return [
+        f"{rng.normal() if row % 8 else ''},{rng.normal()},{'yes' if row % 3 else 'no'}\n"
+        for row in range(n_rows)
+    ]
+
+
+@pytest.mark.parametrize(("n_shared", "n_noted"), [(40, 40), (6, 6), (3, 0)])
+def test_equal_rows_of_two_parties_are_noted(n_shared, n_noted, read):
+    header, rows, others = "a,b,ill\n", make_rows(0, 40), make_rows(1, 40)
+    south = "".join(rows[:n_shared] + others[n_shared:])
+
+    data = read(
+        north=header + "".join(rows), south=header + south, west=header + "".join(make_rows(2, 9))
+    )
+
+    notes = note_equal_rows(data)
+    assert len(notes) == bool(n_noted)
+    if n_noted:
+        assert notes[0].startswith(f"parties 'north' and 'south' have {n_noted} equal rows: ")
+
+
+def test_equal_rows_of_several_pairs_are_one_note(read):
+    header, rows = "a,b,ill\n", make_rows(0, 40)
+
+    data = read(
+        north=header + "".join(rows[:20]),
+        south=header + "".join(rows),
+        west=header + "".join(rows[10:]),
+    )
+
+    (note,) = note_equal_rows(data)
+    assert note.startswith("parties 'south' and 'west' have 30 equal rows, and 2 more pairs of")
+
+
+@over_seeds(600)
+def test_rows_of_few_values_are_equal_by_chance(seed):
+    rng = np.random.default_rng(seed)
+    n_values, sizes = rng.integers(1, 400), rng.integers(10, 300, 2)
+    weights = rng.random(n_values) ** rng.integers(1, 6)
+    x = rng.choice(n_values, sizes.sum(), p=weights / weights.sum())[:, None] * 1.0
+    y = np.zeros(len(x), np.int64)
+
+    data = Dataset("set", x, y, ("a",), "here", parties=np.repeat(["north", "south"], sizes))
+
+    assert note_equal_rows(data) == ()
 
 
 def test_labels_that_look_like_measurements_are_refused(read):

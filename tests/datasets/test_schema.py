@@ -359,6 +359,7 @@ def test_notes_name_text_among_numbers_that_stay_missing():
         "column 'age': 1 cells are no numbers and count as missing; if they have decimal commas, "
         "state it (--decimal ,)",
         "column 'site': 1 cells are missing or invalid and drop their rows",
+        "column 'site': 1 of these are not empty, but none of 'a', 'ö'",
         "column 'site': 1 cells are text of another encoding; state it (--encoding), often cp1252",
     )
 
@@ -370,6 +371,7 @@ def test_notes_name_filled_and_unknown_cells():
 
     assert schema.notes(rows) == (
         "column 'age': 2 cells are missing or invalid and become 40.0",
+        "column 'age': 1 of these are not empty, but no numbers",
         "column 'site': 1 cells are none of 'a', 'b', 'c' and count as no category",
         "column 'sex': 1 cells are none of 'f', 'm' and count as 'f'",
     )

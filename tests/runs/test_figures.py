@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from fedneighbors._typing import silent
+from fedneighbors.comparison import compare
 from fedneighbors.records import Round
 from fedneighbors.runs._fedpnn import run as run_fedpnn
 from fedneighbors.runs._figures import split_rows_by_party, tabulate_joining, tabulate_traffic
@@ -74,7 +75,7 @@ def test_joining_pays_for_a_party_that_it_helps():
 
 
 def test_reports_of_all_methods_have_the_same_figures_alone():
-    x, y, parties = make_table()
+    x, y, parties = make_table(n_rows=250)  # some fractions of a row are rounded
     options = {"feature_names": ("a", "b", "c"), "test_size": 0.25, "seed": 0, "progress": silent}
 
     records = [
@@ -83,13 +84,18 @@ def test_reports_of_all_methods_have_the_same_figures_alone():
         run_knnper(x, y, parties, parameters={"n_rounds": 2}, with_baselines=False, **options)[1],
     ]
 
-    alone = []
-    for record in records:
-        (table,) = (table for table in record.tables if table.name == "joining")
-        columns = [
-            i for i, name in enumerate(table.columns) if name.split(",")[0] in ("boosting", "kNN")
-        ]
-        assert len(columns) == 4
-        alone.append([[row[i] for i in columns] for row in table.rows])
+    candidates = ["alone", "averaged linear models"]
+    compared = compare(x, y, parties=parties, minutes=1, candidates=candidates).record
+
+    alone = [figures_alone(record, "joining") for record in records]
     assert alone[0] == alone[1] == alone[2]
     assert min(map(min, alone[0])) > 0.6
+    assert figures_alone(compared, "parties") == [row[:2] for row in alone[0]]
+
+
+def figures_alone(record, name):
+    (table,) = (table for table in record.tables if table.name == name)
+    columns = [
+        i for i, title in enumerate(table.columns) if title.split(",")[0] in ("boosting", "kNN")
+    ]
+    return [[row[i] for i in columns] for row in table.rows]

@@ -3,14 +3,22 @@
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.base import clone
 
 from fedneighbors import (
     FederatedNeighborsClassifier,
     FederatedNeighborsRegressor,
     FedPNNClassifier,
     FlyNNClassifier,
+    KNNPerClassifier,
+    KNNPerRegressor,
 )
-from fedneighbors.baselines import FederatedBoostingClassifier, FederatedNaiveBayes
+from fedneighbors.baselines import (
+    FederatedBoostingClassifier,
+    FederatedBoostingRegressor,
+    FederatedDiscriminantClassifier,
+    FederatedNaiveBayes,
+)
 from fedneighbors.tabular._ownership import party_name, rows_by_party
 
 
@@ -78,6 +86,90 @@ def test_labels_with_gaps_or_of_two_types_are_refused(kind):
         kind().fit(x, gap)
     with pytest.raises(ValueError, match="text and other values; first of the other: position 3"):
         kind().fit(x, mixed)
+
+
+CLASSIFIERS = [
+    FlyNNClassifier(n_units=50),
+    FedPNNClassifier(),
+    KNNPerClassifier(),
+    FederatedNeighborsClassifier(),
+    FederatedBoostingClassifier(max_iter=3),
+    FederatedDiscriminantClassifier(),
+    FederatedNaiveBayes(),
+]
+
+
+def make_nullable(n_rows=60):
+    """Return a frame of nullable columns with gaps, labels 3 and 4, and parties."""
+    rng = np.random.default_rng(0)
+    labels = 3 + np.arange(n_rows) % 2
+    frame = pd.DataFrame(
+        {
+            "age": pd.array(rng.integers(20, 60, n_rows) + 10 * labels, dtype="Int64"),
+            "smoker": pd.array(rng.random(n_rows) < 0.5, dtype="boolean"),
+        }
+    )
+    return frame, labels, np.array(["north", "south", "west"])[np.arange(n_rows) // 2 % 3]
+
+
+@pytest.mark.parametrize("model", CLASSIFIERS, ids=lambda model: type(model).__name__)
+@pytest.mark.parametrize(
+    ("dtype", "convert"),
+    [("Int64", int), ("boolean", lambda label: label == 4), ("object", int)],
+    ids=["Int64", "boolean", "object"],
+)
+def test_labels_of_nullable_types_come_back_unchanged(model, dtype, convert):
+    frame, labels, parties = make_nullable()
+    expected = np.array(list(map(convert, labels)))
+    y = pd.Series(expected.astype(object), dtype=dtype)
+
+    fitted = clone(model).fit(frame, y, parties=parties)
+    plain = clone(model).fit(frame.astype(float), expected, parties=parties)
+
+    assert fitted.classes_.dtype == expected.dtype
+    assert fitted.classes_.tolist() == sorted(set(expected.tolist()))
+    owners = [parties] if isinstance(model, KNNPerClassifier) else []
+    predicted = fitted.predict(frame, *owners)
+    assert predicted.dtype == expected.dtype
+    np.testing.assert_array_equal(predicted, plain.predict(frame.astype(float), *owners))
+
+
+@pytest.mark.parametrize("model", CLASSIFIERS, ids=lambda model: type(model).__name__)
+@pytest.mark.parametrize("dtype", ["Int64", "boolean", "string", "category", "object", "float64"])
+def test_a_missing_label_is_refused_with_row_and_party(model, dtype):
+    frame, labels, parties = make_nullable()
+    values = {"boolean": labels == 4, "string": labels.astype(str)}.get(dtype, labels)
+    y = pd.Series(values).astype(dtype)
+    y[2] = np.nan if dtype == "float64" else pd.NA
+
+    with pytest.raises(ValueError, match="1 rows without one, first at position 2 of party south"):
+        clone(model).fit(frame, y, parties=parties)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [FederatedBoostingRegressor(), FederatedNeighborsRegressor(), KNNPerRegressor()],
+    ids=lambda model: type(model).__name__,
+)
+def test_a_missing_number_to_predict_is_refused_with_its_row(model):
+    frame, labels, parties = make_nullable()
+    y = pd.Series(labels, dtype="Int64")
+    y[3] = pd.NA
+
+    with pytest.raises(ValueError, match="first at position 3 of party south"):
+        model.fit(frame, y, parties=parties)
+
+
+@pytest.mark.parametrize("make", [FedPNNClassifier, FederatedBoostingClassifier])
+def test_gaps_of_nullable_columns_are_missing_cells(make):
+    frame, labels, parties = make_nullable()
+    frame.iloc[3, 0] = frame.iloc[5, 1] = pd.NA
+    numbers = frame.astype("Float64").to_numpy(float, na_value=np.nan)
+
+    fitted = make().fit(frame, labels, parties=parties)
+    plain = make().fit(numbers, labels, parties=parties)
+
+    np.testing.assert_array_equal(fitted.predict_proba(frame), plain.predict_proba(numbers))
 
 
 def test_a_mapping_or_text_in_place_of_a_column_is_refused():

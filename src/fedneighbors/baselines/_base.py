@@ -171,7 +171,7 @@ class Baseline(
         PartyRefused
             If a client's training has diverged.
         """
-        x, labels = self._validate(X, y)
+        x, labels = self._validate(X, y, parties)
         self._rounds = RoundSettings.of(self, public_seed(self.random_state))
         self._check_parameters()
         holdings = Holdings(x, labels, rows_by_party(parties, len(labels)), column_names(self))

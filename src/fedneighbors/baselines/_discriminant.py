@@ -38,6 +38,7 @@ from fedneighbors.tabular._ownership import (
     check_labels,
     column_names,
     one_blas_thread,
+    plain_targets,
     public_seed,
     repeat_rows,
     rows_by_party,
@@ -250,7 +251,7 @@ class FederatedDiscriminantClassifier(ClassifierMixin, ModelFileMixin, BaseEstim
         AggregationError
             If there are too few parties for masked sums.
         """
-        x, labels = validate_data(self, X, y, dtype=np.float64)
+        x, labels = validate_data(self, X, plain_targets(y, parties), dtype=np.float64)
         check_labels(labels)
         if not 0 <= self.shrinkage <= 1:
             raise ValueError(f"expected shrinkage from 0 to 1, got {self.shrinkage!r}")

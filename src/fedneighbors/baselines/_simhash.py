@@ -9,7 +9,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fedneighbors._typing import Floats
-from fedneighbors.tabular._ownership import check_labels, public_seed
+from fedneighbors.tabular._ownership import check_labels, plain_targets, public_seed
 
 # Default number of bits per feature, and the limits of their total.
 BITS_PER_FEATURE = 16
@@ -136,7 +136,7 @@ class SimHashBloomClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         ValueError
             If ``n_bits`` is below 1 or ``decay`` outside [0, 1].
         """
-        x, y = validate_data(self, X, y, dtype=np.float64)
+        x, y = validate_data(self, X, plain_targets(y), dtype=np.float64)
         check_labels(y)
         self.n_bits_ = self._choose_bits(x.shape[1])
         self.classes_, labels = np.unique(y, return_inverse=True)

@@ -33,8 +33,8 @@ _TEXT_OPTIONS: Mapping[str, Any] = {
     "missing": Annotated[
         list[str] | None,
         typer.Option(
-            help="Text that marks a missing cell, in addition to NA, N/A, NULL, '.', '?' and the "
-            "empty cell; repeatable.",
+            help="Text that marks a missing cell, such as '-'; repeatable. The empty cell, NA, "
+            "N/A, #N/A, NULL, NaN (also in lower case), None, '.' and '?' always do.",
             rich_help_panel=_PANEL,
         ),
     ],
@@ -63,7 +63,7 @@ class StrictCommand(TyperCommand):
     """Command that refuses data or a split of rows which would be ignored.
 
     These are the first value of a repeated ``--data`` of one value, and a split together with a
-    file for each party.
+    file for each party or a column of parties.
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -78,13 +78,19 @@ class StrictCommand(TyperCommand):
             raise typer.BadParameter("--data is given twice and takes one value")
         rest = super().parse_args(ctx, args)
         data = ctx.params.get("data")
-        for option in _SPLIT_OPTIONS if isinstance(data, list | tuple) and len(data) > 1 else ():
+        has_files = isinstance(data, list | tuple) and len(data) > 1
+        has_column = ctx.params.get("party_column") is not None
+        reason = (
+            "several --data exclude each other: each file is one party"
+            if has_files
+            else "--party-column exclude each other: each of its values is one party"
+        )
+        for option in _SPLIT_OPTIONS if has_files or has_column else ():
             source = ctx.get_parameter_source(option)
-            if source is not None and source.name == "COMMANDLINE":
-                raise typer.BadParameter(
-                    f"--{option.replace('_', '-')} and several --data exclude each other: each "
-                    "file is one party"
-                )
+            is_given = source is not None and source.name == "COMMANDLINE"
+            is_natural = option == "party_column" or ctx.params.get(option) == "natural"
+            if is_given and (has_files or not is_natural):
+                raise typer.BadParameter(f"--{option.replace('_', '-')} and {reason}")
         return rest
 
 

@@ -83,7 +83,7 @@ def predict(
         raise typer.BadParameter(
             "this model is for regression, without probabilities: omit --proba"
         )
-    source = _Source(data, schema or _schema_path(model), roles, text_format)
+    source = _Source(data, schema or _schema_path(model), roles, label, text_format)
     others = source.read_others(by_row=hasattr(estimator, "feature_names_in_"))
     rows = source.read_rows(estimator)
     owners = _parties_argument(estimator, party, others.get(party_column or ""), len(rows))
@@ -160,6 +160,7 @@ class _Source:
     path: Path
     schema: Path | None
     roles: tuple[str, ...]
+    label: str | None
     text_format: "TextFormat"
 
     def read_others(self, *, by_row: bool) -> dict[str, list[str | None]]:
@@ -169,8 +170,9 @@ class _Source:
         """
         from fedneighbors.datasets._arrays import is_arrays
         from fedneighbors.datasets._cells import read_cells
-        from fedneighbors.datasets._reading import read_columns
+        from fedneighbors.datasets._reading import has_decimal_commas, read_columns
         from fedneighbors.datasets._schema_columns import cell_text
+        from fedneighbors.datasets._text_format import point_number
 
         names, text_format = list(self.roles), self.text_format
         if not names:
@@ -184,7 +186,10 @@ class _Source:
             cells, _ = read_cells(self.path, names, text_format)
             texts = {name: list(map(cell_text, cells[name])) for name in names}
             missing = {None, *text_format.missing}
-            return {name: [None if t in missing else t for t in texts[name]] for name in names}
+            others = {name: [None if t in missing else t for t in texts[name]] for name in names}
+            if self.label is not None and has_decimal_commas(self.path, text_format):
+                others[self.label] = [cell and point_number(cell) for cell in others[self.label]]
+            return others
         table = read_columns(self.path, nominal=names, text_format=text_format)
         return {name: table.columns[name].tolist() for name in names}
 

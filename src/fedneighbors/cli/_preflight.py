@@ -3,13 +3,15 @@
 import errno
 import socket
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from fedneighbors.cli._files import DropOption, IdOption, choose_files, text_options
 from fedneighbors.errors import FederationError, PortInUse
 
 
+@text_options
 def preflight(
     port: Annotated[
         list[int] | None, typer.Option(help="Port that must be free on this machine; repeatable.")
@@ -17,6 +19,10 @@ def preflight(
     host: Annotated[str, typer.Option(help="Address of this machine to listen on.")] = "127.0.0.1",
     data: Annotated[Path | None, typer.Option(help="Table of a party.")] = None,
     label: Annotated[str, typer.Option(help="Label column of the table.")] = "target",
+    drop: DropOption = None,
+    identifier: IdOption = None,
+    *,
+    text_format: Any,
 ) -> None:
     """Check ports and a table before a deployment.
 
@@ -35,7 +41,8 @@ def preflight(
     if data is not None:
         from fedneighbors.datasets._reading import read_table
 
-        table = read_table(data, label=label)
+        files = choose_files([str(data)], drop, identifier, text_format)
+        table = read_table(data, label=label, drop=files.drop, text_format=text_format)
         rows, columns = table.x.shape
         echo(f"{data.name}: {rows} rows, {columns} columns, label {label!r}", "green")
 

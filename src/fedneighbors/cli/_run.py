@@ -158,6 +158,7 @@ class Training:
             split=self.split,
             schema=self.schema,
             keep_missing=keep_missing,
+            private=parameters.get("privacy") is not None,
         )
         table = data_split.table
         if parameters.get("privacy") is not None:

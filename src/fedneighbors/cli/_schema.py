@@ -52,6 +52,7 @@ def draft(
     import json
 
     from fedneighbors.cli._console import echo, print_warning
+    from fedneighbors.datasets._party_files import check_numbers
     from fedneighbors.datasets._reading import read_columns
     from fedneighbors.datasets._schema import Schema
     from fedneighbors.datasets._schema_columns import is_identifier
@@ -65,6 +66,8 @@ def draft(
     check_present(dropped, table.names, source=table.source)
     table = table.without(dropped)
     features = table.without([label]).columns
+    for name in features:
+        check_numbers(table, name)
     ids = [name for name, cells in features.items() if is_identifier(name, cells)]
     schema_draft = Schema.draft(table.without(ids), label)
     left_out = [f"# left out, as it identifies rows: {json.dumps(name)}\n" for name in ids]
@@ -124,6 +127,12 @@ def check(
             echo(
                 f"column {name!r}: {faults.n_invalid} cells are invalid, {rows.clipped[name]} "
                 f"clipped{joined}; an example from your rows: {faults.example!r}",
+                "yellow",
+            )
+        if faults.n_garbled:
+            echo(
+                f"column {name!r}: {faults.n_garbled} cells are text of another encoding; state it "
+                "(--encoding), often cp1252",
                 "yellow",
             )
     echo(f"{len(rows.x)} of {len(rows.kept) + n_unreadable} rows are used")

@@ -131,6 +131,12 @@ def read_data(
         declared = None if schema is None else Schema.load(schema)
         if declared is not None and set(files.drop) & set(declared.column_names):
             raise typer.BadParameter(f"--drop and --id name columns that {schema} declares")
+        expected = declared.label if declared else ""
+        if expected and label not in (_DEFAULT_LABEL, expected):
+            raise typer.BadParameter(
+                f"--label is {label!r}, but the label of {schema} is {expected!r}; omit "
+                "--label, or correct the schema"
+            )
         data = read_party_files(
             files.sources,
             label,
@@ -140,7 +146,7 @@ def read_data(
             text_format=files.text_format,
             keep_missing=keep_missing,
         )
-        label = (declared and declared.label) or label
+        label = expected or label
         for note in (*data.notes, *(check_classes(data, label) if has_classes else ())):
             print_warning(note)
         return data
@@ -189,6 +195,7 @@ def read_and_split(
     schema: Path | None = None,
     keep_missing: bool = False,
     has_classes: bool = True,
+    private: bool = False,
 ) -> SplitData:
     """Read a data set and split its rows over parties.
 
@@ -198,6 +205,8 @@ def read_and_split(
         As in :func:`read_data`. With a party column the parties are its values.
     split : Split
         Split of the rows; ignored if there is a party column or several files.
+    private : bool
+        Training has a privacy budget: rows of different parties are not compared.
 
     Raises
     ------
@@ -207,6 +216,9 @@ def read_and_split(
     DataError, PartitionError, ValueError
         As for :func:`read_data` and :func:`split_data`.
     """
+    from fedneighbors.cli._console import print_warning
+    from fedneighbors.datasets._party_files import note_equal_rows
+
     if party_column == label:
         raise typer.BadParameter(f"--party-column and --label both name {label!r}")
     if party_column or files.single is None:
@@ -221,6 +233,9 @@ def read_and_split(
     )
     owners, manifest = split_data(table, split)
     _warn_of_small_parties(owners)
+    if split.kind is SplitKind.NATURAL and not private:
+        for note in note_equal_rows(table):
+            print_warning(note)
     parties_by = party_column or (split.kind.value if files.single else "file")
     source = {"data": files.title, "label": label, "parties by": parties_by}
     return SplitData(table, owners, manifest, source)
@@ -253,6 +268,7 @@ def split_data(data: "Dataset", split: Split) -> tuple["Parties", "Manifest"]:
         If no valid split was found.
     """
     from fedneighbors import partition
+    from fedneighbors.errors import PartitionError
 
     if split.kind is SplitKind.NATURAL:
         if data.parties is None:
@@ -263,7 +279,14 @@ def split_data(data: "Dataset", split: Split) -> tuple["Parties", "Manifest"]:
         parties = partition.natural(data.parties)
         return parties, partition.describe(parties, data.y, kind="natural")
     kind = "quantity_skew" if split.kind is SplitKind.QUANTITY else split.kind.value
-    parties = partition.split(kind, data.y, split.n_parties, seed=split.seed, **split.parameters)
+    try:
+        parties = partition.split(
+            kind, data.y, split.n_parties, seed=split.seed, **split.parameters
+        )
+    except PartitionError as error:
+        raise PartitionError(
+            f"{error} (--parties, --alpha, --partition; or one --data for each party)"
+        ) from error
     return parties, partition.describe(
         parties, data.y, kind=kind, seed=split.seed, parameters=split.parameters
     )

@@ -2,11 +2,11 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedneighbors.cli._files import is_file
+from fedneighbors.cli._files import DropOption, Files, IdOption, choose_files, is_file, text_options
 
 if TYPE_CHECKING:
     from fedneighbors.datasets._table import Table
@@ -82,6 +82,7 @@ MinCountOption = Annotated[
 SeedOption = Annotated[int, typer.Option(min=0, help="Random seed.")]
 
 
+@text_options
 def synthesize(
     data: RealRowsOption = None,
     label: LabelOption = None,
@@ -94,7 +95,11 @@ def synthesize(
     together: TogetherOption = False,
     test_size: TestSizeOption = 0.25,
     min_count: MinCountOption = None,
+    drop: DropOption = None,
+    identifier: IdOption = None,
     seed: SeedOption = 0,
+    *,
+    text_format: Any,
 ) -> None:
     """Generate a synthetic table that resembles a real one.
 
@@ -105,7 +110,7 @@ def synthesize(
     the extra 'torch'; sampling from a saved model does not.
     """
     if data is None:
-        settings = (epochs, noise, min_count, together or None)
+        settings = (epochs, noise, min_count, together or None, drop, identifier)
         _check_options(model, report, trains=any(value is not None for value in settings))
         assert model is not None
         _write_rows(_sample_model(model, label or "target", rows, seed), out)
@@ -121,7 +126,7 @@ def synthesize(
     }
     with progress_bar() as progress:
         result = train_and_sample(
-            _read_table(data, label),
+            _read_table(choose_files([data], drop, identifier, text_format), label),
             label,
             n_rows=rows,
             test_size=test_size,
@@ -145,19 +150,25 @@ def _check_options(model: Path | None, report: Path | None, *, trains: bool) -> 
         raise typer.BadParameter("--report compares with real rows: give them with --data")
     if trains:
         raise typer.BadParameter(
-            "--epochs, --noise, --min-count and --together are for training, but a saved --model "
-            "is already trained; give real rows with --data, or omit these options"
+            "--epochs, --noise, --min-count, --together, --drop and --id are for training, but a "
+            "saved --model is already trained; give real rows with --data, or omit these options"
         )
 
 
-def _read_table(data: str, label: str | None) -> "Table":
+def _read_table(files: "Files", label: str | None) -> "Table":
     """Return the unencoded columns of a file or data set."""
     from fedneighbors.datasets._catalog import load_columns
+    from fedneighbors.datasets._party_files import check_numbers
     from fedneighbors.datasets._reading import read_columns
 
-    if is_file(data):
-        return read_columns(data, nominal=[] if label is None else [label])
-    return load_columns(data)
+    name, labels = files.sources[""], [] if label is None else [label]
+    if is_file(name):
+        table = read_columns(name, nominal=labels, text_format=files.text_format)
+    else:
+        table = load_columns(name)
+    for column in set(table.names) - {*labels, *files.drop}:
+        check_numbers(table, column)
+    return table.without(files.drop)
 
 
 def _sample_model(model: Path, label: str, rows: int | None, seed: int) -> "Table":

@@ -16,7 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
 from fedneighbors._typing import Floats
-from fedneighbors.comparison._scores import primary_score
+from fedneighbors.comparison._scores import primary_score, row_losses
 from fedneighbors.comparison._table import PartyRows, Task, split
 
 EPSILON = 1
@@ -144,11 +144,15 @@ def choose(grid: Sequence[Fit], trial: Trial) -> Fit:
     return grid[int(np.argmax(scores))]
 
 
-def _tuned(*grid: Fit) -> Fit:
-    """Return a fit that chooses from a grid on held-out training rows."""
+def _tuned(*grid: Fit, few: int = 0) -> Fit:
+    """Return a fit that chooses from a grid on held-out training rows.
+
+    With fewer than MIN_TUNING_ROWS, it uses candidate ``few``.
+    """
 
     def fit(trial: Trial) -> Predictions:
-        return choose(grid, trial)(trial)
+        is_few = len(trial.train) < MIN_TUNING_ROWS
+        return (grid[few] if is_few else choose(grid, trial))(trial)
 
     return fit
 
@@ -188,9 +192,21 @@ FAMILY: Mapping[str, tuple[Make, ...]] = {  # boosting, a linear model, nearest 
         _scaled(lambda n_rows: KNeighborsRegressor(min(15, n_rows), weights="distance")),
     ),
 }
-_CENTRAL = {
-    task: _tuned(*(partial(fit_rows, m) for m in family)) for task, family in FAMILY.items()
+_ALONE = {"boosting": 0, "kNN": 2}
+"""Members of a family that a party's rows are compared with before it joins."""
+
+_CENTRAL = {  # boosting cannot split a few rows: the linear model is trained on these
+    task: _tuned(*(partial(fit_rows, m) for m in family), few=1) for task, family in FAMILY.items()
 }
+
+
+def losses_alone(trial: Trial) -> dict[str, Floats]:
+    """Return losses of test rows by boosting and kNN."""
+    family = FAMILY[trial.task]
+    return {
+        title: row_losses(trial.test.y, fit_rows(family[member], trial).values, trial.task)
+        for title, member in _ALONE.items()
+    }
 
 
 def _fit_alone(trial: Trial) -> Predictions:
@@ -376,32 +392,6 @@ def private_name(name: str) -> str:
 
 
 _NETWORK = "a network's parameters after each round"
-_AVERAGED = (
-    "at each party, scikit-learn's {}, whose predictions are averaged with the parties' numbers of "
-    "rows as weights"
-)
-
-TRAINERS: Mapping[str, str] = {
-    "alone": "scikit-learn's models, which each party trains for itself",
-    "averaged linear models": _AVERAGED.format("LogisticRegression or Ridge"),
-    "averaged boosting": _AVERAGED.format("HistGradientBoosting"),
-    "discriminant analysis": "FederatedDiscriminantClassifier of fedneighbors.baselines",
-    "kNN-Per, discriminants": "KNNPerClassifier(representation='discriminants'), or `fedneighbors "
-    "run knnper --representation discriminants`",
-    "FlyNN": "FlyNNClassifier(), or `fedneighbors run flynn`",
-    "FedPNN": "FedPNNClassifier(), or `fedneighbors run fedpnn`",
-    "kNN search": "FederatedNeighborsClassifier or -Regressor(weights='distance'), on standardized "
-    "columns",
-    "federated boosting": "FederatedBoostingClassifier or -Regressor of fedneighbors.baselines",
-    "FedAvg": "FedAvgClassifier of fedneighbors.baselines",
-    "kNN-Per": "KNNPerClassifier or -Regressor(representation='network', combine='paper'), or "
-    "`fedneighbors run knnper --representation network --combine paper`",
-    "Ditto": "DittoClassifier of fedneighbors.baselines",
-    "kNN-Per, pool": "KNNPerClassifier(representation='network', combine='pool'), or `fedneighbors "
-    "run knnper --representation network --combine pool`",
-}
-"""Means by which users train each candidate that can be recommended."""
-
 CANDIDATES = (
     ComparedMethod("alone", "alone", _both(_fit_alone), "nothing"),
     ComparedMethod("pooled rows", "pooled", _CENTRAL, "all rows"),

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from sklearn.utils import check_array
 
 from fedneighbors._typing import Floats, Progress
 from fedneighbors.comparison._candidates import CANDIDATES, private_name
@@ -19,7 +20,7 @@ from fedneighbors.comparison._summary import Summary
 from fedneighbors.comparison._table import PartyRows, Task
 from fedneighbors.errors import DataError
 from fedneighbors.records import RunRecord, environment
-from fedneighbors.tabular._ownership import rows_by_party
+from fedneighbors.tabular._ownership import check_labels, plain_targets, rows_by_party
 
 _MIN_ROWS = 20  # a test quarter of 5
 
@@ -121,7 +122,7 @@ def compare(
     settings = task_settings(task, n_classes, seed)
     metric = primary_metric(task, n_classes)
     names = tuple(candidate.name for candidate in chosen)
-    digest = hashlib.sha256(f"{rows.digest()} {settings} {names}".encode()).hexdigest()
+    digest = hashlib.sha256(f"{rows.digest()} {settings} {names} losses".encode()).hexdigest()
     schedule = Schedule(
         names,
         frozenset(candidate.name for candidate in chosen if candidate.kind in ("alone", "pooled")),
@@ -169,8 +170,8 @@ def _encode(
     """Return rows with codes, party names, and the number of classes."""
     if task not in ("classification", "regression"):
         raise ValueError(f"expected the task classification or regression, got {task!r}")
-    x: Floats = np.asarray(X, np.float64)
-    targets = np.asarray(y)
+    x: Floats = check_array(X, dtype=np.float64, ensure_2d=False, ensure_all_finite=False)
+    targets = np.asarray(plain_targets(y, parties))
     if x.ndim != 2 or targets.shape != (len(x),):
         raise ValueError(
             f"expected X of shape (n_rows, n_features) and y of shape (n_rows,), got {x.shape} and "
@@ -187,12 +188,16 @@ def _encode(
     for code, rows in enumerate(owned.values()):
         codes[rows] = code
     if task == "regression":
-        numbers = targets.astype(np.float64)
+        try:
+            numbers = targets.astype(np.float64)
+        except (TypeError, ValueError):
+            raise ValueError(
+                "regression needs numbers to predict, got text; compare by classification"
+            ) from None
         if not np.isfinite(numbers).all():
-            raise ValueError("a target is missing or infinite; remove its row")
+            raise ValueError("a target is infinite; remove its row")
         return PartyRows(x, numbers, codes), list(owned), 0
-    if targets.dtype.kind == "f" and np.isnan(targets).any():
-        raise ValueError("a label is missing; remove its row")
+    check_labels(targets)
     classes, inverse = np.unique(targets, return_inverse=True)
     if len(classes) < 2:
         raise ValueError("expected at least two classes, got one")

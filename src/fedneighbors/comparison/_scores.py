@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,16 @@ from fedneighbors.comparison._table import TEST_FRACTION, Task
 from fedneighbors.metrics import reliability
 
 PARTY_METRIC = {"classification": "accuracy", "regression": "mean absolute error"}
+
+_CAPTION = (
+    "Joining is compared with the better of these two on the party's own held-out rows, which "
+    "favours them. Within chance: p > 0.05 in a sign test of the rows that one of both predicts "
+)
+JOINING_CAPTION = {
+    "classification": _CAPTION + "rightly and the other does not.",
+    "regression": _CAPTION + "more closely than the other.",
+}
+"""Explanation of :func:`judge_joining`."""
 
 
 def primary_metric(task: Task, n_classes: int) -> str:
@@ -97,6 +108,46 @@ def score_parties(
         assert score is not None
         scores[party] = score
     return scores
+
+
+def row_losses(y: npt.NDArray[Any], values: Floats, task: Task) -> Floats:
+    """Return 1 for each wrong class and 0 otherwise, or absolute errors."""
+    if task == "regression":
+        return np.abs(values - y.astype(np.float64))
+    return np.asarray(values.argmax(axis=1) != y, np.float64)
+
+
+def mean_score(losses: Floats, task: Task) -> float | None:
+    """Return the accuracy, or the mean absolute error; None without rows."""
+    if not len(losses):
+        return None
+    return float(np.mean(losses) if task == "regression" else np.mean(losses == 0))
+
+
+def judge_joining(joined: Floats, alone: Sequence[Floats], task: Task) -> str:
+    """Return a sentence on whether joining pays for a party.
+
+    Parameters
+    ----------
+    joined : float64 array of shape (n_rows,)
+        Losses of the joined model on the party's own held-out rows, see :func:`row_losses`.
+    alone : sequence of float64 arrays of shape (n_rows,)
+        Losses of models of its own rows; the best of them is compared.
+    task : {"classification", "regression"}
+        Kind of the targets.
+    """
+    if not len(joined):
+        return "Unknown: no row is held out."
+    best = min(alone, key=np.mean)
+    gained, lost = int((joined < best).sum()), int((joined > best).sum())
+    word = "nearer" if task == "regression" else "right"
+    gain = f"{abs(gained - lost)} {'more' if gained > lost else 'fewer'} of {len(joined)} rows"
+    if gained == lost:
+        return f"Not clear: the same number of {len(joined)} rows is {word}."
+    gain += f" are {word}"
+    if stats.binomtest(gained, gained + lost).pvalue > 0.05:
+        return f"Not clear: {gain}, within chance."
+    return f"{'Yes' if gained > lost else 'No'}: {gain}."
 
 
 def difference_interval(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:

@@ -8,12 +8,17 @@ import numpy as np
 from fedneighbors.comparison._candidates import (
     DELTA,
     EPSILON,
-    TRAINERS,
     ComparedMethod,
     private_name,
 )
 from fedneighbors.comparison._schedule import MIN_REPEATS, Result
-from fedneighbors.comparison._scores import PARTY_METRIC, difference_interval
+from fedneighbors.comparison._scores import (
+    JOINING_CAPTION,
+    PARTY_METRIC,
+    difference_interval,
+    judge_joining,
+    mean_score,
+)
 from fedneighbors.comparison._table import Task
 from fedneighbors.records import Figure, ResultTable
 
@@ -27,6 +32,32 @@ _SCORES = {
     ),
     "regression": ("R²", "root mean squared error", "mean absolute error"),
 }
+
+_AVERAGED = (
+    "at each party, scikit-learn's {}, whose predictions are averaged with the parties' numbers of "
+    "rows as weights"
+)
+
+TRAINERS: Mapping[str, str] = {
+    "alone": "scikit-learn's models, which each party trains for itself",
+    "averaged linear models": _AVERAGED.format("LogisticRegression or Ridge"),
+    "averaged boosting": _AVERAGED.format("HistGradientBoosting"),
+    "discriminant analysis": "FederatedDiscriminantClassifier of fedneighbors.baselines",
+    "kNN-Per, discriminants": "KNNPerClassifier(representation='discriminants'), or `fedneighbors "
+    "run knnper --representation discriminants`",
+    "FlyNN": "FlyNNClassifier(), or `fedneighbors run flynn`",
+    "FedPNN": "FedPNNClassifier(), or `fedneighbors run fedpnn`",
+    "kNN search": "FederatedNeighborsClassifier or -Regressor(weights='distance'), on standardized "
+    "columns",
+    "federated boosting": "FederatedBoostingClassifier or -Regressor of fedneighbors.baselines",
+    "FedAvg": "FedAvgClassifier of fedneighbors.baselines",
+    "kNN-Per": "KNNPerClassifier or -Regressor(representation='network', combine='paper'), or "
+    "`fedneighbors run knnper --representation network --combine paper`",
+    "Ditto": "DittoClassifier of fedneighbors.baselines",
+    "kNN-Per, pool": "KNNPerClassifier(representation='network', combine='pool'), or `fedneighbors "
+    "run knnper --representation network --combine pool`",
+}
+"""Means by which users train each candidate that can be recommended."""
 
 
 @dataclass(frozen=True)
@@ -124,6 +155,7 @@ class Summary:
         elif "alone" in others:
             gain, low, high = self.compare(best.name, "alone")
             text += f"; joining gains {gain:+.3f} over each party alone{_interval(low, high)}"
+            text += _describe_chance(low)
         elif "alone" in (candidate.name for candidate in self.candidates):
             text += "; training alone was not finished"
         if "pooled rows" in others:
@@ -131,8 +163,7 @@ class Summary:
         if (runner_up := self.runner_up) is not None:
             lead, low, high = self.compare(best.name, runner_up.name)
             text += f"; next is {runner_up.name}, {lead:.3f} below{_interval(low, high)}"
-            if low <= 0:
-                text += ", a difference within chance"
+            text += _describe_chance(low)
         late = [
             c.name for c in self.candidates if c.kind == "federated" and not self.splits(c.name)
         ]
@@ -204,29 +235,34 @@ class Summary:
         ]
         return float(np.mean(values))
 
-    def party_means(self, name: str) -> dict[int, float]:
-        """Return a candidate's mean score of each party, by code."""
-        values: dict[int, list[float]] = {}
-        for repeat in self.splits(name):
-            for party, score in self.results[name, repeat]["parties"].items():
-                values.setdefault(int(party), []).append(score)
-        return {party: float(np.mean(scores)) for party, scores in values.items()}
-
     def _by_party(self) -> ResultTable:
-        joined = [c for c in self.ranking if c.kind == "federated"][:1]
-        names = [name for name in ("alone", *(c.name for c in joined)) if self.splits(name)]
-        means = {name: self.party_means(name) for name in names}
+        joined = [c.name for c in self.ranking if c.kind == "federated"][:1]
+        alone = self.results.get(("alone", 0), {}).get("baselines", {})
+        losses = {name: self.results[name, 0]["losses"] for name in joined}
         rows = []
         for party, title in enumerate(self.parties):
-            scores = [means[name].get(party) for name in names]
-            rows.append((title, int(self.n_rows[party]), *scores, _pays(scores, self.task)))
+            own = {
+                name: np.array(by_party.get(str(party), []))
+                for name, by_party in (*alone.items(), *losses.items())
+            }
+            scores = (mean_score(values, self.task) for values in own.values())
+            baselines = [own[name] for name in alone]
+            verdict = (
+                judge_joining(own[joined[0]], baselines, self.task) if joined and alone else None
+            )
+            rows.append((title, verdict, int(self.n_rows[party]), *scores))
         return ResultTable(
             name="parties",
-            title=f"{PARTY_METRIC[self.task].capitalize()} on each party's own held-out rows",
-            columns=("party", "rows", *names, "joining pays"),
+            title=f"{PARTY_METRIC[self.task].capitalize()} of each party alone and joined",
+            columns=(
+                "party",
+                "joining pays?",
+                "rows",
+                *(f"{name}, own" for name in (*alone, *joined)),
+            ),
             rows=tuple(rows),
-            caption="Joining pays for a party if the best federated method is better on its rows. "
-            "In few rows the difference may be chance; the reports of fedneighbors run test it.",
+            caption="Own: on the party's held-out rows of the first split. Boosting and kNN are "
+            "trained on the party's own rows. " + JOINING_CAPTION[self.task],
         )
 
     def _disclosures(self) -> ResultTable:
@@ -293,13 +329,12 @@ class Summary:
         )
 
 
+def _describe_chance(low: float) -> str:
+    """Return a clause about a difference whose interval begins at ``low``."""
+    if not np.isfinite(low):
+        return ", perhaps by chance, which one split does not show"
+    return ", a difference within chance" if low <= 0 else ""
+
+
 def _interval(low: float, high: float) -> str:
     return f" (95 % interval {low:+.3f} to {high:+.3f})" if np.isfinite(low) else ""
-
-
-def _pays(scores: Sequence[float | None], task: Task) -> str | None:
-    """Return "yes" or "no", or None if a score is missing."""
-    if len(scores) < 2 or scores[0] is None or scores[1] is None:
-        return None
-    better = scores[1] > scores[0] if task == "classification" else scores[1] < scores[0]
-    return "yes" if better else "no"

@@ -87,6 +87,14 @@ def hold_out(groups: Integers, fraction: float, rng: np.random.Generator) -> npt
     return is_test
 
 
+def split_stream(seed: int, repeat: int) -> np.random.Generator:
+    """Return the random stream of a split.
+
+    It is not that of a partition into parties with the same seed, see ``row_roles``.
+    """
+    return np.random.default_rng([seed, 2, repeat])
+
+
 def split(rows: PartyRows, task: Task, rng: np.random.Generator) -> tuple[PartyRows, PartyRows]:
     """Split every party's rows at random into training and test rows.
 

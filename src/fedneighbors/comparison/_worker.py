@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from fedneighbors.comparison._candidates import CANDIDATES, Trial
-from fedneighbors.comparison._scores import score_parties, score_predictions
-from fedneighbors.comparison._table import PartyRows, split
+from fedneighbors._typing import Floats, Integers
+from fedneighbors.comparison._candidates import CANDIDATES, Trial, losses_alone
+from fedneighbors.comparison._scores import row_losses, score_parties, score_predictions
+from fedneighbors.comparison._table import PartyRows, split, split_stream
 
 _BY_NAME = {candidate.name: candidate for candidate in CANDIDATES}
 
@@ -22,9 +23,7 @@ _BY_NAME = {candidate.name: candidate for candidate in CANDIDATES}
 def run_task(rows: PartyRows, task: dict[str, Any]) -> dict[str, Any]:
     """Train a candidate on one split, and score its test rows."""
     kind, n_classes = task["task"], task["n_classes"]
-    # not the stream of a partition into parties with the same seed, see row_roles
-    rng = np.random.default_rng([task["seed"], 2, task["repeat"]])
-    train, test = split(rows, kind, rng)
+    train, test = split(rows, kind, split_stream(task["seed"], task["repeat"]))
     trial = Trial(train, test, kind, n_classes, task["seed"])
     candidate = _BY_NAME[task["candidate"]]
     if candidate.module:
@@ -39,13 +38,33 @@ def run_task(rows: PartyRows, task: dict[str, Any]) -> dict[str, Any]:
         return {"failure": f"{type(error).__name__}: {error}"}
     if not np.isfinite(predictions.values).all():
         return {"failure": "a prediction is not a finite number"}
-    return {
+    result = {
         "seconds": time.perf_counter() - started,
         "scores": score_predictions(test.y, predictions.values, kind),
         "parties": score_parties(test.y, predictions.values, test.parties, kind),
         "exchanges": predictions.n_exchanges,
         "bytes": predictions.n_bytes,
     }
+    if task["repeat"] == 0:
+        result["losses"] = _group(row_losses(test.y, predictions.values, kind), test.parties)
+        if candidate.kind == "alone":
+            result["baselines"] = _baselines(trial)
+    return result
+
+
+def _group(losses: Floats, parties: Integers) -> dict[str, list[float]]:
+    """Return the losses of each party's rows."""
+    return {str(party): losses[parties == party].tolist() for party in np.unique(parties)}
+
+
+def _baselines(trial: Trial) -> dict[str, dict[str, list[float]]]:
+    """Return the losses of the baselines that parties train alone."""
+    losses: dict[str, dict[str, list[float]]] = {}
+    for party in np.unique(trial.test.parties):
+        own = trial.of(trial.train.parties == party, trial.test.parties == party)
+        for title, values in losses_alone(own).items():
+            losses.setdefault(title, {}).update(_group(values, own.test.parties))
+    return losses
 
 
 def main() -> None:

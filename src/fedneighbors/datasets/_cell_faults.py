@@ -98,7 +98,7 @@ def note_cells(
         rule = "drop their rows" if column.missing == "drop" else f"become {column.missing}"
         if n_missing:
             notes.append(f"{name}: {n_missing} cells are missing or invalid and {rule}")
-        if is_row and faults.n_invalid:
+        if faults.n_invalid:
             notes.append(f"{name}: {faults.n_invalid} of these are not empty, but {_deny(column)}")
     elif is_row and faults.n_invalid:
         notes.append(f"{name}: {faults.n_invalid} cells are {_deny(column)} and stay missing")

@@ -19,7 +19,12 @@ import numpy.typing as npt
 from fedneighbors._lazy import optional_module
 from fedneighbors.datasets._files import MAX_RATIO, check_content, content_limit, explain_errors
 from fedneighbors.datasets._table import check_names, check_present
-from fedneighbors.datasets._text_format import TextFormat, find_delimiter, recognize_utf8
+from fedneighbors.datasets._text_format import (
+    TextFormat,
+    check_decimal,
+    find_delimiter,
+    recognize_utf8,
+)
 from fedneighbors.datasets._text_tables import is_arff, quoted_cells, read_arff_header
 from fedneighbors.errors import DataError, MissingDataError
 
@@ -250,6 +255,7 @@ def _delimited_rows(
     lines = iterate_lines(path, text_format.encoding, strict=strict)
     first = next(lines, None)
     delimiter = text_format.delimiter or find_delimiter(first or "")
+    check_decimal(path, delimiter, text_format)
     header = _delimited_cells(first, delimiter)
     if header is None:
         raise DataError(f"{path} has no header row; expected column names in its first line")

@@ -376,9 +376,15 @@ def _build_matrix(table: Table, columns: Sequence[str]) -> npt.NDArray[np.float6
         column = table.columns[name]
         for row, cell in enumerate(column.tolist(), start=1):
             if not _is_number(cell):
+                is_missing = cell is None or cell != cell
                 raise DataError(
                     f"{table.source}, data row {row}: expected a number in column {name!r}, got "
-                    f"{'a missing cell' if cell is None or cell != cell else repr(cell)}"
+                    + (
+                        "a missing cell; fill it, leave the column out (--columns), or search with "
+                        "--metric tabular, which compares the other cells"
+                        if is_missing
+                        else repr(cell)
+                    )
                 )
     return np.column_stack([np.asarray(table.columns[name], np.float64) for name in columns])
 

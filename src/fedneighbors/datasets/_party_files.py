@@ -6,12 +6,15 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import csr_array
 
+from fedneighbors._typing import Integers
 from fedneighbors.datasets._arrays import is_arrays
 from fedneighbors.datasets._dataset import Dataset
 from fedneighbors.datasets._reading import (
@@ -37,10 +40,13 @@ S = TypeVar("S")
 R = TypeVar("R")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([T ].*)?|[0-9]{1,2}([./-])[0-9]{1,2}\2[0-9]{2,4}")
 _THOUSANDS = re.compile(r"[+-]?[0-9]{1,3}([., '][0-9]{3})+([.,][0-9]+)?")
+_DASHES = re.compile("[-\N{EN DASH}\N{EM DASH}]+")
 _MIN_ID_ROWS = 20  # in fewer rows, distinct whole numbers are often measurements
 _MIN_MEASURED = 20  # distinct numbers; scales of scores have fewer
 _MIN_CLASS_ROWS = 10
 _MAX_NAMED = 5
+_MIN_EQUAL_ROWS = 5
+_MIN_EXCESS = 0.1  # in fraction of shared over repeated rows
 
 
 def read_party_files(
@@ -213,6 +219,47 @@ def check_classes(data: Dataset, label: str) -> tuple[str, ...]:
     return tuple(notes)
 
 
+def note_equal_rows(data: Dataset) -> tuple[str, ...]:
+    """Return a sentence about the two parties with the most equal rows.
+
+    Rows with few distinct values repeat by chance: of the rows that occur once at each party, the
+    fraction that the parties share must clearly exceed the fraction of rows that repeat within one.
+
+    Parameters
+    ----------
+    data : Dataset
+        Rows, labels and parties.
+    """
+    if data.parties is None:
+        return ()
+    cells = np.column_stack([data.x + 0.0, np.unique(data.y, return_inverse=True)[1]])  # no -0.0
+    cells[np.isnan(cells)] = np.nan  # one pattern of bits
+    rows = np.ascontiguousarray(cells).view(np.dtype((np.void, cells[0].nbytes)))
+    _, row = np.unique(rows.ravel(), return_inverse=True)
+    names, party = np.unique(data.parties, return_inverse=True)
+    counts = csr_array((np.ones(len(row), np.int64), (party, row)))  # sums repeated positions
+    singles = counts.copy()
+    singles.data = (counts.data == 1).astype(np.int64)
+    n_singles: Integers = singles.sum(axis=1)
+    repeated = 1 - n_singles / counts.sum(axis=1)
+    shared = (singles @ singles.T).toarray()
+    fewer = np.maximum(np.minimum.outer(n_singles, n_singles), 1)
+    chance = np.maximum.outer(repeated, repeated)
+    chance += 3 * np.sqrt(chance * (1 - chance) / fewer)  # three standard errors
+    is_more = shared / fewer >= chance + _MIN_EXCESS
+    pairs = np.argwhere(np.triu((shared >= _MIN_EQUAL_ROWS) & is_more, k=1))
+    if not len(pairs):
+        return ()
+    n_equal = [int(counts[[a]].minimum(counts[[b]]).sum()) for a, b in pairs]
+    first, second = names[pairs[np.argmax(n_equal)]].tolist()
+    more = f", and {len(pairs) - 1} more pairs of parties have equal rows" if len(pairs) > 1 else ""
+    return (
+        f"parties {first!r} and {second!r} have {max(n_equal)} equal rows{more}: if they are the "
+        "same records, keep each at one party; otherwise they count twice, and held-out rows are "
+        "also training rows, so that scores are too good",
+    )
+
+
 def _same_letters(names: Iterable[str]) -> list[list[str]]:
     """Return words, longer than a letter, that differ in case."""
     groups: dict[str, list[str]] = {}
@@ -250,10 +297,10 @@ def join_tables(tables: Sequence[Table], *, nominal: Collection[str] = ()) -> Ta
         kinds = ["" if missing_cells(part).all() else part.dtype.kind for part in parts]
         if {"f", "O"} <= set(kinds) and name not in nominal:
             numeric, words = tables[kinds.index("f")], tables[kinds.index("O")]
+            place, remedy = _describe_first_word(words.columns[name])
             raise DataError(
-                f"column {name!r} of {words.source}: {_describe_first_word(words.columns[name])}, "
-                f"but the column has numbers in {numeric.source}; correct the cell, list its text "
-                "as missing (--missing), or declare the column as a category in a schema"
+                f"column {name!r} of {words.source}: {place}, but the column has numbers in "
+                f"{numeric.source}; {remedy}, or declare the column as a category in a schema"
             )
         kind = "O" if "O" in kinds else "f"  # an empty column takes the type of the others
         joined: npt.NDArray[Any] = np.concatenate(
@@ -325,32 +372,48 @@ def _check_words(table: Table, name: str) -> None:
             f"column {name!r} of {table.source} has dates, which are not numbers or categories; "
             f"replace them by a number such as an age in days, or leave them out (--drop {name})"
         )
+    check_numbers(table, name)
+
+
+def check_numbers(table: Table, name: str) -> None:
+    """Raise if a text column has mostly numbers, or numbers and dashes."""
+    column = table.columns[name]
+    if column.dtype.kind != "O":
+        return
+    counts = Counter(cell for cell in column if cell is not None)
     numbers = sum(count for cell, count in counts.items() if _looks_numeric(cell))
-    if _first_word(column) is not None and 2 * numbers > counts.total():
+    words = [cell for cell in counts if not _looks_numeric(cell)]
+    has_dashes = bool(words) and numbers > 0 and all(map(_DASHES.fullmatch, words))
+    if _first_word(column) is not None and (has_dashes or 2 * numbers > counts.total()):
+        place, remedy = _describe_first_word(column)
         raise DataError(
-            f"column {name!r} of {table.source}: most cells are numbers, but "
-            f"{_describe_first_word(column)}; correct the cell, list its text as missing "
-            "(--missing), or declare the column as a category in a schema (--schema)"
+            f"column {name!r} of {table.source}: {'all other' if has_dashes else 'most'} cells are "
+            f"numbers, but {place}; {remedy}, or declare the column as a category in a schema "
+            "(--schema)"
         )
 
 
 def _looks_numeric(cell: str) -> bool:
-    return any(parse_number(cell, decimal) is not None for decimal in ".,") or bool(
-        _THOUSANDS.fullmatch(cell)
-    )
+    numbers = (parse_number(cell, decimal) for decimal in ".,")
+    return any(number is not None for number in numbers) or bool(_THOUSANDS.fullmatch(cell))
 
 
 def _first_word(column: npt.NDArray[Any]) -> int | None:
-    """Return the first data row with a cell that is no number."""
-    rows = enumerate(column, start=1)
-    return next(
-        (row for row, cell in rows if cell is not None and parse_number(cell) is None), None
-    )
+    """Return the first data row with text, else with another notation."""
+    cells = [(row, cell) for row, cell in enumerate(column, start=1) if cell is not None]
+    words = (row for row, cell in cells if not _looks_numeric(cell))
+    others = (row for row, cell in cells if parse_number(cell) is None)
+    return next(chain(words, others), None)
 
 
-def _describe_first_word(column: npt.NDArray[Any]) -> str:
+def _describe_first_word(column: npt.NDArray[Any]) -> tuple[str, str]:
+    """Return a clause about the first text among numbers, and its remedies."""
     row = _first_word(column)
-    return "it has text" if row is None else f"the cell in data row {row} is no number"
+    cell = "" if row is None else str(column[row - 1])
+    if _DASHES.fullmatch(cell):  # named, as it is no value of a person
+        return f"the cell in data row {row} is {cell!r}", f"list it as missing (--missing {cell})"
+    place = "it has text" if row is None else f"the cell in data row {row} is no number"
+    return place, "correct the cell, list its text as missing (--missing)"
 
 
 def _check_labels(tables: Sequence[Table], label: str) -> None:

@@ -16,6 +16,7 @@ from fedneighbors.datasets._cells import header_delimiter, parquet_batches, read
 from fedneighbors.datasets._dataset import Dataset
 from fedneighbors.datasets._files import explain_errors
 from fedneighbors.datasets._schema import EncodedRows, Schema
+from fedneighbors.datasets._schema_columns import cell_text
 from fedneighbors.datasets._table import (
     Column,
     Table,
@@ -24,7 +25,7 @@ from fedneighbors.datasets._table import (
     missing_cells,
     word_column,
 )
-from fedneighbors.datasets._text_format import TextFormat, parse_number
+from fedneighbors.datasets._text_format import TextFormat, parse_number, point_number
 from fedneighbors.datasets._text_tables import is_arff, read_arff, read_delimited
 from fedneighbors.errors import DataError, MissingDataError
 
@@ -304,7 +305,7 @@ def read_declared_cells(
     names = [*schema.column_names, *others]
     cells, n_unreadable = read_cells(path, names, form, strict=strict)
     marks = form.missing_numbers
-    has_commas = form.decimal is None and header_delimiter(path, form) == ";"
+    has_commas = has_decimal_commas(path, form)
 
     def convert(cell: Any) -> Any:
         if not isinstance(cell, str):
@@ -322,6 +323,11 @@ def read_declared_cells(
     return cells, n_unreadable
 
 
+def has_decimal_commas(path: Path, form: TextFormat) -> bool:
+    """Return whether a file may have decimal commas, by its form alone."""
+    return form.decimal == "," or (form.decimal is None and header_delimiter(path, form) == ";")
+
+
 def _read_declared(
     path: Path, schema: Schema, label: str, *, party: str | None, text_format: TextFormat
 ) -> Dataset:
@@ -329,6 +335,12 @@ def _read_declared(
     label = schema.label or label
     others = [label] if party is None else [label, party]
     cells, n_unreadable = read_declared_cells(path, schema, others, text_format)
+    marks = {None, *text_format.missing}
+    for name in others:
+        texts = map(cell_text, cells[name])
+        cells[name] = [None if text in marks else text for text in texts]
+    if has_decimal_commas(path, text_format):
+        cells[label] = [cell and point_number(cell) for cell in cells[label]]
     rows = replace(schema.encode(cells, cells[label]), n_unreadable=n_unreadable)
     if not len(rows.x):
         raise DataError(
@@ -337,7 +349,8 @@ def _read_declared(
         )
     owners = None
     if party is not None:
-        owners = np.array(cells[party], dtype=object)[rows.kept].astype(np.str_)
+        column = Table({party: word_column(cells[party])}, str(path))
+        owners = np.array(complete_cells(column, party), np.str_)[rows.kept]
     return Dataset(
         name=schema.name or path.name.split(".")[0],
         x=rows.x,

@@ -5,6 +5,7 @@ import csv
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -12,7 +13,15 @@ import numpy as np
 from fedneighbors.datasets._table import Column
 from fedneighbors.errors import DataError
 
-MISSING_CELLS = ("", "?", "NA", "N/A", "NULL", ".")
+MISSING_CELLS = (
+    "", "?", ".", "NA", "na", "N/A", "n/a", "#N/A", "#n/a", "<NA>", "NULL", "null", "Null",
+    "NaN", "nan", "Nan", "NAN", "None",
+)  # fmt: skip
+"""Marks of missing cells, those of pandas among them.
+
+Neither "Na", which is sodium, nor "none", which is often a category.
+"""
+
 _DELIMITERS = ",;\t|"
 _THOUSANDS_OR_DECIMALS = re.compile(r"[+-]?[1-9][0-9]{0,2},[0-9]{3}")
 
@@ -32,9 +41,10 @@ class TextFormat:
         files with semicolons.
     encoding : str, default="utf-8"
         Encoding of files that are not UTF-8.
-    missing : sequence of str, default=("", "?", "NA", "N/A", "NULL", ".")
+    missing : sequence of str, default=MISSING_CELLS
         Cells that count as missing, after stripping blanks; a number such as ``"-999"`` also in
-        another notation.
+        another notation. By default the empty cell, ``?``, ``.``, ``NA``, ``N/A``, ``#N/A``,
+        ``<NA>``, ``NULL`` and ``NaN``, also in lower case, and ``None``.
 
     Raises
     ------
@@ -80,6 +90,11 @@ def parse_number(cell: str, decimal: str = ".") -> float | None:
     return None if number != number else number
 
 
+def point_number(cell: str) -> str:
+    """Return a number's text with a decimal point; other text unchanged."""
+    return cell if parse_number(cell, ",") is None else cell.replace(",", ".")
+
+
 def recognize_utf8(lines: Iterable[bytes], encoding: str) -> str:
     """Return UTF-8 if non-ASCII lines are valid UTF-8, else the encoding.
 
@@ -105,6 +120,15 @@ def find_delimiter(header: str) -> str:
     a decimal comma for a separator.
     """
     return max(_DELIMITERS, key=lambda delimiter: _count_cells(header, delimiter))
+
+
+def check_decimal(path: Path, delimiter: str, text_format: TextFormat) -> None:
+    """Raise DataError if a file's delimiter is the declared decimal separator."""
+    if delimiter == text_format.decimal:
+        raise DataError(
+            f"the cells of {path} are separated by {delimiter!r}, which is declared as decimal "
+            "separator; declare none (--decimal), so that it is found in each file"
+        )
 
 
 def _count_cells(header: str, delimiter: str) -> int:

@@ -14,7 +14,12 @@ import numpy.typing as npt
 
 from fedneighbors.datasets._files import explain_errors, open_text
 from fedneighbors.datasets._table import Column, Table, check_finite, check_names, word_column
-from fedneighbors.datasets._text_format import TextFormat, convert_decimal_commas, find_delimiter
+from fedneighbors.datasets._text_format import (
+    TextFormat,
+    check_decimal,
+    convert_decimal_commas,
+    find_delimiter,
+)
 from fedneighbors.errors import DataError
 
 _BLOCK_ROWS = 512  # a block's cells stay in the CPU's cache while they are transposed
@@ -59,9 +64,9 @@ def read_delimited(path: Path, *, words: Collection[str], text_format: TextForma
         If the file is empty, damaged, in another encoding, or ragged, or repeats a column name.
     """
     with explain_errors(path):
-        text_format = replace(
-            text_format, delimiter=text_format.delimiter or _find_delimiter(path, text_format)
-        )
+        delimiter = text_format.delimiter or _find_delimiter(path, text_format)
+        check_decimal(path, delimiter, text_format)
+        text_format = replace(text_format, delimiter=delimiter)
         names = _read_header(path, text_format)
         nominal = {position for position, name in enumerate(names) if name in words}
         every = set(range(len(names)))
@@ -71,12 +76,16 @@ def read_delimited(path: Path, *, words: Collection[str], text_format: TextForma
             columns |= _read_columns(path, text_format, indices=text, nominal=text)
     by_name = {name: columns[position] for position, name in enumerate(names)}
     may_be_comma = text_format.decimal is None and text_format.delimiter != ","
+    text |= {p for p in nominal if any(cell is not None and "," in cell for cell in columns[p])}
     if text and (text_format.decimal == "," or may_be_comma):
-        by_name |= convert_decimal_commas(
+        numbers = convert_decimal_commas(
             {names[position]: columns[position] for position in sorted(text)},
             source=str(path),
             is_sure=text_format.decimal == "," or text_format.delimiter == ";",
         )
+        for name in numbers.keys() & {names[position] for position in nominal}:
+            numbers[name] = word_column(cell and cell.replace(",", ".") for cell in by_name[name])
+        by_name |= numbers
     table = Table(by_name, str(path))
     check_finite(table)
     return table
@@ -264,7 +273,8 @@ def _parse_numbers(cells: Sequence[str], missing: Collection[str]) -> npt.NDArra
 
 
 def _parse_words(cells: Iterable[str], missing: Collection[str]) -> npt.NDArray[np.object_]:
-    return word_column(None if cell in missing else cell for cell in map(str.strip, cells))
+    marks = frozenset(missing)
+    return word_column(None if cell in marks else cell for cell in map(str.strip, cells))
 
 
 def _python_values(column: Column) -> list[Any]:

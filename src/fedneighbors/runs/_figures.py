@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import binomtest
 from sklearn.model_selection import train_test_split
 
 from fedneighbors._typing import Floats, Integers
-from fedneighbors.comparison._candidates import FAMILY, Trial, fit_rows
-from fedneighbors.comparison._table import PartyRows, hold_out
+from fedneighbors.comparison._candidates import Trial, losses_alone
+from fedneighbors.comparison._scores import JOINING_CAPTION, judge_joining, mean_score
+from fedneighbors.comparison._table import PartyRows, hold_out, split_stream
 from fedneighbors.metrics import reliability
 from fedneighbors.records import Figure, ResultTable, Round
 
@@ -47,7 +47,6 @@ NOT_PRIVATE = (
     "Training stayed within the privacy budget. This report is not private: scores, numbers of "
     "rows and the other methods are exact."
 )
-_ALONE = {"boosting": FAMILY["classification"][0], "kNN": FAMILY["classification"][2]}
 
 
 def split_rows(
@@ -70,11 +69,12 @@ def split_rows_by_party(
 ) -> tuple[Integers, Integers]:
     """Return the indices of training and of held-out rows.
 
-    Held out is a fraction of the rows of each class of a party.
+    Held out is a fraction of the rows of each class of a party, as in the first split of
+    ``compare``.
     """
     classes, codes = np.unique(y, return_inverse=True)
     groups = np.unique(parties, return_inverse=True)[1] * len(classes) + codes
-    is_test = hold_out(groups, test_size, np.random.default_rng(seed))
+    is_test = hold_out(groups, test_size, split_stream(seed, 0))
     return np.flatnonzero(~is_test), np.flatnonzero(is_test)
 
 
@@ -139,23 +139,12 @@ def tabulate_joining(
     for party in np.unique(parties[rows]).tolist():
         train = everything.select(rows[parties[rows] == party])
         trial = Trial(train, test, "classification", len(classes), 0)
-        is_right = {
-            title: classes[fit_rows(make, trial).values.argmax(axis=1)] == truth
-            for title, make in _ALONE.items()
-        }
-        is_right[method] = predict(party) == truth
-        own = {name: right[owners == party] for name, right in is_right.items()}
-        best_alone = max(list(own.values())[:-1], key=np.sum)
-        lines.append(
-            (
-                str(party),
-                _judge_joining(own[method], best_alone),
-                len(train),
-                *(float(right.mean()) if len(right) else None for right in own.values()),
-                *(float(right.mean()) for right in is_right.values()),
-            )
-        )
-    names = (*_ALONE, method)
+        losses = losses_alone(trial)
+        losses[method] = (predict(party) != truth).astype(np.float64)
+        own = [values[owners == party] for values in losses.values()]
+        scores = (mean_score(values, "classification") for values in (*own, *losses.values()))
+        verdict = judge_joining(own[-1], own[:-1], "classification")
+        lines.append((str(party), verdict, len(train), *scores))
     return ResultTable(
         name="joining",
         title="Accuracy of each party alone and joined",
@@ -163,28 +152,13 @@ def tabulate_joining(
             "party",
             "joining pays?",
             "training rows",
-            *(f"{name}, own" for name in names),
-            *(f"{name}, all" for name in names),
+            *(f"{name}, own" for name in losses),
+            *(f"{name}, all" for name in losses),
         ),
         rows=tuple(lines),
         caption="Boosting and kNN are trained on the party's own rows. Own: on its held-out rows; "
-        "all: on those of all parties. Joining is compared with the better of these two, which "
-        "favours them. Within chance: p > 0.05 in a sign test of the rows that one of both "
-        "predicts rightly and the other does not.",
+        "all: on those of all parties. " + JOINING_CAPTION["classification"],
     )
-
-
-def _judge_joining(joined: npt.NDArray[np.bool_], alone: npt.NDArray[np.bool_]) -> str:
-    """Return a sentence on whether joining pays."""
-    n_rows, gained, lost = len(joined), int((joined & ~alone).sum()), int((alone & ~joined).sum())
-    if not n_rows:
-        return "Unknown: no row is held out."
-    gain = (
-        f"{abs(gained - lost)} {'more' if gained >= lost else 'fewer'} of {n_rows} rows are right"
-    )
-    if gained == lost or binomtest(gained, gained + lost).pvalue > 0.05:
-        return f"Not clear: {gain}, within chance."
-    return f"{'Yes' if gained > lost else 'No'}: {gain}."
 
 
 def tabulate_traffic(rounds: Sequence[Round]) -> TableAndFigure:

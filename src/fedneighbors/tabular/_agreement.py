@@ -18,7 +18,7 @@ from fedneighbors.errors import DataError, SchemaMismatch
 from fedneighbors.federation._loop import Coordinator, gather
 from fedneighbors.federation._messages import Message, message
 from fedneighbors.federation._roles import Refused
-from fedneighbors.tabular._ownership import keep_pending
+from fedneighbors.tabular._model_file import keep_pending
 from fedneighbors.tabular._schema import Receipt
 
 Column = NumericColumn | CategoricalColumn

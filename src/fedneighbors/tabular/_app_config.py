@@ -27,7 +27,7 @@ from fedneighbors.federation._stores import FolderStore
 from fedneighbors.privacy._policy import Privacy, privacy_from
 from fedneighbors.records._storage import check_folder, replace_file
 from fedneighbors.tabular._agreement import AgreeingParty, agree_on_schema
-from fedneighbors.tabular._ownership import SCHEMA_SUFFIX, copy_schema, pending_path
+from fedneighbors.tabular._model_file import SCHEMA_SUFFIX, copy_schema, pending_path
 from fedneighbors.tabular._schema import Label
 
 log = logging.getLogger(__name__)

@@ -27,6 +27,7 @@ from fedneighbors.tabular._ownership import (
     TableParty,
     check_labels,
     column_names,
+    plain_targets,
     rows_by_party,
     set_columns,
 )
@@ -237,6 +238,7 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             x = validate_data(self, X, dtype=np.float64)
             labels = np.zeros(len(x))
         else:
+            y = plain_targets(y, parties)
             x, labels = validate_data(self, X, y, dtype=np.float64, y_numeric=is_regressor(self))
         if is_classifier(self):
             check_labels(labels)

@@ -10,7 +10,8 @@ The last byte of the magic is the version of the schema. Increase it when a fiel
 
 import hashlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from glob import escape
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -21,6 +22,39 @@ from fedneighbors.records._storage import replace_file
 R = TypeVar("R")
 _DIGEST_BYTES = 32
 _UNUSABLE = (WireError, ValueError, TypeError, ArithmeticError, LookupError, RecursionError)
+
+MAX_PENDING = 16
+"""Maximum number of runs whose unfinished models are kept; others delete the oldest."""
+
+
+SCHEMA_SUFFIX = ".schema.toml"
+"""Suffix of the schema next to a model, in place of the model's own suffix."""
+
+
+def pending_path(path: Path, run: str) -> Path:
+    """Return the path of a run's unfinished file."""
+    return path.with_name(f"{path.name}.{run or 'run'}.pending")
+
+
+def keep_pending(path: Path, run: str, content: bytes) -> None:
+    """Store a run's unfinished file; delete those of the oldest runs."""
+    target = pending_path(path, run)
+    replace_file(target, content)
+    with suppress(FileNotFoundError):  # another run may delete some, too
+        files = [
+            file
+            for file in target.parent.glob(f"{escape(path.name)}.[!.]*.pending")
+            if file.name.count(".") == target.name.count(".")
+        ]
+        for old in sorted(files, key=lambda file: file.stat().st_mtime)[:-MAX_PENDING]:
+            old.unlink()
+
+
+def copy_schema(source: Path, model: Path) -> None:
+    """Copy a schema next to a model, for ``fedneighbors predict``."""
+    target = model.with_suffix(SCHEMA_SUFFIX)
+    if source.resolve() != target.resolve():
+        replace_file(target, source.read_bytes())
 
 
 class ModelFile:

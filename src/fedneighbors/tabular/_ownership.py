@@ -5,7 +5,6 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from glob import escape
 from itertools import count, islice
 from pathlib import Path
 from threading import RLock
@@ -20,41 +19,13 @@ from threadpoolctl import ThreadpoolController
 from fedneighbors._typing import Integers
 from fedneighbors.datasets._schema_columns import read_labels
 from fedneighbors.privacy._policy import Privacy
-from fedneighbors.records import replace_file
+from fedneighbors.tabular._model_file import (
+    SCHEMA_SUFFIX,
+    copy_schema,
+    keep_pending,
+    pending_path,
+)
 from fedneighbors.tabular._schema import Label, SchemaReply, check_cells, describe, label_positions
-
-MAX_PENDING = 16
-"""Maximum number of runs whose unfinished models are kept; others delete the oldest."""
-
-
-SCHEMA_SUFFIX = ".schema.toml"
-"""Suffix of the schema next to a model, in place of the model's own suffix."""
-
-
-def pending_path(path: Path, run: str) -> Path:
-    """Return the path of a run's unfinished file."""
-    return path.with_name(f"{path.name}.{run or 'run'}.pending")
-
-
-def keep_pending(path: Path, run: str, content: bytes) -> None:
-    """Store a run's unfinished file; delete those of the oldest runs."""
-    target = pending_path(path, run)
-    replace_file(target, content)
-    with suppress(FileNotFoundError):  # another run may delete some, too
-        files = [
-            file
-            for file in target.parent.glob(f"{escape(path.name)}.[!.]*.pending")
-            if file.name.count(".") == target.name.count(".")
-        ]
-        for old in sorted(files, key=lambda file: file.stat().st_mtime)[:-MAX_PENDING]:
-            old.unlink()
-
-
-def copy_schema(source: Path, model: Path) -> None:
-    """Copy a schema next to a model, for ``fedneighbors predict``."""
-    target = model.with_suffix(SCHEMA_SUFFIX)
-    if source.resolve() != target.resolve():
-        replace_file(target, source.read_bytes())
 
 
 class TableParty:
@@ -354,16 +325,49 @@ def _is_missing(name: Any) -> bool:
     return not isinstance(equal, bool | np.bool_) or not equal
 
 
+def plain_targets(y: Any, parties: Any = None) -> Any:
+    """Return targets without pandas' nullable types; refuse missing ones.
+
+    Integers and booleans keep their type; scikit-learn converts a nullable column to floats.
+
+    Parameters
+    ----------
+    y : array-like of shape (n_rows,) or (n_rows, n_outputs)
+        Labels or numbers.
+    parties : sequence of shape (n_rows,), optional
+        Party of each row, for the message.
+
+    Raises
+    ------
+    ValueError
+        If a target is missing; the message names the first row and its party.
+    """
+    kind = getattr(y, "dtype", None)
+    if hasattr(y, "isna"):
+        y = np.asarray(y) if isinstance(kind, np.dtype) else np.array(y, object)
+    elif isinstance(y, list | tuple):
+        with suppress(ValueError):  # a ragged list, which scikit-learn refuses
+            y = np.asarray(y)
+    if not isinstance(y, np.ndarray) or y.dtype.kind not in "fO":
+        return y
+    missing = np.isnan(y) if y.dtype.kind == "f" else np.array([_is_missing(v) for v in y.ravel()])
+    rows = np.unique(np.flatnonzero(missing) * len(y) // max(1, y.size))
+    if len(rows):
+        owners = np.empty(0, object) if parties is None else np.asarray(parties, object)
+        raise ValueError(
+            f"expected a label for every row, found {len(rows)} rows without one, first at "
+            f"position {rows[0]}{f' of party {owners[rows[0]]!s}' if len(owners) == len(y) else ''}"
+            "; fill them in or remove these rows"
+        )
+    is_number = all(isinstance(v, bool | int | float | np.number | np.bool_) for v in y.ravel())
+    return np.array(y.tolist()) if y.dtype == object and is_number else y
+
+
 def check_labels(labels: npt.NDArray[Any]) -> None:
-    """Raise ValueError unless labels are classes of one type, none missing."""
+    """Raise ValueError unless labels are classes of one type."""
     from sklearn.utils.multiclass import check_classification_targets  # slow to import, as above
 
     if labels.dtype == object:
-        if gaps := [row for row, label in enumerate(labels.ravel()) if _is_missing(label)]:
-            raise ValueError(
-                f"expected a label for every row, found {len(gaps)} rows without one, first at "
-                f"position {gaps[0]}; fill them in or remove these rows"
-            )
         is_text = [isinstance(label, str) for label in labels.ravel()]
         if any(is_text) and not all(is_text):
             raise ValueError(

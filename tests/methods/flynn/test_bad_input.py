@@ -110,7 +110,7 @@ def test_dates_are_refused_as_not_numeric():
     ("y", "error", "words"),
     [
         (None, ValueError, "requires y to be passed"),
-        (np.where(Y, np.nan, 1.0), ValueError, "Input y contains NaN"),
+        (np.where(Y, np.nan, 1.0), ValueError, "found 15 rows without one, first at position 1"),
         (X[:, 0], ValueError, "continuous"),
         (np.column_stack([Y, Y]), ValueError, "y should be a 1d array"),
         (Y[:5], ValueError, "inconsistent numbers of samples"),

@@ -33,7 +33,7 @@ from fedneighbors.methods.flynn.protocol import (
     SchemaRequest,
     coordinate,
 )
-from fedneighbors.tabular._ownership import MAX_PENDING
+from fedneighbors.tabular._model_file import MAX_PENDING
 from fedneighbors.tabular._schema import MomentsReply, Receipt, SchemaReply
 from tests.methods.flynn.federations import train
 

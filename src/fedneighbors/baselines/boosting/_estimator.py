@@ -29,6 +29,7 @@ from fedneighbors.tabular._ownership import (
     Holdings,
     check_labels,
     column_names,
+    plain_targets,
     public_seed,
     repeat_rows,
     rows_by_party,
@@ -96,6 +97,7 @@ class _FederatedBoosting(ModelFileMixin, BaseEstimator, ABC):  # type: ignore[mi
             If a classifier gets fewer than two classes.
         """
         numeric = self._task == "regression"
+        y = plain_targets(y, parties)
         x, target = validate_data(
             self, X, y, dtype=np.float64, ensure_all_finite="allow-nan", y_numeric=numeric
         )

@@ -189,7 +189,8 @@ def _search_sorted_rows(
             else:
                 high = last
             _sum_rows(kind, columns, first, last - first, queries, q, sums)
-            if size == _BLOCK and k < n and k <= _GROUPS:
+            # a limit costs more than it saves where few rows are compared
+            if size == _BLOCK and k < n and k <= _GROUPS and n > _CHUNK:
                 limit = _limit(kind, _limit_of_few(sums, last - first, lowest))
             elif last - first == _CHUNK and not _has_any_sum_within(sums, limit):
                 continue

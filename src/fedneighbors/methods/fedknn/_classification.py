@@ -31,7 +31,7 @@ from fedneighbors.methods.fedknn.estimator import FederatedNeighbors
 from fedneighbors.methods.fedknn.metrics import metric_of
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.privacy.ledger._ledger import Ledger
-from fedneighbors.tabular._ownership import check_labels
+from fedneighbors.tabular._ownership import check_labels, plain_targets
 
 _NUMERIC = ("euclidean", "manhattan", "cosine", "inner_product", "haversine")
 
@@ -115,6 +115,7 @@ class _NeighborsEstimator(SearchParameters, BaseEstimator):  # type: ignore[misc
         """
         self._check_settings()
         check_sequence(X)
+        y = plain_targets(y, parties)
         if self._is_numeric:
             numbers = self._predicts_numbers
             objects, targets = validate_data(

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.methods.fedpnn.algorithm import Clusters, evolve_rows, nearest_centers
+from fedneighbors.tabular._ownership import plain_targets
 
 # the kernel checks that values are finite, because it reads every number anyway
 _VALIDATION: dict[str, Any] = {"dtype": np.float64, "order": "C", "ensure_all_finite": False}
@@ -237,7 +238,7 @@ def _check_labels(y: Any, n_rows: int) -> npt.NDArray[Any] | None:
     """
     if y is None:
         return None
-    labels = column_or_1d(y)
+    labels = column_or_1d(plain_targets(y))
     if len(labels) != n_rows:
         raise ValueError(f"expected one label for each of {n_rows} rows, got {len(labels)}")
     check_classification_targets(labels)

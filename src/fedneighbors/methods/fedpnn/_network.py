@@ -18,7 +18,7 @@ from fedneighbors.methods.fedpnn.algorithm import (
     class_log_densities,
     log_posteriors,
 )
-from fedneighbors.tabular._ownership import check_labels
+from fedneighbors.tabular._ownership import check_labels, plain_targets
 
 MAX_SIGMA_ROWS = 2_000
 """Maximum number of rows for choosing a smoothing; larger tables use evenly spaced rows."""
@@ -133,7 +133,7 @@ class ProbabilisticNeuralNetwork(DensityClassifier, BaseEstimator):  # type: ign
             If a parameter is invalid or a value is not finite.
         """
         self._check_settings()
-        x, labels = validate_data(self, X, y, dtype=np.float64, order="C")
+        x, labels = validate_data(self, X, plain_targets(y), dtype=np.float64, order="C")
         check_labels(labels)
         self.classes_, codes = np.unique(labels, return_inverse=True)
         self.patterns_, self.pattern_classes_ = x.copy(), codes.astype(np.int64)

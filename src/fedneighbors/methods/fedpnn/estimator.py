@@ -33,6 +33,7 @@ from fedneighbors.tabular._ownership import (
     check_labels,
     column_names,
     encode_features,
+    plain_targets,
     public_seed,
     rows_by_party,
     set_columns,
@@ -310,6 +311,7 @@ class FedPNNClassifier(DensityClassifier, ModelFileMixin, BaseEstimator):  # typ
         """
         if self.privacy is not None:
             return self._fit_privately(X, y, parties, self.privacy)
+        y = plain_targets(y, parties)
         x, labels = validate_data(
             self, X, y, dtype=np.float64, ensure_all_finite="allow-nan", reset=True
         )

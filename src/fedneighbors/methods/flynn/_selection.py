@@ -23,7 +23,13 @@ from fedneighbors.methods.flynn._search import (
     coordinate_search,
 )
 from fedneighbors.methods.flynn.estimator import FlyNNClassifier
-from fedneighbors.tabular._ownership import check_labels, column_names, public_seed, rows_by_party
+from fedneighbors.tabular._ownership import (
+    check_labels,
+    column_names,
+    plain_targets,
+    public_seed,
+    rows_by_party,
+)
 
 SCREENING_ACTIVE = (64, 256)
 SCREENING_LOADS = (0.8, 3.2)
@@ -136,6 +142,7 @@ class FlyNNSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
         parties : sequence of shape (n_rows,), optional
             Owner of each row.
         """
+        y = plain_targets(y, parties)
         x, labels = validate_data(self, X, y, accept_sparse="csr", dtype="numeric")
         check_labels(labels)
         if self.scoring not in ("accuracy", "balanced_accuracy"):

@@ -38,6 +38,7 @@ from fedneighbors.tabular._ownership import (
     check_labels,
     column_names,
     encode_features,
+    plain_targets,
     public_seed,
     repeat_rows,
     rows_by_party,
@@ -401,7 +402,7 @@ class FlyNNClassifier(ClassifierMixin, ModelFileMixin, BaseEstimator):  # type: 
         sample_weight: Any,
     ) -> Self:
         if self.privacy is None:
-            x, y = self._validate_rows(X, y, reset=True)
+            x, y = self._validate_rows(X, plain_targets(y, parties), reset=True)
             like = y
         elif sample_weight is not None:
             raise PrivacyError(
@@ -437,7 +438,7 @@ class FlyNNClassifier(ClassifierMixin, ModelFileMixin, BaseEstimator):  # type: 
         self, X: Any, y: Any, operation: str, sample_weight: Any
     ) -> tuple[Any, npt.NDArray[np.int64]]:
         """Return repeated rows and class indices; raise if a label is unknown."""
-        x, labels = self._validate_rows(X, y, reset=False)
+        x, labels = self._validate_rows(X, plain_targets(y), reset=False)
         index = label_index(self.model_.classes)
         distinct, inverse = np.unique(labels, return_inverse=True)
         unknown = [label for label in distinct.tolist() if label not in index]

@@ -15,7 +15,13 @@ from fedneighbors.errors import DataError, MissingExtraError
 from fedneighbors.methods.knnper._task import CLASSIFICATION, Task
 from fedneighbors.methods.knnper.memory._rows import RowFeatures
 from fedneighbors.metrics import accuracy
-from fedneighbors.tabular._ownership import check_labels, encode_features, party_name, rows_by_party
+from fedneighbors.tabular._ownership import (
+    check_labels,
+    encode_features,
+    party_name,
+    plain_targets,
+    rows_by_party,
+)
 from fedneighbors.tabular._schema import label_index
 
 Owners = Sequence[Any] | npt.NDArray[Any] | None
@@ -191,8 +197,11 @@ class ClientClassifier:
             return accuracy(np.asarray(y), predicted)
         return float(np.average(predicted == np.asarray(y), weights=sample_weight))
 
-    def _validate(self, X: Any, y: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    def _validate(
+        self, X: Any, y: Any, parties: Owners
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         """Return validated rows of any shape, and class labels, as arrays."""
+        y = plain_targets(y, parties)
         x, labels = validate_data(self, X, y, dtype="numeric", allow_nd=True, reset=True)
         check_labels(labels)
         return x, labels

@@ -16,7 +16,7 @@ from fedneighbors.methods.knnper._task import REGRESSION, Task
 from fedneighbors.privacy._guarantees import Guarantee, exact
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.records import Scalar
-from fedneighbors.tabular._ownership import apply_schema
+from fedneighbors.tabular._ownership import apply_schema, plain_targets
 from fedneighbors.tabular._private import declared_facts
 from fedneighbors.tabular._schema import label_array, reserved_labels
 
@@ -201,7 +201,7 @@ class KNNPerClassifier(
             If there are fewer than two classes.
         """
         if self.privacy is None:
-            x, labels = self._validate(X, y)
+            x, labels = self._validate(X, y, parties)
             known = labels
         else:
             X, labels = apply_schema(X, y, self.privacy)
@@ -357,6 +357,7 @@ class KNNPerRegressor(
             If there are too few clients for masked sums.
         """
         self._task.check_settings(self)
+        y = plain_targets(y, parties)
         x, y = validate_data(
             self, X, y, dtype="numeric", allow_nd=True, multi_output=True, y_numeric=True
         )

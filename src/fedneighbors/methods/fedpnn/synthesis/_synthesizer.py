@@ -29,6 +29,7 @@ from fedneighbors.methods.fedpnn.synthesis._rare_values import (
     replace_rare_numbers,
 )
 from fedneighbors.methods.fedpnn.synthesis._tabular import as_table
+from fedneighbors.tabular._ownership import plain_targets
 from fedneighbors.tabular._schema import Label
 
 Units = Sequence[int] | Mapping[Any, Sequence[int]]
@@ -316,7 +317,7 @@ class TabularSynthesizer(BaseEstimator):  # type: ignore[misc]
             self.classes_ = np.array(model.classes)
 
     def _check_labels(self, y: Any, table: Table) -> npt.NDArray[Any]:
-        labels: npt.NDArray[Any] = column_or_1d(y, warn=True)
+        labels: npt.NDArray[Any] = column_or_1d(plain_targets(y), warn=True)
         check_consistent_length(next(iter(table.columns.values())), labels)
         check_classification_targets(labels)
         if LABEL in table.columns:
