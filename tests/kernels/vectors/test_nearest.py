@@ -83,6 +83,26 @@ def test_products_find_the_same_long_lists(products, kind, k):
     check_search((x, rng.permutation(200), x[:20] + rng.choice([0.0, 0.1], (20, 1))), k, kind=kind)
 
 
+@pytest.mark.parametrize("kind", [ROOT, HALF, SQUARE, PRODUCT])
+@settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(st.data())
+def test_tiles_of_products_find_the_same_rows(products, kind, data):
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    n_rows, scale = data.draw(st.integers(60, 400)), data.draw(st.sampled_from(SCALES))
+    values = rng.normal(size=data.draw(st.sampled_from([2, 5, 300]))) * scale
+    x = rng.choice(values, (n_rows, data.draw(st.sampled_from([1, 3, 9]))))
+    queries = x[rng.integers(n_rows, size=20)]
+    k = data.draw(st.sampled_from([1, 2, 16, 64, 65, n_rows - 1, n_rows]))
+
+    sizes = {"_MAX_PRODUCTS": 64 * data.draw(st.sampled_from([1, 40])), "_MIN_ROOM": 0}
+    with mock.patch.multiple(_nearest, **sizes):
+        check_search((x, rng.permutation(n_rows), queries), k, kind=kind)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_of_a_larger_table_equal_a_copy(products, kind):
     rng = np.random.default_rng(4)

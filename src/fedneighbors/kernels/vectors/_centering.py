@@ -13,6 +13,7 @@ from fedneighbors.kernels.vectors._table import ROWS_PER_STEP, TableRows
 _SAMPLE_SIZE = 4096
 _MAX_QUERY = 2.0**30  # magnitude relative to the rows
 _UNDERFLOW = 2.0**-90  # error of products with numbers below 2**-126
+_MAX_ERROR = 2.0**60  # of a bound; rows have magnitudes of about one
 _UNDERFLOW_OF_SQUARES = 2.0**-999
 _UNDERFLOW_OF_PRODUCTS = 2.0**-1000
 
@@ -122,15 +123,20 @@ class CenteredRows:
         if not of_products:
             # squares below 2**-1022 in the rows' own scale lose bits
             errors += float(np.ldexp(_UNDERFLOW_OF_SQUARES, 2 * self._centering.exponent))
-        self.bounds = (halves - errors).astype(np.float32)
-        self.errors = 2 * errors
+        self._has_bounds = bool(errors.max() < _MAX_ERROR)
+        if self._has_bounds:
+            self.bounds = (halves - errors).astype(np.float32)
+            self.errors = 2 * errors
 
     def center(self, queries: Floats) -> tuple[npt.NDArray[np.float32] | None, Floats]:
         """Return centered queries and additional errors of each.
 
-        None if products with one may overflow. Queries of inner products are not centered but
-        scaled to the length of the rows, for which their errors are smallest.
+        None if products with one may overflow, or if squares of all rows may underflow. Queries of
+        inner products are not centered but scaled to the length of the rows, for which their errors
+        are smallest.
         """
+        if not self._has_bounds:
+            return None, np.zeros(len(queries))
         if self._of_products:
             peaks = np.frexp(np.abs(queries).max(axis=1))[1]
             units = np.ldexp(queries, -peaks[:, np.newaxis])

@@ -59,7 +59,7 @@ def _sort_few(ranks: Any, tied: Any) -> None:
 @njit(cache=True, nogil=True, inline="always")
 def _emit(distances: Any, ranks: Any, rows: Any, m: Any, q: Any, out: Any, items: Any) -> None:
     """Store the first of ``m`` rows in the order of (distance, rank)."""
-    k = out.shape[1]
+    k = min(m, out.shape[1])
     if m <= MAX_COUNTED:
         for a in range(m):  # without branches, as the order is random
             place = 0

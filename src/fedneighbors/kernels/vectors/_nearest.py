@@ -29,7 +29,7 @@ from fedneighbors.kernels.vectors._lists import MAX_COUNTED, _emit, _replace_hig
 from fedneighbors.kernels.vectors._table import TableRows
 
 # Digests of the kernel files used here; Numba's cache does not notice edits in other files.
-USES = {"vectors/distances": "da7fd9a59bdfdb79", "vectors/lists": "74c7fa551e3d0d09"}
+USES = {"vectors/distances": "da7fd9a59bdfdb79", "vectors/lists": "437d7018adcedff2"}
 
 ROOT, PLAIN, HALF, SQUARE, PRODUCT = 0, 1, 2, 3, 4
 """Distance: root of the sum of squares, sum of absolute values, half or whole sum of squares, or
@@ -37,7 +37,9 @@ negative inner product."""
 
 MIN_PRODUCT_COLUMNS = 16  # below, sums are faster than a matrix product and its verification
 MIN_PRODUCT_CELLS = 1 << 13  # likewise
-_MAX_PRODUCTS = 1 << 24  # number of products computed at once (64 MiB)
+_MAX_PRODUCTS = 1 << 18  # number of products computed at once; they stay in a cache (1 MiB)
+_MIN_ROOM = 1024  # least number of candidates that are stored
+_MAX_STATE = 1 << 22  # number of bounds and candidates of all queries of a block (80 MiB)
 _MAX_VERIFIED = (
     0.5  # part of the rows; beyond, products save nothing, as in rows that are all equal
 )
@@ -216,72 +218,98 @@ def _search_sorted_rows(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _has_any_within(bounds: Any, products: Any, q: Any, first: Any, limit: Any) -> Any:
+def _has_any_within(bounds: Any, first: Any, products: Any, q: Any, column: Any, limit: Any) -> Any:
     """Return whether one of 64 rows is within a limit."""
-    # vector instructions of a loop without branches
-    n = np.int32(0)
-    for i in range(64):
-        n += np.int32(bounds[first + i] - products[q, first + i] <= limit)
+    # vector instructions of a loop without branches and checks of negative indices
+    n, first, q, column = np.int32(0), np.uint64(first), np.uint64(q), np.uint64(column)
+    for i in range(np.uint64(64)):
+        n += np.int32(bounds[first + i] - products[q, column + i] <= limit)
     return n > 0
 
 
 @njit(cache=True, nogil=True)
-def _search_products(
-    kind: Any, rows: Any, rounding: Any, queries: Any, products: Any, distances: Any, items: Any
-) -> int:
-    """Verify and count the rows whose distances may be among the least."""
-    x, positions, bounds, errors, ranks = rows
-    points, centered, query_errors = queries
-    n, k = ranks.shape[0], distances.shape[1]
-    n_verified = 0
-    found_ranks, uppers = np.empty(distances.shape, np.int64), np.empty(k)
-    candidates, lowers = np.empty(n, np.int64), np.empty(n, np.float32)
+def _verify(
+    kind: Any, rows: Any, points: Any, q: Any, candidates: Any, found: Any, n_found: Any
+) -> Any:
+    """Compute the distances of candidates; keep the nearest, and return their number."""
+    x, positions, _, _, ranks = rows
+    distances, found_ranks, items = found
+    k, n = distances.shape[1], n_found + candidates.shape[0]
     is_long = k > MAX_COUNTED  # then the rows are sorted, as an insertion takes O(k)
-    last_slot = 0 if is_long else k - 1  # place of the highest bound
-    n_sorted = n if is_long else 0
-    exact, exact_ranks = np.empty(n_sorted), np.empty(n_sorted, np.int64)
+    exact = np.empty(n if is_long else 0)
+    for c in range(candidates.shape[0]):
+        row = candidates[c]
+        if kind == 4:
+            distance = _sum_of_products(x, positions[row], points, q)
+        else:
+            distance = _distance(kind, _sum_of_squares(x, positions[row], points, q))
+        if is_long:
+            exact[n_found + c] = distance
+        elif n_found < k or distance <= distances[q, k - 1]:
+            new = distance, ranks[row], row
+            n_found = _insert(distances, found_ranks, items, q, n_found, new)
+    if is_long:
+        exact[:n_found] = distances[q, :n_found]
+        both = np.concatenate((items[q, :n_found], candidates))
+        _emit(exact, ranks[both], both, n, q, distances, items)
+        return min(n, k)
+    return n_found
+
+
+@njit(cache=True, nogil=True)
+def _search_tile(
+    kind: Any, rows: Any, queries: Any, products: Any, first: Any, found: Any, state: Any
+) -> int:
+    """Search the next rows with their products; return the number of distances computed."""
+    points, errors_of_queries = queries
+    bounds, errors, n = rows[2], rows[3], rows[4].shape[0]
+    uppers, limits, candidates, lowers, counts = state
+    k, room, n_computed = uppers.shape[1], candidates.shape[1], 0
+    last_slot = 0 if k > MAX_COUNTED else k - 1  # place of the highest bound: a heap if many
+    end = first + products.shape[1]
     for q in range(points.shape[0]):
-        error = query_errors[q] - rounding * _sum_of_products(centered, q, centered, q)
-        uppers[:] = math.inf
-        limit, n_candidates = np.float32(math.inf), 0
-        for first in range(0, n, 64):
-            last = min(n, first + 64)
-            if first + 64 == last and not _has_any_within(bounds, products, q, first, limit):
+        limit, n_candidates = limits[q], counts[q, 0]
+        for start in range(first, end, 64):
+            last, column = min(end, start + 64), start - first
+            is_full = start + 64 == last
+            if is_full and not _has_any_within(bounds, start, products, q, column, limit):
                 continue
-            for i in range(first, last):
-                lower = bounds[i] - products[q, i]
+            if n_candidates + 64 > room:
+                n_candidates = _drop_beyond(candidates, lowers, q, n_candidates, limit)
+                if 2 * n_candidates > room:
+                    chosen = candidates[q, :n_candidates]
+                    counts[q, 1] = _verify(kind, rows, points, q, chosen, found, counts[q, 1])
+                    n_computed, n_candidates = n_computed + n_candidates, 0
+            for i in range(start, last):
+                lower = bounds[i] - products[q, i - first]
                 if lower > limit:
                     continue
-                candidates[n_candidates], lowers[n_candidates] = i, lower
+                candidates[q, n_candidates], lowers[q, n_candidates] = i, lower
                 n_candidates += 1
                 upper = np.float64(lower) + errors[i]
-                if k < n and upper < uppers[last_slot]:
+                if k < n and upper < uppers[q, last_slot]:
                     if last_slot > 0:
-                        _keep_lowest(uppers, upper)
+                        _keep_lowest(uppers[q], upper)
                     else:
-                        _replace_highest(uppers, upper)
-                    highest = uppers[last_slot] + error
+                        _replace_highest(uppers[q], upper)
+                    highest = uppers[q, last_slot] + errors_of_queries[q]
                     limit = np.float32(highest + abs(highest) * 2.0**-23)  # rounded up
-        n_found = 0
-        for c in range(n_candidates):
-            if lowers[c] > limit:
-                continue
-            row = candidates[c]
-            n_verified += 1
-            if kind == 4:
-                distance = _sum_of_products(x, positions[row], points, q)
-            else:
-                distance = _distance(kind, _sum_of_squares(x, positions[row], points, q))
-            if is_long:
-                exact[n_found], exact_ranks[n_found] = distance, ranks[row]
-                candidates[n_found] = row
-                n_found += 1
-            elif n_found < k or distance <= distances[q, k - 1]:
-                new = distance, ranks[row], row
-                n_found = _insert(distances, found_ranks, items, q, n_found, new)
-        if is_long:
-            _emit(exact, exact_ranks, candidates, n_found, q, distances, items)
-    return n_verified
+        if end == n:
+            n_candidates = _drop_beyond(candidates, lowers, q, n_candidates, limit)
+            _verify(kind, rows, points, q, candidates[q, :n_candidates], found, counts[q, 1])
+            n_computed += n_candidates
+        limits[q], counts[q, 0] = limit, n_candidates
+    return n_computed
+
+
+@njit(cache=True, nogil=True)
+def _drop_beyond(candidates: Any, lowers: Any, q: Any, n: Any, limit: Any) -> Any:
+    """Drop the candidates beyond a limit; return the number of the others."""
+    n_left = 0
+    for c in range(n):
+        candidates[q, n_left], lowers[q, n_left] = candidates[q, c], lowers[q, c]
+        n_left += lowers[q, c] <= limit
+    return n_left
 
 
 @dataclass(frozen=True, eq=False)
@@ -390,28 +418,37 @@ class RowSearch:
         return 2 * (n + 8) * 2.0**-24
 
     def _search_blocks(self, queries: Floats, distances: Floats, items: Integers) -> None:
-        rows, n = self._centered, len(self.ranks)
-        # small blocks of products of small tables stay in the cache
-        step = min(128 if n < 1024 else 256, max(1, _MAX_PRODUCTS // n), len(queries))
-        products = np.empty((step, n), np.float32)
+        rows, n, k = self._centered, len(self.ranks), items.shape[1]
+        room = 128 + min(n, max(4 * k, _MIN_ROOM))  # candidates of a query
+        step = min(128 if n < 1024 else 256, max(1, _MAX_STATE // (k + room)), len(queries))
         starts = [0, *range(min(step, _N_TRIAL), len(queries), step), len(queries)]
+        products = np.empty(max(_MAX_PRODUCTS, 64 * step), np.float32)
+        candidates, lowers = np.empty((step, room), np.int64), np.empty((step, room), np.float32)
         for first, last in pairwise(starts):
-            block, rest = slice(first, last), slice(last, None)
+            block, rest, size = slice(first, last), slice(last, None), last - first
             centered, query_errors = rows.center(queries[block])
             if centered is None:  # too far away for products
-                part = self._scan.nearest(queries[block], items.shape[1])
-                distances[block], items[block] = part
+                distances[block], items[block] = self._scan.nearest(queries[block], k)
                 continue
-            np.matmul(centered, rows.table.T, out=products[: len(centered)])
-            n_verified = _search_products(
-                self.kind,
-                (self.table, self.order, rows.bounds, rows.errors, self.ranks),
-                self._rounding,
-                (queries[block], centered, query_errors),
-                products,
-                distances[block],
-                items[block],
-            )
-            if n_verified > _MAX_VERIFIED * len(centered) * n and last < len(queries):
-                distances[rest], items[rest] = self._scan.nearest(queries[rest], items.shape[1])
+            squares = np.einsum("ij,ij->i", centered, centered, dtype=np.float64)
+            found = distances[block], np.empty((size, k), np.int64), items[block]
+            bounds = np.full((size, k), math.inf), np.full(size, math.inf, np.float32)
+            state = *bounds, candidates, lowers, np.zeros((size, 2), np.int64)
+            table = self.table, self.order, rows.bounds, rows.errors, self.ranks
+            tile, n_verified = max(64, _MAX_PRODUCTS // size // 64 * 64), 0
+            for start in range(0, n, tile):
+                tile_rows = rows.table[start : start + tile]
+                out = products[: size * len(tile_rows)].reshape(size, len(tile_rows))
+                np.matmul(centered, tile_rows.T, out=out)
+                n_verified += _search_tile(
+                    self.kind,
+                    table,
+                    (queries[block], query_errors + self._rounding * squares),
+                    out,
+                    start,
+                    found,
+                    state,
+                )
+            if n_verified > _MAX_VERIFIED * size * n and last < len(queries):
+                distances[rest], items[rest] = self._scan.nearest(queries[rest], k)
                 return

@@ -236,8 +236,9 @@ def _count_within(bounds: Any, minima: Any, limit: Any) -> int:
     n = 0
     for block in range(minima.shape[0]):
         if minima[block] <= limit:
-            for i in range(block * 64, block * 64 + 64):
-                n += bounds[i] <= limit
+            first = np.uint64(block * 64)
+            for i in range(np.uint64(64)):
+                n += bounds[first + i] <= limit
     return n
 
 
