@@ -13,7 +13,7 @@ from fedneighbors.kernels.vectors._table import ROWS_PER_STEP, TableRows
 _SAMPLE_SIZE = 4096
 _MAX_QUERY = 2.0**30  # magnitude relative to the rows
 _UNDERFLOW = 2.0**-90  # error of products with numbers below 2**-126
-_MAX_ERROR = 2.0**60  # of a bound; rows have magnitudes of about one
+_MAX_ERROR = 2.0**60  # bounds of larger errors say nothing: rows have magnitudes of about one
 _UNDERFLOW_OF_SQUARES = 2.0**-999
 _UNDERFLOW_OF_PRODUCTS = 2.0**-1000
 

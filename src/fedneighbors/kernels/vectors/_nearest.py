@@ -260,7 +260,7 @@ def _verify(
 def _search_tile(
     kind: Any, rows: Any, queries: Any, products: Any, first: Any, found: Any, state: Any
 ) -> int:
-    """Search the next rows with their products; return the number of distances computed."""
+    """Search the next rows; return the number of computed distances."""
     points, errors_of_queries = queries
     bounds, errors, n = rows[2], rows[3], rows[4].shape[0]
     uppers, limits, candidates, lowers, counts = state
