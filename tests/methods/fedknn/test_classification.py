@@ -325,7 +325,7 @@ def test_invalid_settings_are_refused_at_fit(kind, settings, error, words):
     [
         ([], [], "expected at least one object"),
         (["a", "b"], [1], "expected y for each of 2 objects"),
-        (["a", "b"], [1, np.nan], "NaN"),
+        (["a", "b"], [1, np.nan], "found 1 rows without one, first at position 1"),
     ],
 )
 def test_missing_or_invalid_targets_are_refused(kind, x, y, words):
