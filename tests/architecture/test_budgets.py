@@ -37,7 +37,7 @@ from tests.architecture.tree import ROOT, SOURCE, module_name, modules, sources
 # and by 470 lines and a file: types of PostgreSQL's columns, queries without a value, groups that a
 # user's filters tell apart, `python -m fedneighbors`, labels of nullable types, equal rows of two
 # parties, chance in "compare", dashes among numbers, labels with decimal commas.
-MAX_CODE_LINES = 56_357
+MAX_CODE_LINES = 56_361
 MAX_KNNPER_LINES = 5_770  # frozen embeddings, schedules, plateaus, ablated pools: 680 more
 MAX_FILES = 396
 MAX_FILE_LINES = 500

@@ -211,7 +211,9 @@ class KNNPerOptions:
         """Return the arguments of :class:`KNNPerClassifier`; defaults are omitted."""
         names = {"rounds": "n_rounds", "schedule": "learning_rate_schedule"}
         values = {names.get(name, name): value for name, value in self.training.items()}
+        schedule = self.training["schedule"]
         values |= {
+            "learning_rate_schedule": schedule and schedule.value,
             "model": self.model.value if self._is_for_images and self.model else None,
             "n_rounds": _parse_rounds(self.training["rounds"]),
             "hidden": None if self.hidden is None else _parse_widths(self.hidden),

@@ -394,9 +394,8 @@ def knnper(
     split = Split(partition, parties, alpha, factor, classes_per_party, seed)
     files = choose_files(data, drop, identifier, text_format)
     training = {
-        "rounds": rounds, "patience": patience, "max_rounds": max_rounds,
-        "participation": participation, "schedule": schedule and schedule.value,
-        "learning_rate": learning_rate, "checkpoint": checkpoint,
+        "rounds": rounds, "patience": patience, "max_rounds": max_rounds, "schedule": schedule,
+        "participation": participation, "learning_rate": learning_rate, "checkpoint": checkpoint,
     }  # fmt: skip
     privacy = privacy_of(epsilon, delta, "local", schema, delta_only_central=False)
     options = KNNPerOptions(

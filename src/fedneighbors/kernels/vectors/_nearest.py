@@ -227,33 +227,48 @@ def _has_any_within(bounds: Any, first: Any, products: Any, q: Any, column: Any,
     return n > 0
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
+def _distance_of_row(kind: Any, rows: Any, row: Any, points: Any, q: Any) -> Any:
+    """Return the distance of a row and a query."""
+    x, position = rows[0], rows[1][row]
+    if kind == 4:
+        return _sum_of_products(x, position, points, q)
+    return _distance(kind, _sum_of_squares(x, position, points, q))
+
+
+@njit(cache=True, nogil=True, inline="always")
 def _verify(
-    kind: Any, rows: Any, points: Any, q: Any, candidates: Any, found: Any, n_found: Any
-) -> Any:
+    kind: Any, rows: Any, points: Any, q: Any, candidates: Any, slot: Any, n: Any, found: Any,
+    n_found: Any,
+) -> Any:  # fmt: skip
     """Compute the distances of candidates; keep the nearest, and return their number."""
-    x, positions, _, _, ranks = rows
     distances, found_ranks, items = found
-    k, n = distances.shape[1], n_found + candidates.shape[0]
-    is_long = k > MAX_COUNTED  # then the rows are sorted, as an insertion takes O(k)
-    exact = np.empty(n if is_long else 0)
-    for c in range(candidates.shape[0]):
-        row = candidates[c]
-        if kind == 4:
-            distance = _sum_of_products(x, positions[row], points, q)
-        else:
-            distance = _distance(kind, _sum_of_squares(x, positions[row], points, q))
-        if is_long:
-            exact[n_found + c] = distance
-        elif n_found < k or distance <= distances[q, k - 1]:
+    k, ranks = distances.shape[1], rows[4]
+    if k > MAX_COUNTED:  # the rows are sorted, as an insertion takes O(k)
+        both = np.concatenate((items[q, :n_found], candidates[slot, :n]))
+        exact = np.empty(n_found + n)
+        exact[:n_found] = distances[q, :n_found]
+        for c in range(n_found, n_found + n):
+            exact[c] = _distance_of_row(kind, rows, both[c], points, q)
+        _emit(exact, ranks[both], both, n_found + n, q, distances, items)
+        return min(n_found + n, k)
+    for c in range(n):
+        row = candidates[slot, c]
+        distance = _distance_of_row(kind, rows, row, points, q)
+        if n_found < k or distance <= distances[q, k - 1]:
             new = distance, ranks[row], row
             n_found = _insert(distances, found_ranks, items, q, n_found, new)
-    if is_long:
-        exact[:n_found] = distances[q, :n_found]
-        both = np.concatenate((items[q, :n_found], candidates))
-        _emit(exact, ranks[both], both, n, q, distances, items)
-        return min(n, k)
     return n_found
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _drop_beyond(candidates: Any, lowers: Any, q: Any, n: Any, limit: Any) -> Any:
+    """Drop the candidates beyond a limit; return the number of the others."""
+    n_left = 0
+    for c in range(n):
+        candidates[q, n_left], lowers[q, n_left] = candidates[q, c], lowers[q, c]
+        n_left += lowers[q, c] <= limit
+    return n_left
 
 
 @njit(cache=True, nogil=True)
@@ -261,13 +276,16 @@ def _search_tile(
     kind: Any, rows: Any, queries: Any, products: Any, first: Any, found: Any, state: Any
 ) -> int:
     """Search the next rows; return the number of computed distances."""
-    points, errors_of_queries = queries
+    points, centered, errors_of_queries, rounding = queries
     bounds, errors, n = rows[2], rows[3], rows[4].shape[0]
     uppers, limits, candidates, lowers, counts = state
     k, room, n_computed = uppers.shape[1], candidates.shape[1], 0
     last_slot = 0 if k > MAX_COUNTED else k - 1  # place of the highest bound: a heap if many
     end = first + products.shape[1]
     for q in range(points.shape[0]):
+        slot = min(q, candidates.shape[0] - 1)  # queries take turns if there is one tile
+        if first == 0:
+            errors_of_queries[q] -= rounding * _sum_of_products(centered, q, centered, q)
         limit, n_candidates = limits[q], counts[q, 0]
         for start in range(first, end, 64):
             last, column = min(end, start + 64), start - first
@@ -275,16 +293,17 @@ def _search_tile(
             if is_full and not _has_any_within(bounds, start, products, q, column, limit):
                 continue
             if n_candidates + 64 > room:
-                n_candidates = _drop_beyond(candidates, lowers, q, n_candidates, limit)
+                n_candidates = _drop_beyond(candidates, lowers, slot, n_candidates, limit)
                 if 2 * n_candidates > room:
-                    chosen = candidates[q, :n_candidates]
-                    counts[q, 1] = _verify(kind, rows, points, q, chosen, found, counts[q, 1])
+                    counts[q, 1] = _verify(
+                        kind, rows, points, q, candidates, slot, n_candidates, found, counts[q, 1]
+                    )
                     n_computed, n_candidates = n_computed + n_candidates, 0
             for i in range(start, last):
                 lower = bounds[i] - products[q, i - first]
                 if lower > limit:
                     continue
-                candidates[q, n_candidates], lowers[q, n_candidates] = i, lower
+                candidates[slot, n_candidates], lowers[slot, n_candidates] = i, lower
                 n_candidates += 1
                 upper = np.float64(lower) + errors[i]
                 if k < n and upper < uppers[q, last_slot]:
@@ -295,21 +314,16 @@ def _search_tile(
                     highest = uppers[q, last_slot] + errors_of_queries[q]
                     limit = np.float32(highest + abs(highest) * 2.0**-23)  # rounded up
         if end == n:
-            n_candidates = _drop_beyond(candidates, lowers, q, n_candidates, limit)
-            _verify(kind, rows, points, q, candidates[q, :n_candidates], found, counts[q, 1])
+            n_candidates = _drop_beyond(candidates, lowers, slot, n_candidates, limit)
+            _verify(kind, rows, points, q, candidates, slot, n_candidates, found, counts[q, 1])
             n_computed += n_candidates
         limits[q], counts[q, 0] = limit, n_candidates
     return n_computed
 
 
-@njit(cache=True, nogil=True)
-def _drop_beyond(candidates: Any, lowers: Any, q: Any, n: Any, limit: Any) -> Any:
-    """Drop the candidates beyond a limit; return the number of the others."""
-    n_left = 0
-    for c in range(n):
-        candidates[q, n_left], lowers[q, n_left] = candidates[q, c], lowers[q, c]
-        n_left += lowers[q, c] <= limit
-    return n_left
+def _tile_rows(n_queries: int) -> int:
+    """Return the number of rows whose products are computed at once."""
+    return max(64, _MAX_PRODUCTS // n_queries // 64 * 64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -422,33 +436,27 @@ class RowSearch:
         room = 128 + min(n, max(4 * k, _MIN_ROOM))  # candidates of a query
         step = min(128 if n < 1024 else 256, max(1, _MAX_STATE // (k + room)), len(queries))
         starts = [0, *range(min(step, _N_TRIAL), len(queries), step), len(queries)]
-        products = np.empty(max(_MAX_PRODUCTS, 64 * step), np.float32)
-        candidates, lowers = np.empty((step, room), np.int64), np.empty((step, room), np.float32)
+        products = np.empty(min(step * n, max(_MAX_PRODUCTS, 64 * step)), np.float32)
+        n_slots = 1 if n <= _tile_rows(step) else step
+        candidates = np.empty((n_slots, room), np.int64)
+        lowers = np.empty((n_slots, room), np.float32)
         for first, last in pairwise(starts):
             block, rest, size = slice(first, last), slice(last, None), last - first
             centered, query_errors = rows.center(queries[block])
             if centered is None:  # too far away for products
                 distances[block], items[block] = self._scan.nearest(queries[block], k)
                 continue
-            squares = np.einsum("ij,ij->i", centered, centered, dtype=np.float64)
             found = distances[block], np.empty((size, k), np.int64), items[block]
             bounds = np.full((size, k), math.inf), np.full(size, math.inf, np.float32)
             state = *bounds, candidates, lowers, np.zeros((size, 2), np.int64)
             table = self.table, self.order, rows.bounds, rows.errors, self.ranks
-            tile, n_verified = max(64, _MAX_PRODUCTS // size // 64 * 64), 0
+            own = queries[block], centered, query_errors, self._rounding
+            tile, n_verified = _tile_rows(size), 0
             for start in range(0, n, tile):
                 tile_rows = rows.table[start : start + tile]
                 out = products[: size * len(tile_rows)].reshape(size, len(tile_rows))
                 np.matmul(centered, tile_rows.T, out=out)
-                n_verified += _search_tile(
-                    self.kind,
-                    table,
-                    (queries[block], query_errors + self._rounding * squares),
-                    out,
-                    start,
-                    found,
-                    state,
-                )
+                n_verified += _search_tile(self.kind, table, own, out, start, found, state)
             if n_verified > _MAX_VERIFIED * size * n and last < len(queries):
                 distances[rest], items[rest] = self._scan.nearest(queries[rest], k)
                 return

@@ -3,6 +3,7 @@
 import time
 from collections import defaultdict
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from starlette.responses import RedirectResponse, Response
@@ -181,10 +182,10 @@ async def _make_token(console: Console, visit: Visit) -> Page:
 
 
 def _read_days(text: str) -> float:
-    try:
-        return float(text.replace("_", "x"))  # 1_0 is ten in Python alone
-    except ValueError:
-        raise ValueError(f"expected a number of days, got {text[:60]!r}") from None
+    with suppress(ValueError):
+        if "_" not in text:  # float() would parse 1_0 as ten
+            return float(text)
+    raise ValueError(f"expected a number of days, got {text[:60]!r}")
 
 
 def _find_token(console: Console, visit: Visit) -> StoredToken:

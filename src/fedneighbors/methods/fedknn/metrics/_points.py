@@ -375,7 +375,7 @@ class DistanceBounds:
         return float(self._lower(np.array(self._bounds.lowest(), np.float32)))
 
     def has_many_within(self, distance: float) -> bool:
-        """Return whether a scan of all objects is faster."""
+        """Return whether many objects may be within a distance."""
         return self._bounds.count(self._radius(distance)) > _MAX_LEFT * len(self._bounds.values)
 
     def take(self, distance: float, n: int | None = None) -> Integers:
