@@ -106,7 +106,7 @@ class QuantizedVectors:
             self._codes.put(self._centering.apply(block), i * ROWS_PER_STEP)
 
     def locate(self, point: Floats) -> Floats | None:
-        """Return a point in the space of the codes; None beyond a limit."""
+        """Return a point in the space of codes; None if too far."""
         if self._scale is None:  # smaller products lose bits
             exponent = -int(np.frexp(np.abs(point).max())[1])
             return point if exponent + self._centering.exponent < _MAX_EXPONENT else None
