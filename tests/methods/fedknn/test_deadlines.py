@@ -17,7 +17,7 @@ from fedneighbors.federation._roles import Refused
 from fedneighbors.methods.fedknn._provider import Provider
 from fedneighbors.methods.fedknn._queries import decode_query, encode_query
 from fedneighbors.methods.fedknn._radius import hufu, hufu_plus, range_search
-from fedneighbors.methods.fedknn.metrics import _sessions, metric_of
+from fedneighbors.methods.fedknn.metrics import _sessions, _vectors, metric_of
 from fedneighbors.methods.fedknn.private._padding import (
     PaddedBoundRequest,
     PaddedNearestRequest,
@@ -35,6 +35,12 @@ REQUESTS = {
     "bounds": lambda budget_s: BoundRequest("q", QUERY, 5, budget_s),
     "count": lambda budget_s: RangeCountRequest("q", QUERY, 2.0, budget_s),
 }
+
+
+@pytest.fixture(autouse=True)
+def large_table(monkeypatch):
+    """Search the table in steps, as a large one."""
+    monkeypatch.setattr(_vectors, "_MAX_SMALL_CELLS", 0)
 
 
 def make_provider():

@@ -49,6 +49,7 @@ def test_every_algorithm_equals_a_sort(algorithm, table, k, with_codes, in_one_e
 
     with (
         mock.patch.object(vectors, "_MIN_INDEXED_ROWS", 1 if with_codes else 1024),
+        mock.patch.object(vectors, "_MAX_SMALL_CELLS", 0),
         mock.patch.object(points, "_N_EXTRA", 1),
     ):
         search = FederatedNeighbors("inner_product", algorithm, **private)

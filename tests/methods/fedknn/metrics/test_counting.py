@@ -41,7 +41,10 @@ OBJECTS = {
 def open_session(name):
     objects = OBJECTS[name]
     metric = metric_of((lambda a, b: abs(a - b)) if name == "custom" else name.split(",")[0])
-    with mock.patch.object(vectors, "_MIN_INDEXED_ROWS", 1):
+    with (
+        mock.patch.object(vectors, "_MIN_INDEXED_ROWS", 1),
+        mock.patch.object(vectors, "_MAX_SMALL_CELLS", 0),
+    ):
         return metric.index(objects, ranks=np.arange(len(objects))).open(objects[3])
 
 

@@ -32,6 +32,7 @@ def trees_of_any_size():
     """Use trees for any number of rows, and never change to a scan."""
     with (
         mock.patch.object(vectors, "_MIN_INDEXED_ROWS", 1),
+        mock.patch.object(vectors, "_MAX_SMALL_CELLS", 0),
         mock.patch.object(points, "_MAX_TREE_FRACTION", 1.0),
         mock.patch.object(points, "_N_EXTRA", 1),
     ):
@@ -43,6 +44,7 @@ def codes_of_any_size():
     """Use lower bounds for any number of rows and columns."""
     with (
         mock.patch.object(vectors, "_MIN_INDEXED_ROWS", 1),
+        mock.patch.object(vectors, "_MAX_SMALL_CELLS", 0),
         mock.patch.object(vectors, "_MAX_TREE_COLUMNS", 0),
         mock.patch.object(points, "_N_EXTRA", 1),
     ):
@@ -171,10 +173,13 @@ STEPS = [
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(
-    ("n_rows", "n_columns", "kind"), [(6000, 3, "tree"), (5000, 91, "codes"), (1000, 20, "scan")]
+    ("n_rows", "n_columns", "kind"),
+    [(6000, 3, "tree"), (5000, 91, "codes"), (6000, 3, "scan"), (1000, 20, "scan")],
 )
 @pytest.mark.parametrize("query_at", ["an object", "near", "far"])
-def test_large_tables_equal_brute_force(name, n_rows, n_columns, kind, query_at):
+def test_large_tables_equal_brute_force(monkeypatch, name, n_rows, n_columns, kind, query_at):
+    if kind == "tree":
+        monkeypatch.setattr(vectors, "_MAX_SMALL_CELLS", 0)
     x = table(n_rows, n_columns, seed=n_columns)
     query = {"an object": x[0], "near": x[5] + 0.01, "far": x[5] + 1e6}[query_at]
     ranks = np.random.default_rng(1).permutation(n_rows)
@@ -260,7 +265,8 @@ def test_the_distance_of_an_inner_product_has_the_opposite_sign():
 
 @pytest.mark.parametrize("size", [1.0, 1e6])
 @pytest.mark.parametrize("offset", [0.0, 1e6])
-def test_inner_products_of_tables_far_from_zero_equal_brute_force(size, offset):
+def test_inner_products_of_tables_far_from_zero_equal_brute_force(monkeypatch, size, offset):
+    monkeypatch.setattr(vectors, "_MAX_SMALL_CELLS", 0)
     rng = np.random.default_rng(2)
     x = offset + size * rng.normal(size=(2000, 20))
     x[::5] = np.nextafter(x[1::5], np.inf)

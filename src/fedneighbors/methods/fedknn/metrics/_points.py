@@ -219,6 +219,39 @@ class ScanSession(BrowsingSession):
         self._verify_in_steps(new, frontier)
 
 
+class SmallSession(ScanSession):
+    """A query session in a small table, which is searched as a whole.
+
+    The other parameters are those of :class:`ScanSession`.
+
+    Parameters
+    ----------
+    nearest : callable
+        Function from k to distances and positions of the k nearest, both of shape (1, k).
+    """
+
+    def __init__(
+        self,
+        ranks: Integers,
+        measure: Measure,
+        nearest: Callable[[int], tuple[Floats, Integers]],
+        *,
+        width: int,
+        least: float,
+    ) -> None:
+        super().__init__(ranks, measure, width=width, least=least)
+        self._nearest = nearest
+
+    def _widen(self, k: int, cutoff: float) -> None:
+        n = count_candidates(k)
+        if not k or self.n_verified or n >= self._n_objects:
+            super()._widen(k, cutoff)
+            return
+        (distances,), (positions,) = self._nearest(n)
+        self._is_verified[positions] = True
+        self._add_verified(positions, distances, float(distances[-1]), follow=True)
+
+
 class Found(NamedTuple):
     """Nearest objects of the search space.
 

@@ -1,13 +1,13 @@
 """Vectors of numbers under the Euclidean, Manhattan and cosine distance, or the inner product.
 
-Tables of few columns have a k-d tree. In others, lower bounds from the rows' bytes select the rows
-whose distances are computed, see :mod:`fedneighbors.kernels.vectors._quantized`.
+Small tables are searched as a whole. Large ones of few columns have a k-d tree; in others, bounds
+from the rows' bytes select rows, see :mod:`fedneighbors.kernels.vectors._quantized`.
 """
 
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,6 +30,7 @@ from fedneighbors.methods.fedknn.metrics._points import (
     MinkowskiScale,
     Scale,
     ScanSession,
+    SmallSession,
     TreeSession,
 )
 from fedneighbors.methods.fedknn.metrics._sessions import GroupedSession, check_ranks
@@ -139,11 +140,12 @@ VECTOR_METRICS = tuple(_KINDS)
 
 _MAX_TREE_COLUMNS = 4
 _LEAF_SIZE = 32  # rows of a leaf; the default of 10 is up to a fifth slower, and never faster
-# Fewer queries are searched one at a time, except in small tables: 52 in place of 360 us for 2,000
-# rows of 16 columns, 340 in place of 590 us for 2**20 cells.
+# Smaller tables have neither tree nor bounds: 29 in place of 67 us for 2,000 rows of 16 columns.
+_MIN_INDEXED_ROWS = 1024
+_MAX_SMALL_CELLS = 1 << 16
+# Fewer queries are searched one at a time in larger tables: 61 in place of 95 us for 2**18 cells.
 _MIN_QUERIES = 3
-_MAX_SMALL_CELLS = 1 << 20
-_MIN_INDEXED_ROWS = 1024  # all distances of fewer rows are computed
+_MAX_CELLS = 1 << 18
 
 
 class VectorMetric:
@@ -289,18 +291,23 @@ class _VectorIndex:
         self._rows = rows
         self._ranks = ranks
         self._scale = metric.make_scale(rows.shape[1])
-        self._search: RowSearch | None = None
         self._tree: cKDTree | None = None
         self._quantized: QuantizedVectors | None = None
         n_rows, n_columns = rows.shape
+        self._is_small = n_rows < _MIN_INDEXED_ROWS or n_rows * n_columns <= _MAX_SMALL_CELLS
         max_columns = QuantizedRows.max_columns(is_square=metric.name != "manhattan")
         has_tree = self._scale is not None and n_columns <= _MAX_TREE_COLUMNS
-        if n_rows >= _MIN_INDEXED_ROWS and has_tree:
+        if has_tree and not self._is_small:
             from scipy import spatial  # slow to import, for large tables only
 
             self._tree = spatial.cKDTree(rows[:], leafsize=_LEAF_SIZE)
-        elif n_rows >= _MIN_INDEXED_ROWS and n_columns <= max_columns:
+        elif n_columns <= max_columns and not self._is_small:
             self._quantized = QuantizedVectors(rows, self._scale)
+
+    @cached_property
+    def _search(self) -> RowSearch:
+        """Return a search for the nearest rows of whole queries."""
+        return RowSearch.of(self._rows, self._ranks, kind=_KINDS[self._metric.name])
 
     def open(self, query: Any) -> Session:
         session = self._open(query)
@@ -313,6 +320,9 @@ class _VectorIndex:
             return ScanSession(self._ranks, lambda _: np.empty(0), least=self._metric.least)
         measure, width = partial(self._metric.distances, self._rows, point), len(point)
         least = self._metric.least
+        if self._is_small:
+            nearest = partial(self._search.nearest, point[np.newaxis])
+            return SmallSession(self._ranks, measure, nearest, width=width, least=least)
         if self._tree is not None and self._scale is not None:
             return TreeSession(
                 self._ranks,
@@ -342,12 +352,10 @@ class _VectorIndex:
         ):
             rows: Any = points
             points = self._metric.scale_rows(rows, n_columns=n_columns)  # errors name a row
-        if len(points) < _MIN_QUERIES and len(self._rows) * n_columns > _MAX_SMALL_CELLS:
+        if len(points) < _MIN_QUERIES and len(self._rows) * n_columns > _MAX_CELLS:
             batches = [self.open(point).next(k) for point in queries]
             distances = np.array([batch.distances for batch in batches])
             return distances, np.array([batch.positions for batch in batches])
-        if self._search is None:
-            self._search = RowSearch.of(self._rows, self._ranks, kind=_KINDS[self._metric.name])
         distances, positions = self._search.nearest(points, k)
         if self._distinct is None:
             return distances, positions
