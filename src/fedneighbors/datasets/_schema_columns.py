@@ -95,7 +95,7 @@ class NumericColumn:
         if isinstance(cells, np.ndarray) and cells.dtype.kind in "biuf":
             numbers = cells.astype(np.float64)
         else:
-            numbers = np.array([_number(cell) for cell in cells], np.float64)
+            numbers = np.fromiter(map(_number, cells), np.float64, len(cells))
         missing = np.isnan(numbers)
         clipped = (numbers < self.low) | (numbers > self.high)
         numbers = np.clip(numbers, self.low, self.high)
