@@ -18,6 +18,8 @@ NEIGHBORS: tuple[Neighbors, ...] = ("add_remove", "replace_one")
 
 Number = int | float | str | Decimal | Fraction
 
+_MAX_POWER = 400  # of ten, as of floats; a fraction of a larger one could take minutes
+
 
 def exact(value: Number, name: str) -> Fraction:
     """Convert a number to an exact fraction.
@@ -46,6 +48,10 @@ def exact(value: Number, name: str) -> Fraction:
     if isinstance(value, float | Decimal) and not math.isfinite(value):
         raise ValueError(f"expected a finite {name}, got {value!r}")
     try:
+        if isinstance(value, str | Decimal):
+            _, _, power = str(value).lower().partition("e")
+            if abs(int(power or 0)) > _MAX_POWER:
+                raise ValueError
         return Fraction(repr(value) if isinstance(value, float) else value)
     except (ValueError, ZeroDivisionError):
         raise ValueError(f"expected {name} as a number such as 0.5 or 1/3, got {value!r}") from None

@@ -1,6 +1,7 @@
 """``FlyNNClassifier(privacy=...)``: guarantees, refusals, files and records."""
 
 from dataclasses import replace
+from decimal import Decimal
 from fractions import Fraction
 
 import numpy as np
@@ -218,6 +219,8 @@ def test_privacy_survives_cloning_and_parameters():
         ({"epsilon": float("nan")}, "expected a finite epsilon"),
         ({"epsilon": float("inf")}, "expected a finite epsilon"),
         ({"epsilon": "much"}, "expected epsilon as a number"),
+        ({"epsilon": "1e-999999999"}, "expected epsilon as a number"),
+        ({"epsilon": Decimal("1e999999999")}, "expected epsilon as a number"),
         ({"epsilon": 1, "delta": 1.0}, r"expected delta in \[0, 1\)"),
         ({"epsilon": 1, "delta": -1e-9}, r"expected delta in \[0, 1\)"),
         ({"epsilon": 1, "delta": float("nan")}, "expected a finite delta"),

@@ -393,6 +393,15 @@ def test_more_picks_than_cells_are_refused_without_a_charge(n_picks):
     assert north._gate.ledger.spent("table") == PureDP(0)
 
 
+def test_a_share_of_epsilon_that_is_too_small_for_noise_is_refused_without_a_charge():
+    north = party(privacy=PAPER)
+
+    with pytest.raises(Refused, match="the share of epsilon is too small"):
+        north.answer(PicksRequest("a", terms(PAPER), PLAN, (0, 1), False, 5, share=1e-290))
+
+    assert north._gate.ledger.spent("table") == PureDP(0)
+
+
 def test_oversized_replies_are_refused_without_a_charge():
     wide = HashPlan(PLAN.features, 1 << 23, 2, 5, 7)
     north = party()

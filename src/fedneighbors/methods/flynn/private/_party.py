@@ -205,12 +205,15 @@ class PrivateFlyNNParty(ChargedReplies, PrivateTableParty, FlyNNParty):
         if not 1 <= request.n_picks <= plan.n_units * len(classes):
             raise Refused("the number of cells to pick is out of range")
         sensitivity = self.sensitivity(request)
-        mechanism = picks_mechanism(
-            self._privacy,
-            constants_paid=request.constants_paid,
-            n_picks=request.n_picks,
-            share=request.share,
-        )
+        try:
+            mechanism = picks_mechanism(
+                self._privacy,
+                constants_paid=request.constants_paid,
+                n_picks=request.n_picks,
+                share=request.share,
+            )
+        except ValueError:  # too much noise
+            raise Refused("the share of epsilon is too small for so many picks") from None
 
         def draw() -> Message:
             by_class = self._exact_counts(plan, classes).T.ravel()  # line 15: class by class
