@@ -26,7 +26,12 @@ from fedneighbors.baselines import (
     FederatedDiscriminantClassifier,
     FederatedNaiveBayes,
 )
-from fedneighbors.baselines._tabular import BASELINES, BalancedNeighbors, make_boosting, make_linear
+from fedneighbors.baselines._tabular import (
+    BASELINES,
+    _BalancedNeighbors,
+    make_boosting,
+    make_linear,
+)
 from fedneighbors.datasets import load_columns
 from fedneighbors.methods.fedpnn._network import ProbabilisticNeuralNetwork
 from fedneighbors.methods.fedpnn.estimator import FedPNNClassifier
@@ -131,7 +136,7 @@ def make_settings(name: str) -> dict[str, tuple[Any, ...]]:
         {"max_leaf_nodes": 7, "learning_rate": 0.03},
     )
     boosting = partial(FederatedBoostingClassifier, class_weight="balanced")
-    neighbors = partial(BalancedNeighbors, weights="distance")
+    neighbors = partial(_BalancedNeighbors, weights="distance")
     lda = partial(FederatedDiscriminantClassifier, standardize=False, priors="equal")
     ours = FedPNNClassifier(classes=(0, 1))
     others: dict[str, list[Any]] = {

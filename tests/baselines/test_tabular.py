@@ -9,8 +9,8 @@ from threadpoolctl import threadpool_limits
 from fedneighbors.baselines._tabular import (
     BASELINES,
     AveragedModels,
-    BalancedNeighbors,
     FederatedNaiveBayes,
+    _BalancedNeighbors,
 )
 
 X, Y = load_wine(return_X_y=True)
@@ -48,7 +48,7 @@ def test_votes_of_neighbours_count_by_inverse_class_frequency():
     x = np.array([[0.0], [1.0], [1.0], [1.0], [1.0], [9.0]])
     y = np.array([1, 0, 0, 0, 0, 1])
 
-    shares = BalancedNeighbors(3).fit(x, y).predict_proba([[0.4]])
+    shares = _BalancedNeighbors(3).fit(x, y).predict_proba([[0.4]])
 
     # one vote of a class of two rows against two votes of a class of four
     np.testing.assert_allclose(shares, [[0.5, 0.5]])

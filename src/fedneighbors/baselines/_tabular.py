@@ -177,7 +177,7 @@ class CentralModel(_ScaledClassifier):
         return np.asarray(self.model_.predict_proba(points), np.float64)
 
 
-class BalancedNeighbors(KNeighborsClassifier):  # type: ignore[misc]
+class _BalancedNeighbors(KNeighborsClassifier):  # type: ignore[misc]
     """Nearest neighbours whose votes have the inverse frequency of their class as a weight."""
 
     def predict_proba(self, X: Any) -> Floats:
@@ -199,7 +199,7 @@ BASELINES: Mapping[str, Callable[[], Any]] = {
     # its sums over parties give the bits of the pooled rows
     "federated LDA": lambda: CentralModel(_make_discriminants),
     "federated naive Bayes": FederatedNaiveBayes,
-    "central kNN": lambda: CentralModel(lambda: BalancedNeighbors(10, weights="distance")),
+    "central kNN": lambda: CentralModel(lambda: _BalancedNeighbors(10, weights="distance")),
     "central PNN": lambda: CentralModel(ProbabilisticNeuralNetwork),
     "central boosting": lambda: CentralModel(make_boosting),
 }
