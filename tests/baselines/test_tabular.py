@@ -10,6 +10,7 @@ from fedneighbors.baselines._tabular import (
     BASELINES,
     AveragedModels,
     FederatedNaiveBayes,
+    _BalancedNeighbors,
 )
 
 X, Y = load_wine(return_X_y=True)
@@ -41,6 +42,16 @@ def test_summed_moments_give_the_model_of_the_pooled_rows():
     assert np.array_equal(federated.means_, pooled.means_)
     assert np.array_equal(federated.variances_, pooled.variances_)
     assert (federated.predict_proba(X) == pooled.predict_proba(X)).all()
+
+
+def test_votes_of_neighbours_count_by_inverse_class_frequency():
+    x = np.array([[0.0], [1.0], [1.0], [1.0], [1.0], [9.0]])
+    y = np.array([1, 0, 0, 0, 0, 1])
+
+    shares = _BalancedNeighbors(3).fit(x, y).predict_proba([[0.4]])
+
+    # one vote of a class of two rows against two votes of a class of four
+    np.testing.assert_allclose(shares, [[0.5, 0.5]])
 
 
 def test_averaged_models_skip_parties_of_one_class():

@@ -1,13 +1,14 @@
 """Baselines on tables: averaged models, models from summed moments, models of pooled rows.
 
 All of them use rows scaled as for FedPNN: by quantiles over all parties, with missing-cell
-indicators. Except for the nearest neighbours, all treat classes as equally frequent, as FedPNN
-does, so that rare ones are not lost: logistic regression and boosting weight each row by the
-inverse frequency of its class, the others have equal class priors.
+indicators. All treat classes as equally frequent, as FedPNN does, so that rare ones are not lost:
+logistic regression, boosting and nearest neighbours weight each row by the inverse frequency of its
+class, the others have equal class priors.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -108,20 +109,6 @@ class AveragedModels(_ScaledClassifier):
         return mean
 
 
-def averaged_logistic_regression() -> AveragedModels:
-    """Return averaged logistic regressions, each with equal total class weights."""
-    return AveragedModels(lambda: LogisticRegression(class_weight="balanced", max_iter=5000))
-
-
-def averaged_boosting() -> AveragedModels:
-    """Return averaged gradient boosting, each with equal total class weights."""
-    return AveragedModels(_make_boosting)
-
-
-def _make_boosting() -> Any:
-    return HistGradientBoostingClassifier(class_weight="balanced", random_state=0)
-
-
 class FederatedNaiveBayes(_ScaledClassifier):
     """Gaussian naive Bayes with equal class priors, from sums over parties.
 
@@ -190,21 +177,30 @@ class CentralModel(_ScaledClassifier):
         return np.asarray(self.model_.predict_proba(points), np.float64)
 
 
-def _make_discriminants() -> Any:
-    ridge = 0.03  # added to the covariance, as a multiple of the mean variance
-    return FederatedDiscriminantClassifier(
-        shrinkage=ridge / (1 + ridge), standardize=False, priors="equal"
-    )
+class _BalancedNeighbors(KNeighborsClassifier):  # type: ignore[misc]
+    """Nearest neighbours whose votes have the inverse frequency of their class as a weight."""
 
+    def predict_proba(self, X: Any) -> Floats:
+        """Return the shares of the weighted votes, shape (n_rows, n_classes)."""
+        votes = super().predict_proba(X) / np.bincount(self._y)
+        return np.asarray(votes / votes.sum(axis=1, keepdims=True))
+
+
+make_linear = partial(LogisticRegression, class_weight="balanced", max_iter=5000)
+make_boosting = partial(HistGradientBoostingClassifier, class_weight="balanced", random_state=0)
+# a ridge of .03, as a multiple of the mean variance, is added to the covariance
+_make_discriminants = partial(
+    FederatedDiscriminantClassifier, shrinkage=0.03 / 1.03, standardize=False, priors="equal"
+)
 
 BASELINES: Mapping[str, Callable[[], Any]] = {
-    "averaged logistic regression": averaged_logistic_regression,
-    "averaged boosting": averaged_boosting,
+    "averaged logistic regression": lambda: AveragedModels(make_linear),
+    "averaged boosting": lambda: AveragedModels(make_boosting),
     # its sums over parties give the bits of the pooled rows
     "federated LDA": lambda: CentralModel(_make_discriminants),
     "federated naive Bayes": FederatedNaiveBayes,
-    "central kNN": lambda: CentralModel(lambda: KNeighborsClassifier(10, weights="distance")),
+    "central kNN": lambda: CentralModel(lambda: _BalancedNeighbors(10, weights="distance")),
     "central PNN": lambda: CentralModel(ProbabilisticNeuralNetwork),
-    "central boosting": lambda: CentralModel(_make_boosting),
+    "central boosting": lambda: CentralModel(make_boosting),
 }
 """Functions that return a baseline, by name; those named central train on pooled rows."""

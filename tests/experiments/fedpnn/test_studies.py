@@ -6,6 +6,7 @@ from sklearn.base import BaseEstimator
 
 from experiments.catalog import find_study
 from experiments.datasets.omentum import omentum_surrogate
+from experiments.fedpnn import real
 from experiments.fedpnn.generated import (
     BRIEF,
     GENERATORS,
@@ -17,18 +18,26 @@ from experiments.fedpnn.generated import (
 from experiments.fedpnn.nodes import LOCAL, MERGED, REAL, SERVER, score_nodes
 from experiments.fedpnn.printed import MODIFIED, PRINTED, VANILLA
 from experiments.fedpnn.real import (
+    BOOSTING,
+    N_SETTINGS,
     OURS,
+    PAPER,
     SETS,
     best_threshold,
     choose_threshold,
     interval,
     load_set,
+    make_settings,
+    predict_held_out,
+    score_split,
 )
 from experiments.fedpnn.sensitivity import steps
 from experiments.harness import Journal
 from fedneighbors._typing import silent
+from fedneighbors.baselines import FederatedBoostingClassifier, FederatedNaiveBayes
 from fedneighbors.baselines._tabular import BASELINES
 from fedneighbors.errors import RecordError
+from fedneighbors.methods.fedpnn.estimator import FedPNNClassifier
 from fedneighbors.metrics import balanced_accuracy
 from fedneighbors.records import read_record, write_record
 from fedneighbors.runs._fedpnn import run
@@ -60,14 +69,11 @@ def table7(quick_run):
 
 
 @pytest.mark.parametrize("name", ["fedpnn.real", "fedpnn.noniid"])
-def test_a_quick_run_scores_every_method_and_can_be_read_again(name, tmp_path):
-    record = find_study(name).run(quick=True)
-    write_record(record, tmp_path / "record.jsonl")
-
-    (table,) = read_record(tmp_path / "record.jsonl").tables
+def test_a_quick_run_scores_every_method_and_can_be_read_again(name, quick_run):
+    (table,) = quick_run(name)[0].tables
     rows = as_dicts(table)
 
-    assert {row["method"] for row in rows} >= {OURS, *BASELINES}
+    assert {row["method"] for row in rows} == {OURS, PAPER, BOOSTING, *BASELINES}
     assert all(0.4 < row["ROC-AUC"] <= 1 for row in rows)
     assert all(row["balanced accuracy"] > 0.9 for row in rows if row["method"] == OURS)
     assert all(row["balanced accuracy, chosen threshold"] > 0.7 for row in rows)
@@ -105,6 +111,58 @@ def test_a_threshold_is_chosen_on_rows_held_out_of_training():
     threshold = choose_threshold(NewRowsOnly(), x, (x[:, 0] > 0.7).astype(int), x, seed=0)
 
     assert threshold == pytest.approx(42.5 / 60)
+
+
+def test_few_rare_rows_are_held_out_in_fifths():
+    x, y = np.arange(100)[:, None] / 100, (np.arange(100) >= 40).astype(int)
+    sizes = []
+
+    class Recorder(NewRowsOnly):
+        def fit(self, x, y, parties):
+            sizes.append(len(x))
+            return super().fit(x, y, parties)
+
+    shares = [predict_held_out(Recorder(), x, labels, x, seed=0) for labels in (y, 1 - y)]
+
+    assert sizes == [66, 67, 67] + [80] * 5
+    assert all((each == x[:, 0]).all() for each in shares)
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_rivals_choose_among_as_many_settings_as_fedpnn(name):
+    settings = make_settings(name)
+
+    assert {method: len(models) for method, models in settings.items()} == {
+        PAPER: 1,
+        **dict.fromkeys([OURS, BOOSTING, *BASELINES], N_SETTINGS),
+    }
+    assert settings[OURS][0].get_params() == FedPNNClassifier(classes=(0, 1)).get_params()
+    assert settings[BOOSTING][0].get_params() == (
+        FederatedBoostingClassifier(class_weight="balanced").get_params()
+    )
+
+
+class ConstantShares(BaseEstimator):
+    """Model that gives every row the same share."""
+
+    def fit(self, _x, _y, parties):
+        return self
+
+    def predict_proba(self, x):
+        return np.full((len(x), 2), 0.5)
+
+
+def test_chosen_settings_are_those_that_rank_held_out_rows_best(monkeypatch):
+    worse, better = ConstantShares(), FederatedNaiveBayes()
+    monkeypatch.setattr(real, "make_settings", lambda _: {"NB": (worse, better, worse)})
+
+    (scores,) = score_split("Breast Cancer Wisconsin", 0, 0, 2, None, N_SETTINGS).values()
+    (defaults,) = score_split("Breast Cancer Wisconsin", 0, 0, 2, None).values()
+
+    assert scores[-1] == 1
+    assert scores[3] > 0.95 > scores[1] == 0.5
+    assert scores[:3] == defaults[:3]
+    assert defaults[1:3] == defaults[3:5]
 
 
 @pytest.mark.parametrize(
@@ -275,7 +333,7 @@ def test_larger_thresholds_give_fewer_centers(quick_run):
             )
 
 
-@pytest.mark.parametrize("name", ["fedpnn.table7", "fedpnn.sensitivity"])
+@pytest.mark.parametrize("name", ["fedpnn.table7", "fedpnn.sensitivity", "fedpnn.noniid"])
 def test_a_run_with_a_journal_resumes(name, quick_run, tmp_path):
     first, journal = quick_run(name)
     lines = journal.read_bytes().splitlines(keepends=True)
