@@ -11,7 +11,7 @@ from fedneighbors.errors import ProtocolError
 from fedneighbors.federation._inprocess import run
 from fedneighbors.federation._roles import Refused
 from fedneighbors.methods.flynn._model import FlyNNModel
-from fedneighbors.methods.flynn._scoring import HitReply, HitRequest
+from fedneighbors.methods.flynn._scoring import HitCounter, HitReply, HitRequest
 from fedneighbors.methods.flynn._settings import FLAGS, LOADS, FlyNNSettings
 from fedneighbors.methods.flynn.algorithm import CALIBRATION_ROWS, default_decay, hash_with_plan
 from fedneighbors.methods.flynn.protocol import (
@@ -98,6 +98,25 @@ def test_hits_are_those_of_models_trained_without_the_row(seed):
     ]
     assert len(plans) == 4
     assert reply.hits.tolist() == expected
+
+
+def test_sums_without_the_rows_of_a_party_are_refused():
+    rng = np.random.default_rng(0)
+    active, labels = rng.integers(5, size=(4, 2)).astype(np.int32), np.zeros(4, np.int64)
+    counter = HitCounter(np.zeros((1, 5, 2), np.uint8), np.array([[4, 4]]), ((0.5, False),))
+
+    with pytest.raises(Refused, match="do not include the rows of this party"):
+        counter.leave_one_out(active, labels, 0)
+
+
+def test_without_other_rows_nothing_is_predicted():
+    active, labels = np.array([[0, 1]], np.int32), np.zeros(1, np.int64)
+    counts = np.array([[[1, 0], [1, 0]]], np.uint8)
+    settings = ((0.5, False), (0.5, True))
+    counter = HitCounter(counts, np.array([[1, 0]]), settings)
+
+    assert counter.leave_one_out(active, labels, 0).tolist() == [[0, 0], [0, 0]]
+    assert counter.leave_fold_out(active, labels, 0).tolist() == [[0, 0], [0, 0]]
 
 
 def test_the_setting_with_the_most_hits_is_trained():

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors.federation._messages import message
+from fedneighbors.federation._roles import Refused
 from fedneighbors.kernels.flyhash._bloom import grid_hits
 from fedneighbors.methods.flynn._features import (
     EXPANSIONS,
@@ -132,6 +133,14 @@ def list_candidates(n_features: int, *, n_units: int = 20_000) -> list[Candidate
     return list(dict.fromkeys(candidates))
 
 
+def _count_hits(*arrays: npt.NDArray[Any], leave_one_out: bool) -> npt.NDArray[np.int64]:
+    """Count hits; refuse sums that do not include these rows."""
+    try:
+        return grid_hits(*arrays, leave_one_out=leave_one_out)
+    except ValueError:  # a count below 0, or above those of the weights
+        raise Refused("the summed counts do not include the rows of this party") from None
+
+
 class HitCounter:
     """Counter of correct predictions on held-out rows, for a grid of settings.
 
@@ -163,7 +172,8 @@ class HitCounter:
     ) -> npt.NDArray[np.int64]:
         """Count the hits on a held-out fold, shape (n_settings, n_classes)."""
         weights, starts = self._weights_and_starts(self._rows.sum(axis=0) - self._rows[fold])
-        return grid_hits(active, labels, self._totals, self._fold_counts[fold], weights, starts)
+        arrays = active, labels, self._totals, self._fold_counts[fold], weights, starts
+        return _count_hits(*arrays, leave_one_out=False)
 
     def leave_one_out(
         self, active: npt.NDArray[np.int32], labels: npt.NDArray[np.int64], _fold: int
@@ -177,7 +187,7 @@ class HitCounter:
             weights, starts = self._weights_and_starts(sizes)
             mask = labels == label
             arrays = active[mask], labels[mask], self._totals, no_counts, weights, starts
-            hits += grid_hits(*arrays, leave_one_out=True)
+            hits += _count_hits(*arrays, leave_one_out=True)
         return hits
 
     def _weights_and_starts(

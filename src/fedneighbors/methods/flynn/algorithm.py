@@ -270,7 +270,7 @@ def decay_table(
     """
     ends = np.cumsum(largest + 1)
     starts = (ends - largest - 1).astype(np.int64)
-    exponents = np.arange(ends[-1], dtype=np.float64) - np.repeat(starts, largest + 1)
+    exponents = np.arange((largest + 1).sum(), dtype=np.float64) - np.repeat(starts, largest + 1)
     if class_normalized:
         factors = sizes.sum() / (len(sizes) * np.maximum(sizes, 1))
         exponents *= np.repeat(factors, largest + 1)

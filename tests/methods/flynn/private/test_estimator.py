@@ -220,7 +220,7 @@ def test_privacy_survives_cloning_and_parameters():
         ({"epsilon": float("inf")}, "expected a finite epsilon"),
         ({"epsilon": "much"}, "expected epsilon as a number"),
         ({"epsilon": "1e-999999999"}, "expected epsilon as a number"),
-        ({"epsilon": Decimal("1e999999999")}, "expected epsilon as a number"),
+        ({"epsilon": Decimal("1e999999999")}, "expected a finite epsilon"),
         ({"epsilon": 1, "delta": 1.0}, r"expected delta in \[0, 1\)"),
         ({"epsilon": 1, "delta": -1e-9}, r"expected delta in \[0, 1\)"),
         ({"epsilon": 1, "delta": float("nan")}, "expected a finite delta"),
