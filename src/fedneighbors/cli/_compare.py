@@ -1,7 +1,6 @@
 """``fedneighbors compare``: recommend a method for a user's tables."""
 
 import time
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +19,8 @@ from fedneighbors.cli._splits import (
     SeedOption,
     Split,
     SplitKind,
+    TaskName,
+    TaskOption,
     read_and_split,
 )
 
@@ -27,14 +28,6 @@ if TYPE_CHECKING:
     from fedneighbors.comparison import Comparison
 
 
-class TaskName(StrEnum):
-    """Kinds of targets."""
-
-    CLASSIFICATION = "classification"
-    REGRESSION = "regression"
-
-
-TaskOption = Annotated[TaskName, typer.Option(help="Kind of the label.")]
 MinutesOption = Annotated[
     float,
     typer.Option(

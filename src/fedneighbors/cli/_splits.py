@@ -31,6 +31,14 @@ class SplitKind(StrEnum):
     NATURAL = "natural"
 
 
+class TaskName(StrEnum):
+    """Kinds of targets."""
+
+    CLASSIFICATION = "classification"
+    REGRESSION = "regression"
+
+
+TaskOption = Annotated[TaskName, typer.Option(help="Kind of the label.")]
 DataOption = Annotated[
     list[str],
     typer.Option(
