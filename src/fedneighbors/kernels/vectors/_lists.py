@@ -87,6 +87,65 @@ def _emit(distances: Any, ranks: Any, rows: Any, m: Any, q: Any, out: Any, items
 
 
 @njit(cache=True, nogil=True)
+def _limit_of_sample(distances: Any, k: Any) -> Any:
+    """Return a limit that the ``k`` lowest of many distances are likely within."""
+    n, step = distances.shape[0], distances.shape[0] // 1024
+    if step < 4:
+        return math.inf
+    highest = np.full(k // step * 5 // 4 + 8, math.inf)
+    for i in range(0, n, step):
+        if distances[i] < highest[0]:
+            _replace_highest(highest, distances[i])
+    return highest[0]
+
+
+@njit(cache=True, nogil=True)
+def _list_nearest(distances: Any, positions: Any, ranks: Any, out: Any, items: Any) -> None:
+    """List the nearest objects in the order of (distance, rank)."""
+    n, k = distances.shape[0], items.shape[1]
+    limit = _limit_of_sample(distances, k)
+    while True:
+        highest, n_within = np.full(k, math.inf), 0
+        for i in range(n):
+            if distances[i] <= limit:
+                n_within += 1
+                if distances[i] < highest[0]:
+                    _replace_highest(highest, distances[i])
+        if n_within >= k:
+            break
+        limit = math.inf
+    near = np.flatnonzero(distances <= highest[0])
+    own = ranks[positions[near]]
+    _emit(distances[near], own, positions[near], len(near), 0, out, items)
+
+
+def list_nearest(
+    distances: Floats, positions: Integers, ranks: Integers, k: int
+) -> tuple[Floats, Integers]:
+    """Return the k nearest of at least k objects, in the order of (distance, rank).
+
+    Fast for small k.
+
+    Parameters
+    ----------
+    distances, positions : float64 and int64 array of shape (n,)
+        Distances, and positions of ranks.
+    ranks : int64 array of shape (n_objects,)
+        Distinct ranks.
+    k : int
+        Number of objects, above 0.
+
+    Returns
+    -------
+    distances, positions : float64 and int64 array of shape (k,)
+        Ascending.
+    """
+    out, items = np.empty((1, k)), np.empty((1, k), np.int64)
+    _list_nearest(distances, positions, ranks, out, items)
+    return out[0], items[0]
+
+
+@njit(cache=True, nogil=True)
 def _merge(
     distances: Any, positions: Any, ties: Any, rows: Any, n_before: Any, out: Any, out_ties: Any,
     out_rows: Any,

@@ -46,6 +46,7 @@ from numba.core import cgutils
 
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.kernels._emission import intrinsic, locate
+from fedneighbors.kernels._selection import choose_limit
 
 # Digests of the kernel files used here; Numba's cache does not notice edits in other files.
 USES = {"emission": "5e83461cfaba370e"}
@@ -91,6 +92,26 @@ def _encode(
         squares[first + i] = square
         length = residual if step > 0.0 else math.sqrt(residual)
         radii[first + i] = np.float32(length + 2.0**-140)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _encode_query(query: Any, step: Any, max_query: Any, codes: Any) -> Any:
+    """Encode a query; return its scale, the length of its residual and its clipped part."""
+    largest, total, clipped = 0.0, 0.0, 0.0
+    for j in range(query.shape[0]):
+        largest = max(largest, abs(query[j]))
+    scale = step / 128.0 if step > 0.0 else largest / max_query
+    for j in range(query.shape[0]):
+        code, inside = 0.0, query[j]
+        if scale > 2.0**-900:
+            code = min(max(np.rint(query[j] / scale), -max_query), max_query)
+        if step > 0.0:
+            inside = min(max(query[j], -127.0 * step), 127.0 * step)
+        codes[j] = np.int16(code)
+        clipped += abs(query[j] - inside)
+        residual = abs(inside - scale * code)
+        total += residual if step > 0.0 else residual * residual
+    return scale, total if step > 0.0 else math.sqrt(total), clipped
 
 
 def _block_sums(make_terms: Any) -> Any:
@@ -302,7 +323,7 @@ class RowBounds:
         limit = math.inf
         if n <= len(self.minima):
             limit = float(np.partition(self.minima, n - 1)[n - 1])
-        return limit if limit < math.inf else float(np.partition(self.values, n - 1)[n - 1])
+        return limit if limit < math.inf else choose_limit(self.values, n)
 
     def take(self, limit: float, n: int | None = None) -> Integers:
         """Remove the rows within a finite limit; return their positions, ascending.
@@ -358,18 +379,8 @@ class QuantizedRows:
         The query is finite, below 2**60. ``of_products``: the distance is the negative inner
         product; ``step`` must be 0.
         """
-        scale = self._step / _STEPS if self._step else float(np.abs(query).max()) / self._max_query
-        codes = np.zeros(len(query))
-        if scale > 2.0**-900:
-            codes = np.clip(np.rint(query / scale), -self._max_query, self._max_query)
-        inside = query
-        if self._step:
-            inside = np.clip(query, -MAX_CODE * self._step, MAX_CODE * self._step)
-        residual = np.abs(inside - scale * codes)
-        clipped = float(np.abs(query - inside).sum())
-        radius = float(residual.sum() if self._step else math.sqrt(np.dot(residual, residual)))
         pairs = np.zeros(2 * self._codes.shape[1], np.int16)
-        pairs[: len(query)] = codes
+        scale, radius, clipped = _encode_query(query, self._step, self._max_query, pairs)
         values = np.empty(len(self._scales), np.float32)
         minima = np.empty(len(self._codes), np.float32)
         rows = self._codes, self._scales, self._squares, self._radii

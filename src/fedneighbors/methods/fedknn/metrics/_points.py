@@ -20,9 +20,11 @@ import numpy.typing as npt
 
 from fedneighbors._typing import Booleans, Floats, Integers
 from fedneighbors.kernels.vectors._duplicates import DistinctRows
+from fedneighbors.kernels.vectors._lists import list_nearest
 from fedneighbors.kernels.vectors._quantized import RowBounds
 from fedneighbors.methods.fedknn.metrics._sessions import (
     BrowsingSession,
+    Pool,
     check_radius,
     check_time,
     end_at,
@@ -156,6 +158,7 @@ class ScanSession(BrowsingSession):
         self, ranks: Integers, measure: Measure, *, width: int = 1, least: float = 0.0
     ) -> None:
         super().__init__(ranks, width=width, least=least)
+        self._pool = Pool(ranks, list_nearest)
         self._compute = measure
         self._n_scanned = 0
 
@@ -198,13 +201,18 @@ class ScanSession(BrowsingSession):
         part = slice(self._n_scanned, min(self._n_scanned + self._n_per_step, self._n_objects))
         self._all[part] = self._compute(part)
         self._n_scanned = part.stop
-        if part.stop == self._n_objects:
-            self._pool_known(self._frontier)
-            self._is_verified[self._queue[0]] = False
-            self._queue = np.empty(0, np.int64), np.empty(0)
-            remaining = np.flatnonzero(~self._is_verified)
-            self._is_verified[remaining] = True
-            self._add_verified(remaining, self._all[remaining], math.inf)
+        if part.stop < self._n_objects:
+            return
+        if not self._n_emitted:  # faster than a choice of the remaining objects
+            self._drop_verified()
+            self._add_verified(np.arange(self._n_objects), self._all, math.inf)
+            return
+        self._pool_known(self._frontier)
+        self._is_verified[self._queue[0]] = False
+        self._queue = np.empty(0, np.int64), np.empty(0)
+        remaining = np.flatnonzero(~self._is_verified)
+        self._is_verified[remaining] = True
+        self._add_verified(remaining, self._all[remaining], math.inf)
 
     def _verify(self, positions: Integers, frontier: float) -> None:
         """Compute the distances of those objects that are not verified.
@@ -471,6 +479,7 @@ class GroupedSession(BrowsingSession):
 
     def __init__(self, distinct: DistinctRows, session: ScanSession) -> None:
         super().__init__(distinct.ranks, least=session.least)
+        self._pool = Pool(distinct.ranks, list_nearest)
         self._distinct = distinct
         self._session = session
         self._n_requested = 1
@@ -497,4 +506,7 @@ class GroupedSession(BrowsingSession):
             self._n_requested = min(2 * wanted, self._n_per_step)
             frontier = float(batch.distances[-1])
         positions, counts = self._distinct.members(batch.positions[:n])
-        self._add_verified(positions, np.repeat(batch.distances[:n], counts), frontier)
+        # members of a group are in the order of ranks; without ties, groups follow one another
+        front, distances = self._pool.front(1), batch.distances[:n]
+        follow = not len(front) and bool((distances[1:] > distances[:-1]).all())
+        self._add_verified(positions, np.repeat(distances, counts), frontier, follow=follow)

@@ -106,19 +106,20 @@ class QuantizedVectors:
         for i, block in enumerate(rows.blocks()):
             self._codes.put(self._centering.apply(block), i * ROWS_PER_STEP)
 
-    def can_bound(self, point: Floats) -> bool:
-        """Return whether a point is not too far away."""
+    def locate(self, point: Floats) -> Floats | None:
+        """Return a point in the space of the codes; None if it is too far away."""
         if self._scale is None:  # smaller products lose bits
             exponent = -int(np.frexp(np.abs(point).max())[1])
-            return exponent + self._centering.exponent < _MAX_EXPONENT
+            return point if exponent + self._centering.exponent < _MAX_EXPONENT else None
         with np.errstate(over="ignore"):
-            return bool(np.abs(self._centering.apply(point)).max() < _MAX_POINT)
+            centered = self._centering.apply(point)
+        return centered if np.abs(centered).max() < _MAX_POINT else None
 
     def bound(self, point: Floats) -> DistanceBounds:
-        """Return bounds of the distances to a point."""
+        """Return bounds of the distances to a located point."""
         if self._scale is None:
             return self._bound_products(point)
-        bounds = self._codes.bound(self._centering.apply(point))
+        bounds = self._codes.bound(point)
         return DistanceBounds(bounds, self._scale, exponent=self._centering.exponent)
 
     def _bound_products(self, point: Floats) -> DistanceBounds:
@@ -322,8 +323,9 @@ class _VectorIndex:
                 tree=_TreePoints(self._tree, point, power=self._scale.power),
                 scale=self._scale,
             )
-        if self._quantized is not None and self._quantized.can_bound(point):
-            bound = partial(self._quantized.bound, point)
+        located = None if self._quantized is None else self._quantized.locate(point)
+        if self._quantized is not None and located is not None:
+            bound = partial(self._quantized.bound, located)
             return BoundedSession(self._ranks, measure, bound, width=width, least=least)
         return ScanSession(self._ranks, measure, width=width, least=least)
 
@@ -454,7 +456,8 @@ def as_row(query: Any, check: RowCheck, *, n_columns: int | None = None) -> Floa
     """
     row = _to_vector(query, "the query").astype(np.float64)
     _check_length(row, n_columns or max(1, len(row)), "the query")
-    _check_rows(row[np.newaxis], check, "the query")
+    if not np.isfinite(row).all() or check(row[np.newaxis])[0].any():
+        _check_rows(row[np.newaxis], check, "the query")  # raises
     return row
 
 
