@@ -37,11 +37,14 @@ class Comparison:
         The recommendation and its reason, in one sentence.
     record : RunRecord
         Tables of scores, parties and disclosures, figures and notes.
+    recommended_private : str
+        Name of the method with the best score under a privacy budget; empty if none was trained.
     """
 
     recommended: str
     reason: str
     record: RunRecord
+    recommended_private: str = ""
 
     def __str__(self) -> str:
         return self.reason
@@ -161,7 +164,8 @@ def compare(
         seconds=(datetime.now(UTC) - started).total_seconds(),
         environment=environment(),
     )
-    return Comparison(summary.recommended.name, summary.sentence, record)
+    name, private = summary.recommended.name, summary.recommended_private
+    return Comparison(name, summary.sentence, record, private)
 
 
 def _encode(

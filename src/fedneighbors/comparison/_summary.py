@@ -43,21 +43,30 @@ TRAINERS: Mapping[str, str] = {
     "averaged linear models": _AVERAGED.format("LogisticRegression or Ridge"),
     "averaged boosting": _AVERAGED.format("HistGradientBoosting"),
     "discriminant analysis": "FederatedDiscriminantClassifier of fedneighbors.baselines",
-    "kNN-Per, discriminants": "KNNPerClassifier(representation='discriminants'), or `fedneighbors "
-    "run knnper --representation discriminants`",
-    "FlyNN": "FlyNNClassifier(), or `fedneighbors run flynn`",
-    "FedPNN": "FedPNNClassifier(), or `fedneighbors run fedpnn`",
-    "kNN search": "FederatedNeighborsClassifier or -Regressor(weights='distance'), on standardized "
-    "columns",
+    "kNN-Per, discriminants": "KNNPerClassifier(representation='discriminants')",
+    "FlyNN": "FlyNNClassifier()",
+    "FedPNN": "FedPNNClassifier()",
+    "kNN search": "FederatedNeighborsClassifier or -Regressor(weights='distance', "
+    "standardize=True)",
     "federated boosting": "FederatedBoostingClassifier or -Regressor of fedneighbors.baselines",
     "FedAvg": "FedAvgClassifier of fedneighbors.baselines",
-    "kNN-Per": "KNNPerClassifier or -Regressor(representation='network', combine='paper'), or "
-    "`fedneighbors run knnper --representation network --combine paper`",
+    "kNN-Per": "KNNPerClassifier or -Regressor(representation='network', combine='paper')",
     "Ditto": "DittoClassifier of fedneighbors.baselines",
-    "kNN-Per, pool": "KNNPerClassifier(representation='network', combine='pool'), or `fedneighbors "
-    "run knnper --representation network --combine pool`",
+    "kNN-Per, pool": "KNNPerClassifier(representation='network', combine='pool')",
 }
 """Means by which users train each candidate that can be recommended."""
+
+COMMANDS: Mapping[str, tuple[str, ...]] = {
+    "discriminant analysis": ("discriminants",),
+    "kNN-Per, discriminants": ("knnper", "--representation", "discriminants"),
+    "FlyNN": ("flynn",),
+    "FedPNN": ("fedpnn",),
+    "kNN search": ("neighbors",),
+    "federated boosting": ("boosting",),
+    "kNN-Per": ("knnper", "--representation", "network", "--combine", "paper"),
+    "kNN-Per, pool": ("knnper", "--representation", "network", "--combine", "pool"),
+}
+"""Arguments of ``fedneighbors run`` that train a candidate, if there is such a command."""
 
 
 @dataclass(frozen=True)
@@ -174,7 +183,16 @@ class Summary:
     @property
     def next_step(self) -> str:
         """Return a sentence about the training of the recommended method."""
-        return f"To train it: {TRAINERS[self.recommended.name]}."
+        name = self.recommended.name
+        command = f", or `fedneighbors run {' '.join(COMMANDS[name])}`" if name in COMMANDS else ""
+        return f"To train it: {TRAINERS[name]}{command}."
+
+    @property
+    def recommended_private(self) -> str:
+        """Return the method with the best score under a budget; empty without any."""
+        names = {private_name(c.name): c.name for c in self.candidates if c.budget}
+        scored = [name for name in names if self.splits(name)]
+        return names[max(scored, key=lambda name: self.mean(name) or 0.0)] if scored else ""
 
     def _format(self, score: float | None) -> str:
         return "unknown" if score is None else f"{score:.3f}"
