@@ -99,7 +99,7 @@ def test_predict_reads_columns_by_name_with_gaps_and_scores_them(method, loans):
     assert read_record(predictions.with_suffix(".jsonl")).tables[0].rows[1][1] == 3
 
 
-@pytest.mark.parametrize("method", ["discriminants", "neighbors"])
+@pytest.mark.parametrize("method", ["discriminants", "neighbors", "flynn", "knnper"])
 def test_gaps_are_filled_with_medians_of_the_training_rows(method, loans):
     rows = list(csv.DictReader(loans.read_text().splitlines()))
     labels, banks = (np.array([row[name] for row in rows]) for name in ("default", "bank"))
