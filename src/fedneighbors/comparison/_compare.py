@@ -18,6 +18,8 @@ from fedneighbors.comparison._schedule import ResultFile, Schedule, Worker, task
 from fedneighbors.comparison._scores import primary_metric
 from fedneighbors.comparison._summary import Summary
 from fedneighbors.comparison._table import PartyRows, Task
+from fedneighbors.datasets._dataset import Dataset
+from fedneighbors.datasets._party_files import note_equal_rows
 from fedneighbors.errors import DataError
 from fedneighbors.records import RunRecord, environment
 from fedneighbors.tabular._ownership import check_labels, plain_targets, rows_by_party
@@ -36,7 +38,8 @@ class Comparison:
     reason : str
         The recommendation and its reason, in one sentence.
     record : RunRecord
-        Tables of scores, parties and disclosures, figures and notes.
+        Tables of scores, parties and disclosures, figures and notes, such as one about two parties
+        with equal rows.
     recommended_private : str
         Name of the method with the best score under a privacy budget; empty if none was trained.
     """
@@ -159,7 +162,12 @@ def compare(
         rounds=(),
         tables=summary.tables(),
         figures=summary.figures(),
-        notes=(summary.sentence, summary.next_step, *schedule.notes),
+        notes=(
+            summary.sentence,
+            summary.next_step,
+            *_note_equal_rows(rows, party_names),
+            *schedule.notes,
+        ),
         started=started.isoformat(timespec="seconds"),
         seconds=(datetime.now(UTC) - started).total_seconds(),
         environment=environment(),
@@ -206,6 +214,12 @@ def _encode(
     if len(classes) < 2:
         raise ValueError("expected at least two classes, got one")
     return PartyRows(x, np.asarray(inverse, np.int64), codes), list(owned), len(classes)
+
+
+def _note_equal_rows(rows: PartyRows, party_names: Sequence[str]) -> tuple[str, ...]:
+    """Return a sentence about two parties with equal rows, if there are any."""
+    columns, owners = tuple(map(str, range(rows.x.shape[1]))), np.array(party_names)[rows.parties]
+    return note_equal_rows(Dataset("rows", rows.x, rows.y, columns, "rows", parties=owners))
 
 
 def _choose_candidates(names: Sequence[str] | None, task: Task) -> list[Any]:

@@ -173,11 +173,13 @@ class Summary:
             lead, low, high = self.compare(best.name, runner_up.name)
             text += f"; next is {runner_up.name}, {lead:.3f} below{_interval(low, high)}"
             text += _describe_chance(low)
-        late = [
+        lacking = [
             c.name for c in self.candidates if c.kind == "federated" and not self.splits(c.name)
         ]
-        if late:
-            text += f"; without scores: {', '.join(late)}"
+        late = [name for name in lacking if self._ran_out_of_time(name)]
+        failed = [name for name in lacking if name not in late]
+        for reason, names in (("not finished in time", late), ("without scores", failed)):
+            text += f"; {reason}: {', '.join(names)}" if names else ""
         return text + "."
 
     @property
@@ -193,6 +195,11 @@ class Summary:
         names = {private_name(c.name): c.name for c in self.candidates if c.budget}
         scored = [name for name in names if self.splits(name)]
         return names[max(scored, key=lambda name: self.mean(name) or 0.0)] if scored else ""
+
+    def _ran_out_of_time(self, name: str) -> bool:
+        """Return whether the first training was stopped, or not begun."""
+        result = self.results.get((name, 0), {})
+        return "failure" in result and "seconds" in result  # an error is stored without
 
     def _format(self, score: float | None) -> str:
         return "unknown" if score is None else f"{score:.3f}"
@@ -315,6 +322,8 @@ class Summary:
             return f"{self._format(self.mean(candidate.name))} (the noise changes no answer)"
         name = private_name(candidate.name)
         if not self.splits(name):
+            if self._ran_out_of_time(name):
+                return "not finished in time"
             failed = "failure" in self.results.get((name, 0), {})
             return "failed, see the reason" if failed else "not measured"
         text = self._format(self.mean(name))
