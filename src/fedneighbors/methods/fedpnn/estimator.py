@@ -148,7 +148,7 @@ class FedPNNClassifier(DensityClassifier, ModelFileMixin, BaseEstimator):  # typ
         as in the paper; such a center may be halfway between two rows, and needs ``min_count=1``.
     n_features_to_select : int, optional
         Number of columns to keep: those with the largest Welch t of a class against the rest,
-        computed from sums over the parties in a preceding round. None keeps all.
+        computed from sums over the parties in a preceding round; at most all. None keeps all.
     classes : sequence of labels, optional
         Labels to include in the model even if no party has ``min_count`` rows of them. Labels of
         which a party has that many rows are always included.
