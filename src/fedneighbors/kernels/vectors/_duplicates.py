@@ -13,7 +13,7 @@ from fedneighbors.kernels.vectors._lists import _emit, _select_lowest
 from fedneighbors.kernels.vectors._table import ROWS_PER_STEP, TableRows
 
 # Digests of the kernel files used here; Numba's cache does not notice edits in other files.
-USES = {"vectors/lists": "2e6c87741ea982e6"}
+USES = {"vectors/lists": "82bbca346dcaa8c4"}
 
 _SAMPLE_SIZE = 4096
 _MAX_DISTINCT = 0.9  # part of the rows; beyond, groups save nothing

@@ -88,7 +88,7 @@ def _emit(distances: Any, ranks: Any, rows: Any, m: Any, q: Any, out: Any, items
 
 @njit(cache=True, nogil=True)
 def _limit_of_sample(distances: Any, k: Any) -> Any:
-    """Return a limit that the ``k`` lowest of many distances are likely within."""
+    """Estimate a limit of the ``k`` lowest distances from a sample."""
     n, step = distances.shape[0], distances.shape[0] // 1024
     if step < 4:
         return math.inf
@@ -100,13 +100,28 @@ def _limit_of_sample(distances: Any, k: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _list_nearest(distances: Any, positions: Any, ranks: Any, out: Any, items: Any) -> None:
-    """List the nearest objects in the order of (distance, rank)."""
-    n, k = distances.shape[0], items.shape[1]
+def list_nearest(distances: Floats, positions: Integers, ranks: Integers, k: int) -> Any:
+    """Return the k nearest objects in the order of (distance, rank).
+
+    Parameters
+    ----------
+    distances, positions : float64 and int64 array of shape (n,)
+        Distances of objects, and their positions among the ranks.
+    ranks : int64 array of shape (n_objects,)
+        Distinct ranks.
+    k : int
+        Number of objects, from 1 to ``n``; fast for few.
+
+    Returns
+    -------
+    distances, positions : float64 and int64 array of shape (k,)
+        Ascending.
+    """
+    out, items = np.empty((1, k)), np.empty((1, k), np.int64)
     limit = _limit_of_sample(distances, k)
     while True:
         highest, n_within = np.full(k, math.inf), 0
-        for i in range(n):
+        for i in range(distances.shape[0]):
             if distances[i] <= limit:
                 n_within += 1
                 if distances[i] < highest[0]:
@@ -115,33 +130,7 @@ def _list_nearest(distances: Any, positions: Any, ranks: Any, out: Any, items: A
             break
         limit = math.inf
     near = np.flatnonzero(distances <= highest[0])
-    own = ranks[positions[near]]
-    _emit(distances[near], own, positions[near], len(near), 0, out, items)
-
-
-def list_nearest(
-    distances: Floats, positions: Integers, ranks: Integers, k: int
-) -> tuple[Floats, Integers]:
-    """Return the k nearest of at least k objects, in the order of (distance, rank).
-
-    Fast for small k.
-
-    Parameters
-    ----------
-    distances, positions : float64 and int64 array of shape (n,)
-        Distances, and positions of ranks.
-    ranks : int64 array of shape (n_objects,)
-        Distinct ranks.
-    k : int
-        Number of objects, above 0.
-
-    Returns
-    -------
-    distances, positions : float64 and int64 array of shape (k,)
-        Ascending.
-    """
-    out, items = np.empty((1, k)), np.empty((1, k), np.int64)
-    _list_nearest(distances, positions, ranks, out, items)
+    _emit(distances[near], ranks[positions[near]], positions[near], len(near), 0, out, items)
     return out[0], items[0]
 
 

@@ -46,7 +46,6 @@ from numba.core import cgutils
 
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.kernels._emission import intrinsic, locate
-from fedneighbors.kernels._selection import choose_limit
 
 # Digests of the kernel files used here; Numba's cache does not notice edits in other files.
 USES = {"emission": "5e83461cfaba370e"}
@@ -96,7 +95,7 @@ def _encode(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _encode_query(query: Any, step: Any, max_query: Any, codes: Any) -> Any:
-    """Encode a query; return its scale, the length of its residual and its clipped part."""
+    """Encode a query; return scale, length of the residual and clipped part."""
     largest, total, clipped = 0.0, 0.0, 0.0
     for j in range(query.shape[0]):
         largest = max(largest, abs(query[j]))
@@ -323,18 +322,11 @@ class RowBounds:
         limit = math.inf
         if n <= len(self.minima):
             limit = float(np.partition(self.minima, n - 1)[n - 1])
-        return limit if limit < math.inf else choose_limit(self.values, n)
+        return limit if limit < math.inf else float(np.partition(self.values, n - 1)[n - 1])
 
-    def take(self, limit: float, n: int | None = None) -> Integers:
-        """Remove the rows within a finite limit; return their positions, ascending.
-
-        If there are more than ``n``, at least ``n`` of the lowest bounds are removed.
-        """
-        count = self.count(limit)
-        if n is not None and count > n:
-            limit = self.quantile(n)
-            count = self.count(limit)
-        positions = np.empty(count, np.int64)
+    def take(self, limit: float) -> Integers:
+        """Remove the rows within a finite limit; return their positions, ascending."""
+        positions = np.empty(self.count(limit), np.int64)
         if len(positions):
             _take_within(self.values, self.minima, limit, positions)
         return positions

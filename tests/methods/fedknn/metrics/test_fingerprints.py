@@ -11,7 +11,6 @@ from hypothesis.extra.numpy import arrays
 from fedneighbors.datasets._molecules import fingerprint_from_smiles
 from fedneighbors.errors import DataError, MissingExtraError
 from fedneighbors.methods.fedknn.metrics import _fingerprints as module
-from fedneighbors.methods.fedknn.metrics import _sessions as levels
 from fedneighbors.methods.fedknn.metrics._fingerprints import TanimotoMetric
 from tests.methods.fedknn.metrics.brute_force import Search, Step, searches
 from tests.seeds import cases
@@ -44,7 +43,7 @@ def sparse_bits(n_bits, *, size):
 @given(searches(objects=sparse_bits(320, size=20), queries=sparse_bits(320, size=40), max_size=30))
 def test_a_search_with_sketches_equals_brute_force(search):
     with (
-        mock.patch.object(levels, "_MIN_BATCH", 1),
+        mock.patch.object(module, "_MIN_BATCH", 1),
         mock.patch.object(module, "_ROWS_AT_ONCE", module.BLOCK_ROWS),
     ):
         search.assert_equals_brute_force(TanimotoMetric())

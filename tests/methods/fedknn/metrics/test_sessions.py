@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedneighbors.kernels.vectors._lists import list_nearest
 from fedneighbors.methods.fedknn.metrics._sessions import Pool
 
 RNG = np.random.default_rng(2)
@@ -18,16 +19,20 @@ LARGE = {
 }
 
 
+SORTS = pytest.mark.parametrize("sort", [None, list_nearest], ids=["NumPy", "compiled"])
+
+
 def sort_positions(distances, ranks):
     return np.lexsort((ranks, distances)).tolist()
 
 
+@SORTS
 @pytest.mark.parametrize("name", LARGE)
-@pytest.mark.parametrize("batch", [3, 300, 7_000, 30_000])
-def test_batches_of_many_objects_are_in_order(name, batch):
+@pytest.mark.parametrize("batch", [3, 50, 300, 7_000, 30_000])
+def test_batches_of_many_objects_are_in_order(name, batch, sort):
     distances = LARGE[name]
     ranks = RNG.permutation(len(distances))
-    pool = Pool(ranks)
+    pool = Pool(ranks, sort)
     pool.add(np.arange(len(distances)), distances)
 
     batches = [pool.take(batch)[0] for _ in range(5)]
@@ -36,10 +41,11 @@ def test_batches_of_many_objects_are_in_order(name, batch):
     assert len(pool) == max(0, len(distances) - 5 * batch)
 
 
+@SORTS
 @given(st.lists(st.lists(st.integers(0, 5), max_size=12), max_size=5), st.integers(0, 6))
-def test_objects_added_later_are_in_order(batches, k):
+def test_objects_added_later_are_in_order(sort, batches, k):
     distances = np.array([value for batch in batches for value in batch], np.float64)
-    pool, remaining = Pool(np.arange(len(distances))[::-1].copy()), []
+    pool, remaining = Pool(np.arange(len(distances))[::-1].copy(), sort), []
     start = 0
     for batch in batches:
         positions = np.arange(start, start + len(batch))

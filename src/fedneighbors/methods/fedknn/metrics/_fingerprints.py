@@ -5,6 +5,7 @@ rates every object by an upper bound of its similarity, in 256 levels. Objects a
 highest level down, whole levels at a time, until the next ones are certified.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ from fedneighbors.errors import DataError
 from fedneighbors.kernels._fingerprints import (
     BLOCK_ROWS,
     MAX_BITS,
+    TOP_LEVEL,
     Words,
     bound_common,
     count_common,
@@ -24,7 +26,7 @@ from fedneighbors.kernels._fingerprints import (
     rate,
 )
 from fedneighbors.methods.fedknn.metrics._sessions import (
-    LevelSession,
+    BrowsingSession,
     check_ranks,
     check_time,
     end_at,
@@ -139,14 +141,27 @@ class _Sketch:
         return bound_common(blocks, weights, end - first)
 
 
-class _FingerprintSession(LevelSession):
-    """A query session that rates objects by their sketches."""
+_MIN_BATCH = 64  # objects verified at a time
+_PASS_OBJECTS = 512  # verifying one object takes as long as reading the levels of so many
+
+
+class _FingerprintSession(BrowsingSession):
+    """A query session that verifies objects by level, the highest first.
+
+    Distances compare like fractions of integers up to 2**26. The level of an object is
+    ``floor(TOP_LEVEL * similarity)`` of an upper bound of its similarity, which is 1 minus the
+    distance. All objects of at least ``_level`` are verified.
+    """
 
     def __init__(self, index: _FingerprintIndex, query: Words) -> None:
         super().__init__(index.ranks, width=8 * index.bits.shape[1])
         self._index = index
         self._query = query
         self._n_query = int(np.bitwise_count(query).sum())
+        self._n_scanned = 0
+        self._levels = np.empty(self._n_objects, np.uint8)
+        self._counts = np.zeros(TOP_LEVEL + 1, np.int64)  # objects of each level
+        self._level = TOP_LEVEL + 1
 
     def bounds(self, *, deadline_s: float | None = None) -> Floats:
         """Return the distances themselves, the tightest bounds."""
@@ -178,6 +193,41 @@ class _FingerprintSession(LevelSession):
         levels, sizes = self._levels[first:end], index.sizes[first:end]
         rate(common, sizes, self._n_query, levels, self._counts)
         self._n_scanned = end
+
+    def _widen(self, k: int, cutoff: float) -> None:
+        if self._n_scanned < self._n_objects:
+            self._scan()
+            return
+        front = self._pool.front(k)
+        farthest = min(cutoff, float(front[-1]) if 0 < len(front) == k else math.inf)
+        batch_size = self._choose_batch(k - len(front)) if k else self._n_objects
+        n_from = np.cumsum(self._counts[::-1])[::-1]  # objects of each level and above it
+        level = int(np.flatnonzero(n_from >= min(self.n_verified + batch_size, n_from[0]))[-1])
+        if self.n_verified >= n_from[0]:
+            level = 0
+        # Objects of lower levels are farther than the k-th known distance or the cutoff.
+        self._verify_down_to(min(max(level, _level_of(farthest)), self._level - 1))
+
+    def _choose_batch(self, n_missing: int) -> int:
+        """Return the minimum number of objects to verify next."""
+        return max(_MIN_BATCH, self._n_objects // _PASS_OBJECTS, n_missing, self.n_verified)
+
+    def _verify_down_to(self, level: int) -> None:
+        """Verify the remaining objects of a level and above it."""
+        is_new = self._levels >= level
+        if self._level <= TOP_LEVEL:
+            is_new &= self._levels < self._level
+        self._level = level
+        # The similarity of all other objects is below level / TOP_LEVEL. Distances are rounded
+        # fractions, and equal only if the fractions are, so that theirs are at least the next one.
+        frontier = math.nextafter((TOP_LEVEL - level) / TOP_LEVEL, math.inf)
+        self._verify_in_steps(np.flatnonzero(is_new), frontier)
+
+
+def _level_of(distance: float) -> int:
+    """Return a level that all objects within a distance reach."""
+    similarity = min(max(1 - distance, 0.0), 1.0) - 2.0**-40  # minus more than the rounding error
+    return max(math.floor(TOP_LEVEL * similarity), 0)
 
 
 def _choose_size(sizes: npt.NDArray[np.uint16]) -> int:

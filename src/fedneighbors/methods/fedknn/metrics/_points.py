@@ -19,14 +19,13 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors._typing import Booleans, Floats, Integers
-from fedneighbors.kernels.vectors._duplicates import DistinctRows
 from fedneighbors.kernels.vectors._lists import list_nearest
 from fedneighbors.kernels.vectors._quantized import RowBounds
 from fedneighbors.methods.fedknn.metrics._sessions import (
     BrowsingSession,
-    Pool,
     check_radius,
     check_time,
+    choose_limit,
     end_at,
 )
 
@@ -157,8 +156,7 @@ class ScanSession(BrowsingSession):
     def __init__(
         self, ranks: Integers, measure: Measure, *, width: int = 1, least: float = 0.0
     ) -> None:
-        super().__init__(ranks, width=width, least=least)
-        self._pool = Pool(ranks, list_nearest)
+        super().__init__(ranks, width=width, least=least, list_nearest=list_nearest)
         self._compute = measure
         self._n_scanned = 0
 
@@ -201,18 +199,15 @@ class ScanSession(BrowsingSession):
         part = slice(self._n_scanned, min(self._n_scanned + self._n_per_step, self._n_objects))
         self._all[part] = self._compute(part)
         self._n_scanned = part.stop
-        if part.stop < self._n_objects:
-            return
-        if not self._n_emitted:  # faster than a choice of the remaining objects
-            self._drop_verified()
-            self._add_verified(np.arange(self._n_objects), self._all, math.inf)
-            return
-        self._pool_known(self._frontier)
-        self._is_verified[self._queue[0]] = False
-        self._queue = np.empty(0, np.int64), np.empty(0)
-        remaining = np.flatnonzero(~self._is_verified)
-        self._is_verified[remaining] = True
-        self._add_verified(remaining, self._all[remaining], math.inf)
+        if part.stop == self._n_objects and not self._n_emitted:
+            self._pool_all(self._all)
+        elif part.stop == self._n_objects:
+            self._pool_known(self._frontier)
+            self._is_verified[self._queue[0]] = False
+            self._queue = np.empty(0, np.int64), np.empty(0)
+            remaining = np.flatnonzero(~self._is_verified)
+            self._is_verified[remaining] = True
+            self._add_verified(remaining, self._all[remaining], math.inf)
 
     def _verify(self, positions: Integers, frontier: float) -> None:
         """Compute the distances of those objects that are not verified.
@@ -391,7 +386,11 @@ class DistanceBounds:
 
         If there are more than ``n``, at least ``n`` of the lowest bounds are removed.
         """
-        return self._bounds.take(self._radius(distance), n)
+        bounds, radius = self._bounds, self._radius(distance)
+        if n is not None and bounds.count(radius) > n:
+            few = n <= len(bounds.minima)
+            radius = bounds.quantile(n) if few else choose_limit(bounds.values, n)
+        return bounds.take(radius)
 
     def _radius(self, distance: float) -> float:
         """Return the radius of a distance in the search space."""
@@ -464,49 +463,3 @@ class BoundedSession(ScanSession):
         near = self._left.take(limit, n)
         lowest = self._left.lowest()
         self._verify(near, lowest if len(near) else max(lowest, math.nextafter(limit, math.inf)))
-
-
-class GroupedSession(BrowsingSession):
-    """A query session that searches distinct objects and emits all equal ones.
-
-    Parameters
-    ----------
-    distinct : DistinctRows
-        Groups of equal objects.
-    session : ScanSession
-        Session of the distinct objects, of which each has the lowest rank of its group.
-    """
-
-    def __init__(self, distinct: DistinctRows, session: ScanSession) -> None:
-        super().__init__(distinct.ranks, least=session.least)
-        self._pool = Pool(distinct.ranks, list_nearest)
-        self._distinct = distinct
-        self._session = session
-        self._n_requested = 1
-
-    def bounds(self, *, deadline_s: float | None = None) -> Floats:
-        """Return the bounds of the distinct objects."""
-        return np.asarray(self._session.bounds(deadline_s=deadline_s)[self._distinct.groups])
-
-    def separate_bounds(self, *, deadline_s: float | None = None) -> Floats:
-        """Return bounds that do not depend on other objects."""
-        bounds = self._session.separate_bounds(deadline_s=deadline_s)
-        return np.asarray(bounds[self._distinct.groups])
-
-    def _measure(self, positions: Integers) -> Floats:
-        return self._session._measure(self._distinct.groups[positions])
-
-    def _widen(self, k: int, cutoff: float) -> None:
-        wanted = max(self._n_requested, k - len(self._pool.front(k)) + 1)
-        batch = self._session.next(wanted, cutoff=cutoff, deadline_s=-1.0)  # one step
-        n, frontier = batch.n_certified, max(batch.frontier, self._frontier)
-        if batch.exhausted:
-            frontier = math.nextafter(cutoff, math.inf)
-        elif n == wanted:
-            self._n_requested = min(2 * wanted, self._n_per_step)
-            frontier = float(batch.distances[-1])
-        positions, counts = self._distinct.members(batch.positions[:n])
-        # members of a group are in the order of ranks; without ties, groups follow one another
-        front, distances = self._pool.front(1), batch.distances[:n]
-        follow = not len(front) and bool((distances[1:] > distances[:-1]).all())
-        self._add_verified(positions, np.repeat(distances, counts), frontier, follow=follow)

@@ -9,15 +9,23 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from fedneighbors._typing import Booleans, Floats, Integers
-from fedneighbors.kernels._selection import MAX_SURPLUS, choose_limit
 from fedneighbors.methods.fedknn.metrics._interfaces import SessionBatch
+
+if TYPE_CHECKING:
+    from fedneighbors.kernels.vectors._duplicates import DistinctRows
+    from fedneighbors.methods.fedknn.metrics._points import ScanSession
 
 _MIN_SORTED = 64  # number of objects sorted first
 _MAX_SORTED = 1 << 17  # sorted at once, unless more are wanted: less than 20 ms
+_SAMPLE_SIZE = 1024
+_SAMPLE_MARGIN = 8  # positions beyond the quantile, so that it is rarely too low
+_MAX_SURPLUS = 4  # maximum ratio of the objects within a limit to the objects to sort
 _NONE = np.empty(0, np.int64), np.empty(0)
 _ANY_RANK = np.iinfo(np.int64).max
 
@@ -179,8 +187,8 @@ class Pool:
             return
         self._n_to_sort = max(wanted, self._n_to_sort)
         unsorted = self._select_unsorted()
-        positions, distances = self._positions[unsorted], self._distances[unsorted]
-        positions, distances = self._sort_first(positions, distances)
+        part = self._positions[unsorted], self._distances[unsorted]
+        positions, distances = self._sort_first(*part)
         front, front_distances = self._front[0][self._first :], self._front[1][self._first :]
         if len(front):
             positions = np.concatenate([front, positions])
@@ -190,18 +198,17 @@ class Pool:
         self._n_to_sort = min(2 * self._n_to_sort, _MAX_SORTED)
 
     def _sort_first(self, positions: Integers, distances: Floats) -> tuple[Integers, Floats]:
-        """Return the first of unsorted objects, sorted; set the limit of the others."""
+        """Sort the first of unsorted objects; set the limit of the others."""
         n, limit, rank_limit = min(self._n_to_sort, len(distances)), math.inf, _ANY_RANK
         if self._list_nearest and n <= _MIN_SORTED:
             distances, positions = self._list_nearest(distances, positions, self._ranks, n)
-            self._limit = float(distances[-1])
-            self._rank_limit = int(self._ranks[positions[-1]])
+            self._limit, self._rank_limit = float(distances[-1]), int(self._ranks[positions[-1]])
             return positions, distances
         if n < len(distances):
             limit = choose_limit(distances, n)
             near = np.flatnonzero(distances <= limit)
             positions, distances = positions[near], distances[near]
-            if len(near) > MAX_SURPLUS * n:  # most are tied: select by rank
+            if len(near) > _MAX_SURPLUS * n:  # most are tied: select by rank
                 selected, rank_limit = self._select_tied(positions, distances < limit)
                 positions, distances = positions[selected], distances[selected]
         self._limit, self._rank_limit = limit, rank_limit
@@ -219,11 +226,28 @@ class Pool:
         return nearer | (ranks <= limit), limit
 
 
+def choose_limit(values: npt.NDArray[np.float64 | np.float32], n: int) -> float:
+    """Choose a limit that contains at least the ``n`` lowest values.
+
+    Except for ties, it contains at most ``_MAX_SURPLUS * n`` values. It is estimated from a sample;
+    if there are few values or the estimate is outside these bounds, it is computed exactly. For
+    20,000 values the estimate takes 0.03 ms, the exact computation 0.19 ms.
+    """
+    step = len(values) // _SAMPLE_SIZE
+    position = n // max(step, 1) * 5 // 4 + _SAMPLE_MARGIN
+    if step > 1 and position < _SAMPLE_SIZE:
+        estimate = np.partition(values[::step], position)[position]
+        n_within = np.count_nonzero(values <= estimate)
+        # the last condition: the estimate is tied, and the n-th value itself
+        if n <= n_within <= _MAX_SURPLUS * n or np.count_nonzero(values < estimate) < n <= n_within:
+            return float(estimate)
+    return float(np.partition(values, n - 1)[n - 1])
+
+
 def _sort(positions: Integers, distances: Floats, ranks: Integers) -> Integers:
-    """Return the order of objects by distance, then by rank."""
+    """Return the order by distance, then by rank."""
     order = np.argsort(distances)
-    ascending = distances[order]
-    if (ascending[1:] == ascending[:-1]).any():  # a sort by two keys takes three times longer
+    if (distances[order[1:]] == distances[order[:-1]]).any():  # slower, only for ties
         order = np.lexsort((ranks[positions], distances))
     return order
 
@@ -239,11 +263,20 @@ class BrowsingSession(ABC):
         Cells read to verify an object.
     least : float
         No distance is below this number.
+    list_nearest : callable, optional
+        As for :class:`Pool`.
     """
 
     exact = True
 
-    def __init__(self, ranks: Integers, *, width: int = 1, least: float = 0.0) -> None:
+    def __init__(
+        self,
+        ranks: Integers,
+        *,
+        width: int = 1,
+        least: float = 0.0,
+        list_nearest: ListNearest | None = None,
+    ) -> None:
         self.least = least
         self.n_verified = 0
         self._n_objects = len(ranks)
@@ -252,7 +285,8 @@ class BrowsingSession(ABC):
         self._queue: tuple[Integers, Floats] = _NONE
         self._n_known = 0
         self._next_frontier = 0.0  # after the queue; not one of its objects is certified before
-        self._pool = Pool(ranks)
+        self.list_nearest = list_nearest
+        self._pool = Pool(ranks, list_nearest)
         self._emitted: list[Floats] = []
         self._n_emitted = 0
         # All unverified objects are at this distance or farther.
@@ -360,11 +394,11 @@ class BrowsingSession(ABC):
         self._queue, self._n_known = (positions[n:], distances[n:]), 0
         self._add_verified(positions[:n], distances[:n], frontier)
 
-    def _drop_verified(self) -> None:
-        """Empty pool and queue, before all objects are added."""
-        self.n_verified, self._n_known = 0, 0
-        self._queue = _NONE
+    def _pool_all(self, distances: Floats) -> None:
+        """Move all objects to the pool, if none was emitted."""
+        self.n_verified, self._n_known, self._queue = 0, 0, _NONE
         self._pool.clear()
+        self._add_verified(np.arange(self._n_objects), distances, math.inf)
 
     def _n_certified(self, k: int, cutoff: float) -> int:
         """Count the certified objects among the next ``k``.
@@ -421,70 +455,46 @@ class BrowsingSession(ABC):
         return n_emitted + self._pool.n_within(radius)
 
 
-TOP_LEVEL = 255
-"""Level of identical objects."""
-
-_MIN_BATCH = 64  # objects verified at a time
-_PASS_OBJECTS = 512  # verifying one object takes as long as reading the levels of so many
-
-
-class LevelSession(BrowsingSession):
-    """A query session that verifies objects by level, the highest first.
-
-    Distances compare like fractions of integers up to 2**26. The level of an object is
-    ``floor(TOP_LEVEL * similarity)`` of an upper bound of its similarity, which is 1 minus the
-    distance. All objects of at least ``_level`` are verified.
+class GroupedSession(BrowsingSession):
+    """A query session that searches distinct objects and emits all equal ones.
 
     Parameters
     ----------
-    ranks : int64 array of shape (n_objects,)
-        Rank of each object: at equal distance, lower ranks come first.
-    width : int
-        Cells read to verify an object.
+    distinct : DistinctRows
+        Groups of equal objects.
+    session : ScanSession
+        Session of the distinct objects, of which each has the lowest rank of its group.
     """
 
-    def __init__(self, ranks: Integers, *, width: int) -> None:
-        super().__init__(ranks, width=width)
-        self._n_scanned = 0
-        self._levels = np.empty(self._n_objects, np.uint8)
-        self._counts = np.zeros(TOP_LEVEL + 1, np.int64)  # objects of each level
-        self._level = TOP_LEVEL + 1
+    def __init__(self, distinct: "DistinctRows", session: "ScanSession") -> None:
+        super().__init__(distinct.ranks, least=session.least, list_nearest=session.list_nearest)
+        self._distinct = distinct
+        self._session = session
+        self._n_requested = 1
 
-    @abstractmethod
-    def _scan(self) -> None:
-        """Compute the levels of the next objects, or prepare them."""
+    def bounds(self, *, deadline_s: float | None = None) -> Floats:
+        """Return the bounds of the distinct objects."""
+        return np.asarray(self._session.bounds(deadline_s=deadline_s)[self._distinct.groups])
+
+    def separate_bounds(self, *, deadline_s: float | None = None) -> Floats:
+        """Return bounds that do not depend on other objects."""
+        bounds = self._session.separate_bounds(deadline_s=deadline_s)
+        return np.asarray(bounds[self._distinct.groups])
+
+    def _measure(self, positions: Integers) -> Floats:
+        return self._session._measure(self._distinct.groups[positions])
 
     def _widen(self, k: int, cutoff: float) -> None:
-        if self._n_scanned < self._n_objects:
-            self._scan()
-            return
-        front = self._pool.front(k)
-        farthest = min(cutoff, float(front[-1]) if 0 < len(front) == k else math.inf)
-        batch_size = self._choose_batch(k - len(front)) if k else self._n_objects
-        n_from = np.cumsum(self._counts[::-1])[::-1]  # objects of each level and above it
-        level = int(np.flatnonzero(n_from >= min(self.n_verified + batch_size, n_from[0]))[-1])
-        if self.n_verified >= n_from[0]:
-            level = 0
-        # Objects of lower levels are farther than the k-th known distance or the cutoff.
-        self._verify_down_to(min(max(level, _level_of(farthest)), self._level - 1))
-
-    def _choose_batch(self, n_missing: int) -> int:
-        """Return the minimum number of objects to verify next."""
-        return max(_MIN_BATCH, self._n_objects // _PASS_OBJECTS, n_missing, self.n_verified)
-
-    def _verify_down_to(self, level: int) -> None:
-        """Verify the remaining objects of a level and above it."""
-        is_new = self._levels >= level
-        if self._level <= TOP_LEVEL:
-            is_new &= self._levels < self._level
-        self._level = level
-        # The similarity of all other objects is below level / TOP_LEVEL. Distances are rounded
-        # fractions, and equal only if the fractions are, so that theirs are at least the next one.
-        frontier = math.nextafter((TOP_LEVEL - level) / TOP_LEVEL, math.inf)
-        self._verify_in_steps(np.flatnonzero(is_new), frontier)
-
-
-def _level_of(distance: float) -> int:
-    """Return a level that all objects within a distance reach."""
-    similarity = min(max(1 - distance, 0.0), 1.0) - 2.0**-40  # minus more than the rounding error
-    return max(math.floor(TOP_LEVEL * similarity), 0)
+        wanted = max(self._n_requested, k - len(self._pool.front(k)) + 1)
+        batch = self._session.next(wanted, cutoff=cutoff, deadline_s=-1.0)  # one step
+        n, frontier = batch.n_certified, max(batch.frontier, self._frontier)
+        if batch.exhausted:
+            frontier = math.nextafter(cutoff, math.inf)
+        elif n == wanted:
+            self._n_requested = min(2 * wanted, self._n_per_step)
+            frontier = float(batch.distances[-1])
+        positions, counts = self._distinct.members(batch.positions[:n])
+        distances = batch.distances[:n]
+        # members of a group are in the order of ranks, so that only ties of groups need a sort
+        follow = len(self._pool) == 0 and bool((distances[1:] > distances[:-1]).all())
+        self._add_verified(positions, np.repeat(distances, counts), frontier, follow=follow)

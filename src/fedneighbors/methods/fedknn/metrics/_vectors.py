@@ -27,18 +27,17 @@ from fedneighbors.methods.fedknn.metrics._points import (
     BoundedSession,
     DistanceBounds,
     Found,
-    GroupedSession,
     MinkowskiScale,
     Scale,
     ScanSession,
     TreeSession,
 )
-from fedneighbors.methods.fedknn.metrics._sessions import check_ranks
+from fedneighbors.methods.fedknn.metrics._sessions import GroupedSession, check_ranks
 
 if TYPE_CHECKING:
     from scipy.spatial import cKDTree
 
-_CLIP = 8  # elements above this many times the mean magnitude are not spread over the codes
+_CLIP = 16  # elements above this many times the mean magnitude are not spread over the codes
 _MAX_EXPONENT = 1000  # power of two by which an inner product is scaled
 _MAX_POINT = 2.0**40  # magnitude of a query relative to the rows; beyond, bounds are useless
 
@@ -107,7 +106,7 @@ class QuantizedVectors:
             self._codes.put(self._centering.apply(block), i * ROWS_PER_STEP)
 
     def locate(self, point: Floats) -> Floats | None:
-        """Return a point in the space of the codes; None if it is too far away."""
+        """Return a point in the space of codes; None if too far."""
         if self._scale is None:  # smaller products lose bits
             exponent = -int(np.frexp(np.abs(point).max())[1])
             return point if exponent + self._centering.exponent < _MAX_EXPONENT else None
