@@ -147,7 +147,7 @@ def _list_steps(result: "Comparison", context: typer.Context) -> list[str]:
 
 
 def _write_command(name: str, context: typer.Context, *more: str) -> str:
-    """Return the command that trains a method on the same data; empty if there is none."""
+    """Return the command that trains a method; empty if none does."""
     from fedneighbors.comparison._summary import COMMANDS
 
     arguments, given = COMMANDS.get(name, ("",)), context.params

@@ -116,7 +116,7 @@ def read_data(
     schema : Path, optional
         Schema of the files; its label and its rules for missing cells replace the other arguments.
     keep_missing : bool
-        Leave missing cells of numeric columns NaN; OpenML sets are always filled.
+        Leave missing cells of numeric columns NaN.
     has_classes : bool
         The label is a class, not a number to predict.
 
@@ -161,7 +161,7 @@ def read_data(
     _check_columns(files, label, party_column, schema)
     if name.startswith("openml:"):
         key = name.removeprefix("openml:")
-        return fetch_openml(int(key) if key.isdecimal() else key)
+        return fetch_openml(int(key) if key.isdecimal() else key, keep_missing=keep_missing)
     return load(name, keep_missing=keep_missing)
 
 

@@ -217,7 +217,7 @@ def _encode(
 
 
 def _note_equal_rows(rows: PartyRows, party_names: Sequence[str]) -> tuple[str, ...]:
-    """Return a sentence about two parties with equal rows, if there are any."""
+    """Return a sentence about two parties with equal rows, if any."""
     columns, owners = tuple(map(str, range(rows.x.shape[1]))), np.array(party_names)[rows.parties]
     return note_equal_rows(Dataset("rows", rows.x, rows.y, columns, "rows", parties=owners))
 

@@ -191,7 +191,7 @@ class Summary:
 
     @property
     def recommended_private(self) -> str:
-        """Return the method with the best score under a budget; empty without any."""
+        """Return the method that is best under a budget, if any."""
         names = {private_name(c.name): c.name for c in self.candidates if c.budget}
         scored = [name for name in names if self.splits(name)]
         return names[max(scored, key=lambda name: self.mean(name) or 0.0)] if scored else ""
