@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from typer.testing import CliRunner
 from fedneighbors import comparison
 from fedneighbors.cli._main import app
 from fedneighbors.errors import DataError
-from fedneighbors.records import RunRecord, read_record
+from fedneighbors.records import ResultTable, RunRecord, read_record
 
 FAST = ["--candidate", "alone", "--candidate", "averaged linear models"]
 
@@ -74,6 +75,8 @@ def recommend(monkeypatch):
         record = RunRecord(
             "compare", {}, notes=("Recommended: it.", "To train it: somehow.", "Last.")
         )
+        scores = ResultTable("disclosures", "", ("method", "score"), ((private, "0.7 (-0.1)"),))
+        record = replace(record, tables=(scores,))
         result = comparison.Comparison(name, "Recommended: it.", record, private)
         monkeypatch.setattr(comparison, "compare", lambda *_, **__: result)
 
@@ -150,9 +153,11 @@ def test_the_best_private_method_needs_a_schema(files, recommend):
     result = call(*files, "--label", "state")
 
     step = result.stdout.splitlines()[-1]
-    assert step.startswith("Under a privacy budget, kNN-Per has the best score. A schema of the")
+    assert step.startswith(
+        "Under a privacy budget, kNN-Per has the best score, 0.7 (-0.1). A schema"
+    )
     assert "fedneighbors run knnper --representation network --combine paper --data" in step
-    assert step.endswith(" --epsilon 1 --schema schema.toml --delta 0.000010")
+    assert step.endswith(" --epsilon 1 --schema schema.toml --delta 1e-05")
 
 
 def test_the_printed_command_gives_the_scores_of_the_comparison(files, tmp_path):

@@ -163,3 +163,23 @@ def test_a_measurement_is_no_class(loans):
 
     assert result.exit_code == 1
     assert "look like a measurement" in result.stderr
+
+
+def test_text_is_no_number_to_predict(loans):
+    result, _ = run("neighbors", loans, "--task", "regression")
+
+    assert result.exit_code == 1
+    assert "error: regression needs numbers to predict, got text" in result.stderr
+
+
+@pytest.mark.parametrize("method", COMMANDS)
+def test_a_single_party_is_trained_too(method, loans):
+    out = loans.parent / "one"
+
+    result = call(
+        *("run", method, "--data", loans, "--label", "default", "--drop", "amount"),
+        *("--parties", 1, "--out", out),
+    )
+
+    assert result.exit_code == 0, result.output
+    assert [row[0] for row in read_record(out / "record.jsonl").tables[1].rows] == ["party-0"]

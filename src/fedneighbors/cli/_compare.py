@@ -12,6 +12,7 @@ import typer
 from fedneighbors.cli._files import DropOption, IdOption, choose_files, text_options
 from fedneighbors.cli._run import run
 from fedneighbors.cli._splits import (
+    SETTINGS,
     AlphaOption,
     ClassesOption,
     DataOption,
@@ -137,10 +138,12 @@ def _list_steps(result: "Comparison", context: typer.Context) -> list[str]:
     if private := result.recommended_private:
         budget = ["--epsilon", f"{EPSILON}", "--schema", "schema.toml"]
         if private == "kNN-Per":
-            budget += ["--delta", f"{DELTA:f}"]
+            budget += ["--delta", f"{DELTA:g}"]
+        (table,) = (table for table in result.record.tables if table.name == "disclosures")
+        score = next(row[-1] for row in table.rows if row[0] == private)
         steps.append(
-            f"Under a privacy budget, {private} has the best score. A schema of the columns is "
-            "needed, see fedneighbors schema draft. Train it: "
+            f"Under a privacy budget, {private} has the best score, {score}. A schema of the "
+            "columns is needed, see fedneighbors schema draft. Train it: "
             f"{_write_command(private, context, *budget)}"
         )
     return steps
@@ -176,12 +179,4 @@ def _list_unused(given: Mapping[str, Any]) -> set[str]:
         return settings
     if given["partition"] == SplitKind.NATURAL:
         return settings - {"partition"}
-    split = Split(
-        given["partition"],
-        given["parties"],
-        given["alpha"],
-        given["factor"],
-        given["classes_per_party"],
-        given["seed"],
-    )
-    return settings - {"partition", "parties", *split.parameters}
+    return settings - {"partition", "parties", SETTINGS.get(given["partition"], "")}

@@ -39,6 +39,14 @@ class TaskName(StrEnum):
 
 
 TaskOption = Annotated[TaskName, typer.Option(help="Kind of the label.")]
+SETTINGS: Mapping[str, str] = {
+    SplitKind.DIRICHLET: "alpha",
+    SplitKind.QUANTITY: "factor",
+    SplitKind.PATHOLOGICAL: "classes_per_party",
+    SplitKind.PATHOLOGICAL_V2: "classes_per_party",
+}
+"""The setting of each kind of split that has one."""
+
 DataOption = Annotated[
     list[str],
     typer.Option(
@@ -87,13 +95,8 @@ class Split:
     @property
     def parameters(self) -> Mapping[str, float]:
         """Return the parameters that the kind of split uses."""
-        by_kind: Mapping[SplitKind, Mapping[str, float]] = {
-            SplitKind.DIRICHLET: {"alpha": self.alpha},
-            SplitKind.QUANTITY: {"factor": self.factor},
-            SplitKind.PATHOLOGICAL: {"classes_per_party": self.classes_per_party},
-            SplitKind.PATHOLOGICAL_V2: {"classes_per_party": self.classes_per_party},
-        }
-        return by_kind.get(self.kind, {})
+        name = SETTINGS.get(self.kind)
+        return {} if name is None else {name: getattr(self, name)}
 
 
 def read_data(

@@ -17,7 +17,7 @@ from fedneighbors.comparison._candidates import CANDIDATES, private_name
 from fedneighbors.comparison._schedule import ResultFile, Schedule, Worker, task_settings
 from fedneighbors.comparison._scores import primary_metric
 from fedneighbors.comparison._summary import Summary
-from fedneighbors.comparison._table import PartyRows, Task
+from fedneighbors.comparison._table import PartyRows, Task, convert_targets
 from fedneighbors.datasets._dataset import Dataset
 from fedneighbors.datasets._party_files import note_equal_rows
 from fedneighbors.errors import DataError
@@ -200,15 +200,7 @@ def _encode(
     for code, rows in enumerate(owned.values()):
         codes[rows] = code
     if task == "regression":
-        try:
-            numbers = targets.astype(np.float64)
-        except (TypeError, ValueError):
-            raise ValueError(
-                "regression needs numbers to predict, got text; compare by classification"
-            ) from None
-        if not np.isfinite(numbers).all():
-            raise ValueError("a target is infinite; remove its row")
-        return PartyRows(x, numbers, codes), list(owned), 0
+        return PartyRows(x, convert_targets(targets), codes), list(owned), 0
     check_labels(targets)
     classes, inverse = np.unique(targets, return_inverse=True)
     if len(classes) < 2:

@@ -20,7 +20,7 @@ from fedneighbors.comparison._candidates import (
     list_estimators,
 )
 from fedneighbors.comparison._scores import primary_metric, score_predictions
-from fedneighbors.comparison._table import PartyRows, Task
+from fedneighbors.comparison._table import PartyRows, Task, convert_targets
 from fedneighbors.records import Figure, ResultTable, Round, RunRecord, environment
 from fedneighbors.runs._figures import (
     fill_cells,
@@ -141,7 +141,7 @@ def run(
     """
     started, clock = datetime.now(UTC), time.perf_counter()
     chosen = METHODS[method]
-    y = y.astype(np.float64) if task == "regression" else y
+    y = convert_targets(y) if task == "regression" else y
     rows, held_out = split_rows_by_party(y, parties, test_size, seed, task)
     cells, filled = (
         _make_trial(values, y, parties, rows, held_out, task=task, seed=seed)
