@@ -195,7 +195,7 @@ def test_parameters_of_the_search_have_equal_defaults(kind):
     assert {name: parameters[name].default for name in expected} == {
         name: parameter.default for name, parameter in expected.items()
     }
-    assert set(parameters) - set(expected) == {"n_neighbors", "weights"}
+    assert set(parameters) - set(expected) == {"n_neighbors", "standardize", "weights"}
 
 
 @pytest.mark.parametrize("metric", ["euclidean", "manhattan", "cosine"])
@@ -357,6 +357,7 @@ def test_standardized_columns_give_the_predictions_of_pooled_standardized_rows(k
 
     assert np.array_equal(model.predict(new), pooled.predict(new))
     assert len(model.run_record_.rounds) == 2
+    assert np.isfinite(model.predict(np.full((1, 5), 1e308))).all()
     assert kind(5).fit(x, y).run_record_ is None
 
 

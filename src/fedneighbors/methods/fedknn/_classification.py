@@ -36,6 +36,7 @@ from fedneighbors.tabular._ownership import check_labels, plain_targets
 from fedneighbors.tabular._schema import MomentsReply, column_moments, mean_and_deviation
 
 _NUMERIC = ("euclidean", "manhattan", "cosine", "inner_product", "haversine")
+_FARTHEST = 1e100  # deviations, so that the squares of a query stay finite
 
 
 class _ColumnUnits(FederatedEstimator):
@@ -172,7 +173,10 @@ class _NeighborsEstimator(SearchParameters, BaseEstimator):  # type: ignore[misc
 
     def _convert_units(self, objects: Any) -> Any:
         center, scale = self._units
-        return (objects - center) / scale if len(center) else objects
+        if not len(center):
+            return objects
+        with np.errstate(over="ignore"):
+            return np.clip((objects - center) / scale, -_FARTHEST, _FARTHEST)
 
     def _fit_search(self, objects: Any, parties: Any, ids: Any, ledger: Ledger | None) -> None:
         settings = {name: getattr(self, name) for name in FederatedNeighbors._get_param_names()}

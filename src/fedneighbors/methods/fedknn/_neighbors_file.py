@@ -65,7 +65,7 @@ class NeighborsFile(ModelFile):
         n_units = 0 if rows is None or not self.parameters.get("standardize") else rows.shape[-1]
         if self.center.shape != (n_units,) or self.scale.shape != (n_units,):
             raise ValueError("the numbers of columns and of their units differ")
-        if not (np.isfinite(self.center).all() and (self.scale > 0).all()):
+        if not (np.isfinite([self.center, self.scale]).all() and (self.scale > 0).all()):
             raise ValueError("a unit of a column is not a positive number")
 
     @classmethod
