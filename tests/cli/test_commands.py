@@ -265,7 +265,9 @@ def test_warmup_reports_compiled_kernels():
 
 def test_openml_is_used_only_with_its_prefix(monkeypatch):
     requests = []
-    monkeypatch.setattr("fedneighbors.datasets._catalog.fetch_openml", requests.append)
+    monkeypatch.setattr(
+        "fedneighbors.datasets._catalog.fetch_openml", lambda key, **_: requests.append(key)
+    )
 
     for name in ("openml:61", "openml:blood-transfusion", "iris"):
         read_data(Files({"": name}), label="target", party_column=None)

@@ -1,5 +1,10 @@
 """``fedneighbors compare`` on one file for each party."""
 
+import json
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
 from typer.testing import CliRunner
@@ -7,7 +12,7 @@ from typer.testing import CliRunner
 from fedneighbors import comparison
 from fedneighbors.cli._main import app
 from fedneighbors.errors import DataError
-from fedneighbors.records import read_record
+from fedneighbors.records import ResultTable, RunRecord, read_record
 
 FAST = ["--candidate", "alone", "--candidate", "averaged linear models"]
 
@@ -40,11 +45,14 @@ def test_compare_ends_with_a_recommendation(files, tmp_path):
     )
 
     assert result.exit_code == 0, result.output
-    assert result.stdout.splitlines()[-1].startswith("Recommended: averaged linear models, ROC-AUC")
+    reason, step = result.stdout.splitlines()[-2:]
+    assert reason.startswith("Recommended: averaged linear models, ROC-AUC")
+    assert step.startswith("No command trains it. To train it: at each party, scikit-learn's Log")
     record = read_record(out / "comparison.jsonl")
     assert [table.name for table in record.tables] == ["scores", "parties", "disclosures"]
     assert [row[0] for row in record.tables[1].rows] == ["north", "south"]
-    assert "Recommended" in (out / "report.html").read_text(encoding="utf-8")
+    assert record.notes[:2] == (reason, step)
+    assert "No command trains it" in (out / "report.html").read_text(encoding="utf-8")
 
 
 def test_numbers_are_compared_as_a_regression(files, tmp_path):
@@ -56,7 +64,120 @@ def test_numbers_are_compared_as_a_regression(files, tmp_path):
     assert refused.exit_code == 1
     assert "look like a measurement" in refused.stderr
     assert result.exit_code == 0, result.output
-    assert "R\N{SUPERSCRIPT TWO} 0.9" in result.stdout.splitlines()[-1]
+    assert "R\N{SUPERSCRIPT TWO} 0.9" in result.stdout.splitlines()[-2]
+
+
+@pytest.fixture
+def recommend(monkeypatch):
+    """Return a function that replaces the comparison by a recommendation."""
+
+    def replace_comparison(name, private=""):
+        record = RunRecord(
+            "compare", {}, notes=("Recommended: it.", "To train it: somehow.", "Last.")
+        )
+        scores = ResultTable("disclosures", "", ("method", "score"), ((private, "0.7 (-0.1)"),))
+        record = replace(record, tables=(scores,))
+        result = comparison.Comparison(name, "Recommended: it.", record, private)
+        monkeypatch.setattr(comparison, "compare", lambda *_, **__: result)
+
+    return replace_comparison
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "step"),
+    [
+        ("federated boosting", ["--drop", "score"], "boosting {} --label state --drop score"),
+        ("discriminant analysis", ["--seed", 3], "discriminants {} --label state --seed 3"),
+        ("FlyNN", [], "flynn {} --label state"),
+        ("FedPNN", ["--missing", "n a"], "fedpnn {} --label state --missing 'n a'"),
+        (
+            "kNN-Per, pool",
+            [],
+            "knnper --representation network --combine pool {} --label state",
+        ),
+        ("kNN search", ["--task", "regression"], "neighbors {} --label state --task regression"),
+    ],
+)
+def test_the_command_that_trains_has_the_options_of_the_comparison(
+    name, options, step, files, recommend
+):
+    recommend(name)
+
+    result = call(*files, "--label", "state", *options, "--minutes", 5, "--out", "out")
+
+    given = shlex.join(map(str, files))
+    assert result.exit_code == 0, result.output
+    assert result.stdout.splitlines()[-1] == f"Train it: fedneighbors run {step.format(given)}"
+    notes = read_record(Path("out", "comparison.jsonl")).notes
+    assert notes == ("Recommended: it.", result.stdout.splitlines()[-1], "Last.")
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ([], "--partition iid --parties 10"),
+        (["--partition", "dirichlet"], "--parties 10 --alpha 0.5"),
+        (["--party-column", "state", "--label", "score", "--task", "regression"], None),
+    ],
+)
+def test_a_simulated_split_is_given_in_full(options, expected, files, recommend):
+    recommend("FlyNN")
+
+    result = call("--data", files[1], "--label", "state", *options)
+
+    if expected is None:
+        assert result.stdout.splitlines()[-1] == "No command trains it. To train it: somehow."
+    else:
+        command = shlex.join(["--data", str(files[1]), "--label", "state"])
+        assert result.stdout.splitlines()[-1].endswith(f"run flynn {command} {expected}")
+
+
+@pytest.mark.parametrize(
+    ("name", "step"),
+    [
+        ("alone", "Nothing needs to be joined. To train it: somehow."),
+        ("Ditto", "No command trains it. To train it: somehow."),
+    ],
+)
+def test_a_method_without_a_command_is_named(name, step, files, recommend):
+    recommend(name)
+
+    result = call(*files, "--label", "state")
+
+    assert result.stdout.splitlines()[-1] == step
+
+
+def test_the_best_private_method_needs_a_schema(files, recommend):
+    recommend("federated boosting", "kNN-Per")
+
+    result = call(*files, "--label", "state")
+
+    step = result.stdout.splitlines()[-1]
+    assert step.startswith(
+        "Under a privacy budget, kNN-Per has the best score, 0.7 (-0.1). A schema"
+    )
+    assert "fedneighbors run knnper --representation network --combine paper --data" in step
+    assert step.endswith(" --epsilon 1 --schema schema.toml --delta 1e-05")
+
+
+def test_the_printed_command_gives_the_scores_of_the_comparison(files, tmp_path):
+    Path("north.csv").rename("the north.csv")
+    options = ["--label", "state", "--drop", "score", "--minutes", 3]
+    sources = ["--data", "n=the north.csv", "--data", "south.csv"]
+
+    compared = call(*sources, *options, "--candidate", "discriminant analysis", "--out", "compared")
+    command = shlex.split(compared.stdout.splitlines()[-1].removeprefix("Train it: fedneighbors "))
+    trained = CliRunner().invoke(app, [*command, "--out", "trained"])
+
+    assert trained.exit_code == 0, trained.output
+    results = [
+        json.loads(line)
+        for line in Path("compared", "results.jsonl").read_text().splitlines()
+        if line
+    ]
+    scores = next(r["result"]["scores"] for r in results if r.get("repeat") == 0)
+    summary = read_record(Path("trained", "record.jsonl")).tables[0]
+    assert dict(zip(summary.columns[1:], summary.rows[0][1:], strict=True)) == scores
 
 
 HEADER = "age,dose,state"

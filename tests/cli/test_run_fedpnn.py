@@ -132,6 +132,16 @@ def test_the_summary_states_the_effect_of_one_rare_row(loans, tmp_path):
     )
 
 
+def test_more_columns_than_the_table_has_are_refused(loans, tmp_path):
+    result = call(
+        "run", "fedpnn", "--data", loans, "--label", "default", "--party-column", "bank",
+        "--n-features-to-select", 6, "--out", tmp_path / "out",
+    )  # fmt: skip
+
+    assert result.exit_code == 1
+    assert "n_features_to_select of at most 5, the number of columns" in result.stderr
+
+
 def test_selected_columns_are_shown(loans, tmp_path):
     out = tmp_path / "out"
 

@@ -163,3 +163,18 @@ def test_a_check_names_text_of_another_encoding(draft, tmp_path):
     result = call("schema", "check", "--data", tmp_path / "rows.csv", "--schema", draft[0])
 
     assert "1 cells are text of another encoding; state it (--encoding)" in result.stdout
+
+
+def test_a_draft_refuses_a_measurement_as_label(tmp_path):
+    rows = [f"{row},{row + 0.5}" for row in range(40)]
+    (tmp_path / "public.csv").write_text("\n".join(["age,cost", *rows]))
+    command = ["schema", "draft", "--data", tmp_path / "public.csv", "--out", tmp_path / "s.toml"]
+
+    refused = call(*command, "--label", "cost")
+    noted = call(*command, "--label", "age")
+
+    assert refused.exit_code == 1
+    assert "label 'cost' of" in refused.stderr
+    assert "has 40 distinct numbers with decimals, which look like a measurement" in refused.stderr
+    assert noted.exit_code == 0, noted.output
+    assert "note: label 'age' has 40 distinct numbers in 40 rows" in noted.stderr

@@ -13,13 +13,19 @@ from sklearn.linear_model import LogisticRegression
 import fedneighbors
 import fedneighbors.baselines
 from fedneighbors.comparison import _schedule
-from fedneighbors.comparison._candidates import CANDIDATES, Predictions, Trial, choose
+from fedneighbors.comparison._candidates import (
+    CANDIDATES,
+    Predictions,
+    Trial,
+    choose,
+    private_name,
+)
 from fedneighbors.comparison._scores import (
     difference_interval,
     score_parties,
     score_predictions,
 )
-from fedneighbors.comparison._summary import TRAINERS, Summary
+from fedneighbors.comparison._summary import COMMANDS, TRAINERS, Summary
 from fedneighbors.comparison._table import PartyRows, split
 from fedneighbors.comparison._worker import run_task
 from fedneighbors.errors import DataError
@@ -302,6 +308,66 @@ def test_compare_recommends_the_best_mean_score(tmp_path):
     assert result.reason.startswith(f"Recommended: {result.recommended}, ROC-AUC ")
     assert result.record.notes[0] == result.reason == str(result)
     assert result.record.notes[1] == f"To train it: {TRAINERS[result.recommended]}."
+    assert not any("equal rows" in note for note in result.record.notes)
+
+
+def test_equal_rows_of_two_parties_are_noted():
+    parties = np.repeat(["north", "south"], 200)
+    result = fedneighbors.compare(
+        np.vstack([X, X]), np.tile(Y, 2), parties=parties, minutes=1, candidates=FAST
+    )
+
+    (note,) = [note for note in result.record.notes if "equal rows" in note]
+    assert note.startswith("parties 'north' and 'south' have 200 equal rows: if they are the same")
+
+
+def summarize(results, names, metric="ROC-AUC"):
+    candidates = [c for c in CANDIDATES if c.name in names]
+    scored = {"seconds": 1.0, "parties": {}, "exchanges": None, "bytes": None}
+    for result in results.values():
+        result |= scored if "scores" in result else {}
+    return Summary(candidates, results, "classification", metric, ["a"], [10])
+
+
+def test_a_method_that_had_no_time_is_not_said_to_have_failed():
+    names = ["FlyNN", "FedPNN", "kNN-Per"]
+    late = {"failure": "stopped after 3 s", "seconds": 3.0}
+    results = {
+        ("FlyNN", 0): {"scores": {"ROC-AUC": 0.7}},
+        ("FedPNN", 0): late,
+        ("kNN-Per", 0): {"failure": "needs the optional package torch"},
+        ("FlyNN, epsilon 1", 0): {"failure": "no time left", "seconds": 0.0},
+        ("FedPNN, epsilon 1", 0): {"failure": "ValueError: no"},
+    }
+    summary = summarize(results, [*names, *(private_name(name) for name in names)])
+
+    by_name = {c.name: summary._private_score(c) for c in summary.candidates}
+    assert by_name["FlyNN"] == "not finished in time"
+    assert by_name["FedPNN"] == "failed, see the reason"
+    assert by_name["kNN-Per"] == "not measured"
+    assert summary.sentence.endswith("; not finished in time: FedPNN; without scores: kNN-Per.")
+
+
+def test_the_best_method_under_a_budget_is_named():
+    names = ["FlyNN", "FedPNN"]
+    results = {
+        ("FlyNN", 0): {"scores": {"ROC-AUC": 0.9}},
+        ("FlyNN, epsilon 1", 0): {"scores": {"ROC-AUC": 0.6}},
+        ("FedPNN, epsilon 1", 0): {"scores": {"ROC-AUC": 0.7}},
+    }
+
+    summary = summarize(results, [*names, *(private_name(name) for name in names)])
+
+    assert summary.recommended_private == "FedPNN"
+    assert summarize({("FlyNN", 0): {"scores": {"ROC-AUC": 0.9}}}, names).recommended_private == ""
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_method_with_a_command_says_so(name):
+    summary = summarize({(name, 0): {"scores": {"ROC-AUC": 0.9}}}, [name])
+
+    command = " ".join(COMMANDS[name])
+    assert summary.next_step == f"To train it: {TRAINERS[name]}, or `fedneighbors run {command}`."
 
 
 def test_each_candidate_that_can_be_recommended_has_a_trainer():

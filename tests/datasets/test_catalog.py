@@ -271,6 +271,15 @@ def make_content(target):
     return SimpleNamespace(data=frame, target=target, details={"id": "31", "name": "credit-g"})
 
 
+def test_missing_numbers_of_a_set_are_kept_on_request(openml):
+    openml.answer = make_content(pd.Series([1, 2, 1]))
+
+    data = fetch_openml("credit-g", keep_missing=True)
+
+    assert np.isnan(data.x[:, :2]).tolist() == [[False, False], [True, False], [False, True]]
+    assert [column.missing for column in data.schema.columns[:2]] == ["keep", "keep"]
+
+
 @pytest.mark.parametrize(
     "target",
     [pd.Series(pd.Categorical(["1", "2", "1"])), pd.Series([1, 2, 1]), pd.Series(["1", "2", "1"])],

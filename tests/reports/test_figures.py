@@ -13,7 +13,7 @@ from matplotlib.figure import Figure as MplFigure
 from fedneighbors.errors import RecordError
 from fedneighbors.records import FIGURE_KINDS, Figure, ResultTable, RunRecord
 from fedneighbors.reports import save_figures
-from fedneighbors.reports._charts import draw_lines
+from fedneighbors.reports._charts import draw_bars, draw_lines
 from fedneighbors.reports._figures import draw_panels, render
 from fedneighbors.reports._grids import draw_heatmap
 from fedneighbors.reports._series import build_chart
@@ -208,6 +208,17 @@ def test_the_sign_of_a_half_width_is_ignored():
     chart = build_chart(Figure("f", "line", "", "t", "a", "b", error="c"), table)
 
     assert chart.panels[0].series[0].error.tolist() == [0.5]
+
+
+def test_the_value_of_a_negative_bar_is_written_beyond_zero():
+    table = ResultTable("t", "", ("method", "score"), (("a", -0.5), ("b", 0.5)))
+    description = Figure("f", "bar", "", "t", x="method", y="score")
+    chart, axes = build_chart(description, table), MplFigure().subplots()
+
+    draw_bars(axes, chart, chart.panels[0])
+
+    assert [text.get_text() for text in axes.texts] == ["\N{MINUS SIGN}0.5", "0.5"]
+    assert [text.xy[1] for text in axes.texts] == [0.0, 0.5]
 
 
 def test_a_record_without_figures_saves_none(tmp_path):

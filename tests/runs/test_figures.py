@@ -9,9 +9,16 @@ from fedneighbors._typing import silent
 from fedneighbors.comparison import compare
 from fedneighbors.records import Round
 from fedneighbors.runs._fedpnn import run as run_fedpnn
-from fedneighbors.runs._figures import split_rows_by_party, tabulate_joining, tabulate_traffic
+from fedneighbors.runs._figures import (
+    column_medians,
+    fill_cells,
+    split_rows_by_party,
+    tabulate_joining,
+    tabulate_traffic,
+)
 from fedneighbors.runs._flynn import run as run_flynn
 from fedneighbors.runs._knnper import run as run_knnper
+from fedneighbors.runs._shared_models import run as run_shared
 
 
 @pytest.mark.parametrize(
@@ -91,6 +98,38 @@ def test_reports_of_all_methods_have_the_same_figures_alone():
     assert alone[0] == alone[1] == alone[2]
     assert min(map(min, alone[0])) > 0.6
     assert figures_alone(compared, "parties") == [row[:2] for row in alone[0]]
+
+
+def test_parties_alone_see_the_same_missing_cells_in_all_reports():
+    x, y, parties = make_table()
+    x[np.random.default_rng(1).random(x.shape) < 0.2] = np.nan
+    fills = column_medians(x[split_rows_by_party(y, parties, 0.25, 0)[0]])
+    options = {"feature_names": ("a", "b", "c"), "test_size": 0.25, "seed": 0, "progress": silent}
+    knnper = {"parameters": {"representation": "discriminants"}, "with_baselines": False}
+    boosting = {"method": "boosting", "parameters": {"max_iter": 1}}
+
+    records = [
+        run_flynn(x, y, parties, search=False, parameters={}, fills=fills, **options)[1],
+        run_fedpnn(x, y, parties, **options)[1],
+        run_knnper(x, y, parties, fills=fills, **knnper, **options)[1],
+        run_shared(x, y, parties, **boosting, **options)[1],
+    ]
+
+    candidates = ["alone", "averaged linear models"]
+    compared = compare(x, y, parties=parties, minutes=1, candidates=candidates).record
+    alone = [figures_alone(record, "joining") for record in records]
+    assert alone[0] == alone[1] == alone[2] == alone[3]
+    assert figures_alone(compared, "parties") == [row[:2] for row in alone[0]]
+
+
+def test_cells_of_held_out_rows_do_not_fill_training_rows():
+    x = np.array([[1.0, np.nan], [3.0, np.nan], [np.nan, 7.0]])
+
+    medians = column_medians(x[:2])
+
+    assert medians.tolist() == [2.0, 0.0]
+    assert fill_cells(x, medians).tolist() == [[1.0, 0.0], [3.0, 0.0], [2.0, 7.0]]
+    assert fill_cells(x, None) is x
 
 
 def figures_alone(record, name):

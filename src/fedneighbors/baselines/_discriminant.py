@@ -328,7 +328,9 @@ class FederatedDiscriminantClassifier(ClassifierMixin, ModelFileMixin, BaseEstim
             head = np.vstack([fitted.directions @ head[:-1], head[-1]])
             return head, np.empty((0, 0)), np.empty((0, 0, 0)), np.empty(0)
         if moments.counts.min() < 2:
-            raise DataError("a class has a single row, so no covariance; use quadratic=False")
+            raise DataError(
+                "a class has a single row, so no covariance; use quadratic=False (--linear)"
+            )
         means, factors, offsets = [], [], []
         for c, log_prior in enumerate(log_priors):
             parts = moments.counts[c : c + 1], moments.sums[c : c + 1], moments.products[c]

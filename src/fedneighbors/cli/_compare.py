@@ -1,14 +1,18 @@
 """``fedneighbors compare``: recommend a method for a user's tables."""
 
+import shlex
 import time
-from enum import StrEnum
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fedneighbors.cli._files import DropOption, IdOption, choose_files, text_options
+from fedneighbors.cli._run import run
 from fedneighbors.cli._splits import (
+    SETTINGS,
     AlphaOption,
     ClassesOption,
     DataOption,
@@ -20,6 +24,8 @@ from fedneighbors.cli._splits import (
     SeedOption,
     Split,
     SplitKind,
+    TaskName,
+    TaskOption,
     read_and_split,
 )
 
@@ -27,14 +33,6 @@ if TYPE_CHECKING:
     from fedneighbors.comparison import Comparison
 
 
-class TaskName(StrEnum):
-    """Kinds of targets."""
-
-    CLASSIFICATION = "classification"
-    REGRESSION = "regression"
-
-
-TaskOption = Annotated[TaskName, typer.Option(help="Kind of the label.")]
 MinutesOption = Annotated[
     float,
     typer.Option(
@@ -66,6 +64,7 @@ def compare(
         Path, typer.Option(help="Output directory; an interrupted comparison resumes from it.")
     ] = Path("comparison"),
     *,
+    context: typer.Context,
     text_format: Any,
 ) -> None:
     """Compare all methods on your tables, and recommend one.
@@ -107,14 +106,77 @@ def compare(
         except KeyboardInterrupt:
             print_warning(f"finished trainings are in {out}; the same command resumes")
             raise
-        _report_result(result, out)
+        _report_result(result, out, _list_steps(result, context))
 
 
-def _report_result(result: "Comparison", out: Path) -> None:
+def _report_result(result: "Comparison", out: Path, steps: list[str]) -> None:
     """Print the first tables and the recommendation; write record and report."""
     from fedneighbors.cli._console import echo
     from fedneighbors.cli._results import print_tables, write_results
 
-    print_tables(result.record, [table.name for table in result.record.tables][:2])
-    write_results(result.record, out, name="comparison", figures=False)
-    echo(result.reason, "bold")
+    reason, _, *others = result.record.notes
+    tables = [table.name for table in result.record.tables][:2]
+    print_tables(replace(result.record, notes=tuple(others)), tables)
+    record = replace(result.record, notes=(reason, *steps, *others))
+    write_results(record, out, name="comparison", figures=False)
+    echo(reason, "bold")
+    for step in steps:
+        echo(step)
+
+
+def _list_steps(result: "Comparison", context: typer.Context) -> list[str]:
+    """Return sentences with the commands that train the recommended methods."""
+    from fedneighbors.comparison._candidates import DELTA, EPSILON
+
+    command = _write_command(result.recommended, context)
+    if command:
+        steps = [f"Train it: {command}"]
+    else:
+        is_alone = result.recommended == "alone"
+        reason = "Nothing needs to be joined." if is_alone else "No command trains it."
+        steps = [f"{reason} {result.record.notes[1]}"]
+    if private := result.recommended_private:
+        budget = ["--epsilon", f"{EPSILON}", "--schema", "schema.toml"]
+        if private == "kNN-Per":
+            budget += ["--delta", f"{DELTA:g}"]
+        (table,) = (table for table in result.record.tables if table.name == "disclosures")
+        score = next(row[-1] for row in table.rows if row[0] == private)
+        steps.append(
+            f"Under a privacy budget, {private} has the best score, {score}. A schema of the "
+            "columns is needed, see fedneighbors schema draft. Train it: "
+            f"{_write_command(private, context, *budget)}"
+        )
+    return steps
+
+
+def _write_command(name: str, context: typer.Context, *more: str) -> str:
+    """Return the command that trains a method; empty if none does."""
+    from fedneighbors.comparison._summary import COMMANDS
+
+    arguments, given = COMMANDS.get(name, ("",)), context.params
+    commands: dict[str, Any] = typer.main.get_command(run).commands  # type: ignore[attr-defined]
+    if arguments[0] not in commands:
+        return ""
+    options = {option.name: option for option in commands[arguments[0]].params}
+    if "task" not in options and given["task"] != TaskName.CLASSIFICATION:
+        return ""
+    left_out = {"out", *_list_unused(given)}
+    words = ["fedneighbors", "run", *arguments]
+    for option in context.command.params:
+        value = given[option.name]
+        if option.name in left_out or value is None or option.name not in options:
+            continue
+        if value != options[option.name].default:
+            for each in value if isinstance(value, list | tuple) else [value]:
+                words += [option.opts[0], str(each)]
+    return shlex.join([*words, *more])
+
+
+def _list_unused(given: Mapping[str, Any]) -> set[str]:
+    """Return the options of a split that have no effect."""
+    settings = {"partition", "parties", "alpha", "factor", "classes_per_party"}
+    if given["party_column"] or len(given["data"]) > 1:
+        return settings
+    if given["partition"] == SplitKind.NATURAL:
+        return settings - {"partition"}
+    return settings - {"partition", "parties", SETTINGS.get(given["partition"], "")}

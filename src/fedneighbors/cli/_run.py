@@ -1,20 +1,11 @@
 """``fedneighbors run``: one command per method, on a file split over simulated parties."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from functools import partial
+from typing import Annotated, Any
 
 import typer
 
-from fedneighbors.cli._files import (
-    DropOption,
-    Files,
-    IdOption,
-    StrictCommand,
-    choose_files,
-    text_options,
-)
+from fedneighbors.cli._files import StrictCommand
 from fedneighbors.cli._knnper_options import (
     CapacityOption,
     CheckpointOption,
@@ -43,46 +34,11 @@ from fedneighbors.cli._privacyoptions import (
     DeltaOption,
     EpsilonOption,
     MechanismOption,
-    SchemaOption,
     privacy_of,
 )
 from fedneighbors.cli._run_fedknn import fedknn
-from fedneighbors.cli._splits import (
-    AlphaOption,
-    ClassesOption,
-    DataOption,
-    FactorOption,
-    LabelOption,
-    OutOption,
-    PartiesOption,
-    PartitionOption,
-    PartyColumnOption,
-    SeedOption,
-    Split,
-    SplitData,
-    SplitKind,
-    TestOption,
-    read_and_split,
-    write_manifest,
-)
-
-if TYPE_CHECKING:
-    from fedneighbors.datasets._schema_columns import Column
-    from fedneighbors.privacy import Privacy
-
-_FILLED_NOTE = (
-    "Medians of missing cells and categories of nominal columns come from all rows of the data, "
-    "including held-out ones, and were not agreed by the parties: they are treated as public here."
-)
-_ENCODED_NOTE = (
-    "Categories of nominal columns come from all rows of the data, including held-out ones, and "
-    "were not agreed by the parties: they are treated as public here."
-)
-_CLIENTS_NOTE = (
-    "Categories of nominal columns come from all rows of the data, including held-out ones, and "
-    "were not agreed by the clients."
-)
-
+from fedneighbors.cli._splits import SplitKind, TaskName, TaskOption
+from fedneighbors.cli._training import Training, training_options
 
 MinCountOption = Annotated[int, typer.Option(min=1, help="Minimum number of rows per center.")]
 ClientOption = Annotated[
@@ -102,142 +58,9 @@ BaselinesOption = Annotated[
 ]
 
 
-@dataclass(frozen=True)
-class Training:
-    """Arguments of a training over the parties of a table."""
-
-    files: Files
-    label: str
-    party_column: str | None
-    split: Split
-    test_size: float
-    out: Path
-    schema: Path | None
-
-    def run(
-        self,
-        train: Callable[..., tuple[Any, ...]],
-        parameters: dict[str, Any],
-        *,
-        model_file: str,
-        tables: Sequence[str],
-        fills_cells: bool = False,
-        note: str,
-        keep_missing: bool = False,
-        **options: Any,
-    ) -> None:
-        """Train on the table; print and store the results.
-
-        Parameters
-        ----------
-        train : callable
-            The ``run`` of a method in :mod:`fedneighbors.runs`.
-        parameters : dict
-            Arguments of its estimator.
-        model_file : str
-            File name of the model.
-        tables : sequence of str
-            Names of the tables to print.
-        fills_cells : bool
-            Missing cells were filled: add the note even without nominal columns.
-        note : str
-            Note for the record of a table with nominal columns.
-        keep_missing : bool
-            Leave missing cells of numeric columns NaN.
-        **options
-            Other arguments of ``train``.
-        """
-        from fedneighbors.cli._console import delay_interrupt, progress_bar
-        from fedneighbors.cli._results import print_and_save_model
-        from fedneighbors.records._storage import lock_folder
-
-        data_split = read_and_split(
-            self.files,
-            label=self.label,
-            party_column=self.party_column,
-            split=self.split,
-            schema=self.schema,
-            keep_missing=keep_missing,
-            private=parameters.get("privacy") is not None,
-        )
-        table = data_split.table
-        if parameters.get("privacy") is not None:
-            parameters = parameters | {"privacy": _declare_features(parameters["privacy"])}
-        with lock_folder(self.out):
-            with progress_bar() as progress:
-                model, record, *roles = train(
-                    table.x,
-                    table.y,
-                    data_split.owners,
-                    feature_names=table.feature_names,
-                    test_size=self.test_size,
-                    seed=self.split.seed,
-                    parameters=parameters,
-                    progress=progress,
-                    **options,
-                )
-            draft = None if self.schema else table.schema
-            needs_note = draft is not None and (fills_cells or bool(draft.nominal_names))
-            with delay_interrupt():
-                print_and_save_model(
-                    model,
-                    record,
-                    table,
-                    self.out / model_file,
-                    source=data_split.source,
-                    tables=tables,
-                    note=note if needs_note else "",
-                )
-                # exact counts would void the guarantee of a private model
-                if parameters.get("privacy") is None:
-                    self._write_manifest(data_split, roles)
-
-    def _write_manifest(self, data_split: SplitData, roles: list[Any]) -> None:
-        """Write the manifest of the split, with the roles of its rows."""
-        from fedneighbors.partition import describe
-
-        manifest = data_split.manifest
-        if roles:
-            manifest = describe(
-                data_split.owners,
-                data_split.table.y,
-                kind=manifest.kind,
-                seed=manifest.seed,
-                parameters=manifest.parameters,
-                roles=roles[0],
-                unseen=(),  # every client participates in training
-            )
-        write_manifest(manifest, self.out / "manifest.json")
-
-
-def _declare_features(privacy: "Privacy") -> "Privacy":
-    """Return the terms with a schema of features, which replace cells."""
-    from fedneighbors.datasets._schema_columns import NumericColumn
-
-    schema = privacy.schema
-    if schema is None:
-        return privacy
-    columns: list[Column] = []
-    for column in schema.columns:
-        parts = zip(column.feature_names, column.bounds, strict=True)
-        is_number = isinstance(column, NumericColumn)
-        columns += [column] if is_number else [NumericColumn(name, *pair) for name, pair in parts]
-    return replace(privacy, schema=replace(schema, columns=tuple(columns)))
-
-
-@text_options
+@training_options()
 def flynn(
-    data: DataOption,
-    label: LabelOption = "target",
-    partition: PartitionOption = SplitKind.DIRICHLET,
-    parties: PartiesOption = 8,
-    alpha: AlphaOption = 0.3,
-    factor: FactorOption = 1.0,
-    classes_per_party: ClassesOption = 2,
-    party_column: PartyColumnOption = None,
-    drop: DropOption = None,
-    identifier: IdOption = None,
-    test_size: TestOption = 0.25,
+    training: Training,
     search: Annotated[
         bool, typer.Option("--search", help="Choose sizes and decay by cross-validation.")
     ] = False,
@@ -251,14 +74,9 @@ def flynn(
     decay: Annotated[
         float | None, typer.Option(help="Weight per activation (gamma), in [0, 1).")
     ] = None,
-    out: OutOption = Path("fedneighbors-run"),
-    seed: SeedOption = 0,
     epsilon: EpsilonOption = None,
     delta: DeltaOption = None,
     mechanism: MechanismOption = "local",
-    schema: SchemaOption = None,
-    *,
-    text_format: Any,
 ) -> None:
     """Train FlyNN, the one-round federated nearest-neighbour classifier.
 
@@ -267,10 +85,7 @@ def flynn(
     """
     from fedneighbors.runs._flynn import run as run_flynn
 
-    split = Split(partition, parties, alpha, factor, classes_per_party, seed)
-    files = choose_files(data, drop, identifier, text_format)
-    training = Training(files, label, party_column, split, test_size, out, schema)
-    privacy = privacy_of(epsilon, delta, mechanism, schema)
+    privacy = privacy_of(epsilon, delta, mechanism, training.schema)
     if privacy is not None and search:
         raise typer.BadParameter("--search sums exact hits and would void --epsilon; omit one")
     options = {
@@ -282,40 +97,23 @@ def flynn(
     }
     training.run(
         run_flynn,
-        {name: value for name, value in options.items() if value is not None},
+        _drop_none(options),
         model_file="model.fnn",
         tables=["summary", "joining"],
-        fills_cells=True,
-        note=_FILLED_NOTE,
         search=search,
     )
 
 
-@text_options
+@training_options(parties=4, alpha=1.0)
 def fedpnn(
-    data: DataOption,
-    label: LabelOption = "target",
-    partition: PartitionOption = SplitKind.DIRICHLET,
-    parties: PartiesOption = 4,
-    alpha: AlphaOption = 1.0,
-    factor: FactorOption = 1.0,
-    classes_per_party: ClassesOption = 2,
-    party_column: PartyColumnOption = None,
-    drop: DropOption = None,
-    identifier: IdOption = None,
-    test_size: TestOption = 0.25,
+    training: Training,
     min_count: MinCountOption = 5,
     client_threshold: ClientOption = None,
     server_threshold: ServerOption = None,
     n_features_to_select: SelectOption = None,
-    out: OutOption = Path("fedneighbors-run"),
-    seed: SeedOption = 0,
     epsilon: EpsilonOption = None,
     delta: DeltaOption = None,
     mechanism: MechanismOption = "local",
-    schema: SchemaOption = None,
-    *,
-    text_format: Any,
 ) -> None:
     """Train FedPNN, the one-round classifier from cluster centers.
 
@@ -325,9 +123,7 @@ def fedpnn(
     """
     from fedneighbors.runs._fedpnn import run as run_fedpnn
 
-    split = Split(partition, parties, alpha, factor, classes_per_party, seed)
-    files = choose_files(data, drop, identifier, text_format)
-    training = Training(files, label, party_column, split, test_size, out, schema)
+    schema = training.schema
     parameters = {
         "min_count": min_count,
         "client_threshold": client_threshold,
@@ -340,24 +136,13 @@ def fedpnn(
         parameters,
         model_file="model.fnp",
         tables=["summary", "joining", "exposure", "columns"],
-        note=_ENCODED_NOTE,
         keep_missing=True,
     )
 
 
-@text_options
+@training_options()
 def knnper(
-    data: DataOption,
-    label: LabelOption = "target",
-    partition: PartitionOption = SplitKind.DIRICHLET,
-    parties: PartiesOption = 8,
-    alpha: AlphaOption = 0.3,
-    factor: FactorOption = 1.0,
-    classes_per_party: ClassesOption = 2,
-    party_column: PartyColumnOption = None,
-    drop: DropOption = None,
-    identifier: IdOption = None,
-    test_size: TestOption = 0.25,
+    training: Training,
     model: ModelOption = None,
     hidden: HiddenOption = None,
     representation: RepresentationOption = RepresentationName.AUTO,
@@ -377,11 +162,6 @@ def knnper(
     baselines: BaselinesOption = False,
     epsilon: EpsilonOption = None,
     delta: DeltaOption = None,
-    schema: SchemaOption = None,
-    out: OutOption = Path("fedneighbors-run"),
-    seed: SeedOption = 0,
-    *,
-    text_format: Any,
 ) -> None:
     """Train kNN-Per: one model for all, and a memory for each client.
 
@@ -391,26 +171,114 @@ def knnper(
     """
     from fedneighbors.runs._knnper import run as run_knnper
 
-    split = Split(partition, parties, alpha, factor, classes_per_party, seed)
-    files = choose_files(data, drop, identifier, text_format)
-    training = {
+    rounds_options = {
         "rounds": rounds, "patience": patience, "max_rounds": max_rounds, "schedule": schedule,
         "participation": participation, "learning_rate": learning_rate, "checkpoint": checkpoint,
     }  # fmt: skip
-    privacy = privacy_of(epsilon, delta, "local", schema, delta_only_central=False)
+    privacy = privacy_of(epsilon, delta, "local", training.schema, delta_only_central=False)
     options = KNNPerOptions(
-        training, model, hidden, representation, memory, capacity, strategy, privacy
+        rounds_options, model, hidden, representation, memory, capacity, strategy, privacy
     )
     others = {"n_neighbors": neighbors, "combine": combine.value, "device": device.value}
-    Training(files, label, party_column, split, test_size, out, schema).run(
+    training.run(
         run_knnper,
         options.parameters() | others,
         model_file="model.fnk",
         tables=["summary", "joining", "clients"],
-        note=_CLIENTS_NOTE,
         with_baselines=baselines,
-        row_shape=options.row_shape(files),
+        row_shape=options.row_shape(training.files),
     )
+
+
+@training_options(partition=SplitKind.IID, parties=10, alpha=0.5)
+def boosting(
+    training: Training,
+    task: TaskOption = TaskName.CLASSIFICATION,
+    max_iter: Annotated[
+        int | None, typer.Option(min=1, help="Number of iterations; 100 by default.")
+    ] = None,
+    max_depth: Annotated[
+        int | None, typer.Option(min=1, help="Depth of the trees; by default without limit.")
+    ] = None,
+) -> None:
+    """Train gradient boosting, the same model as on the pooled rows.
+
+    Each file is a party; the rows of a single one are split over simulated
+    parties. All run in this process. There is no privacy budget.
+    """
+    parameters = {"max_iter": max_iter, "max_depth": max_depth}
+    _run_shared(training, "boosting", parameters, "model.fnb", task, keep_missing=True)
+
+
+@training_options(partition=SplitKind.IID, parties=10, alpha=0.5)
+def discriminants(
+    training: Training,
+    quadratic: Annotated[
+        bool | None,
+        typer.Option(
+            "--quadratic/--linear",
+            help="A covariance for each class, or one for all; by default the better one, or 500 "
+            "random features, on held-out training rows.",
+        ),
+    ] = None,
+) -> None:
+    """Train discriminant analysis, the same model as on the pooled rows.
+
+    Each file is a party; the rows of a single one are split over simulated
+    parties. All run in this process. There is no privacy budget.
+    """
+    _run_shared(training, "discriminants", {"quadratic": quadratic}, "model.fnd")
+
+
+@training_options(partition=SplitKind.IID, parties=10, alpha=0.5)
+def neighbors(
+    training: Training,
+    task: TaskOption = TaskName.CLASSIFICATION,
+    k: Annotated[
+        int | None,
+        typer.Option(
+            "-k",
+            "--neighbors",
+            min=1,
+            help="Number of neighbors; by default the best of 5, 15 and 45 on held-out training "
+            "rows.",
+        ),
+    ] = None,
+) -> None:
+    """Predict by a vote of the nearest rows of all parties.
+
+    Each file is a party; the rows of a single one are split over simulated
+    parties. All run in this process. Columns are standardized over all parties.
+    The model file has the rows of all parties.
+    """
+    _run_shared(training, "neighbors", {"n_neighbors": k}, "model.fns", task)
+
+
+def _run_shared(
+    training: Training,
+    method: str,
+    parameters: dict[str, Any],
+    model_file: str,
+    task: TaskName = TaskName.CLASSIFICATION,
+    *,
+    keep_missing: bool = False,
+) -> None:
+    """Train a method with one model for all parties."""
+    from fedneighbors.runs._shared_models import run as run_shared
+
+    training.run(
+        partial(run_shared, task=task.value),
+        _drop_none(parameters),
+        model_file=model_file,
+        tables=["summary", "joining"],
+        keep_missing=keep_missing,
+        task=task,
+        method=method,
+    )
+
+
+def _drop_none(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
 
 
 run = typer.Typer(
@@ -433,6 +301,21 @@ run.command(
     epilog="Example: [bold]fedneighbors run knnper --data visits.csv --label diagnosis "
     "--party-column hospital --combine pool[/bold]",
 )(knnper)
+run.command(
+    cls=StrictCommand,
+    epilog="Example: [bold]fedneighbors run boosting --data patients.csv --label outcome "
+    "--party-column hospital[/bold]",
+)(boosting)
+run.command(
+    cls=StrictCommand,
+    epilog="Example: [bold]fedneighbors run discriminants --data patients.csv --label outcome "
+    "--party-column hospital[/bold]",
+)(discriminants)
+run.command(
+    cls=StrictCommand,
+    epilog="Example: [bold]fedneighbors run neighbors --data patients.csv --label outcome "
+    "--party-column hospital[/bold]",
+)(neighbors)
 run.command(
     cls=StrictCommand,
     epilog="Example: [bold]fedneighbors run fedknn --data titles.txt --metric edit --query 'graph "

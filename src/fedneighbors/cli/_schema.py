@@ -55,7 +55,11 @@ def draft(
     from fedneighbors.datasets._party_files import check_numbers
     from fedneighbors.datasets._reading import read_columns
     from fedneighbors.datasets._schema import Schema
-    from fedneighbors.datasets._schema_columns import is_identifier
+    from fedneighbors.datasets._schema_columns import (
+        check_measurement,
+        is_identifier,
+        read_labels,
+    )
     from fedneighbors.datasets._table import check_present
     from fedneighbors.records import replace_file
 
@@ -65,6 +69,9 @@ def draft(
     dropped = choose_files([str(data)], drop, identifier, text_format).drop
     check_present(dropped, table.names, source=table.source)
     table = table.without(dropped)
+    labels, known = read_labels(table.columns[label], ())
+    for note in check_measurement(labels[known], label, source=table.source):
+        print_warning(note)
     features = table.without([label]).columns
     for name in features:
         check_numbers(table, name)

@@ -31,6 +31,22 @@ class SplitKind(StrEnum):
     NATURAL = "natural"
 
 
+class TaskName(StrEnum):
+    """Kinds of targets."""
+
+    CLASSIFICATION = "classification"
+    REGRESSION = "regression"
+
+
+TaskOption = Annotated[TaskName, typer.Option(help="Kind of the label.")]
+SETTINGS: Mapping[str, str] = {
+    SplitKind.DIRICHLET: "alpha",
+    SplitKind.QUANTITY: "factor",
+    SplitKind.PATHOLOGICAL: "classes_per_party",
+    SplitKind.PATHOLOGICAL_V2: "classes_per_party",
+}
+"""The setting of each kind of split that has one."""
+
 DataOption = Annotated[
     list[str],
     typer.Option(
@@ -79,13 +95,8 @@ class Split:
     @property
     def parameters(self) -> Mapping[str, float]:
         """Return the parameters that the kind of split uses."""
-        by_kind: Mapping[SplitKind, Mapping[str, float]] = {
-            SplitKind.DIRICHLET: {"alpha": self.alpha},
-            SplitKind.QUANTITY: {"factor": self.factor},
-            SplitKind.PATHOLOGICAL: {"classes_per_party": self.classes_per_party},
-            SplitKind.PATHOLOGICAL_V2: {"classes_per_party": self.classes_per_party},
-        }
-        return by_kind.get(self.kind, {})
+        name = SETTINGS.get(self.kind)
+        return {} if name is None else {name: getattr(self, name)}
 
 
 def read_data(
@@ -108,7 +119,7 @@ def read_data(
     schema : Path, optional
         Schema of the files; its label and its rules for missing cells replace the other arguments.
     keep_missing : bool
-        Leave missing cells of numeric columns NaN; OpenML sets are always filled.
+        Leave missing cells of numeric columns NaN.
     has_classes : bool
         The label is a class, not a number to predict.
 
@@ -153,7 +164,7 @@ def read_data(
     _check_columns(files, label, party_column, schema)
     if name.startswith("openml:"):
         key = name.removeprefix("openml:")
-        return fetch_openml(int(key) if key.isdecimal() else key)
+        return fetch_openml(int(key) if key.isdecimal() else key, keep_missing=keep_missing)
     return load(name, keep_missing=keep_missing)
 
 

@@ -261,7 +261,6 @@ def _fit_estimator(
     *,
     personal: bool = False,
     balanced: bool = False,
-    scaled: bool = False,
     pooled: bool = False,
 ) -> Predictions:
     """Train an estimator of this package over the parties.
@@ -277,13 +276,9 @@ def _fit_estimator(
     balanced : bool
         The model treats all classes as equally frequent: its probabilities are multiplied by the
         classes' frequencies in the training rows.
-    scaled : bool
-        Standardize the columns by means and variances of all training rows.
     pooled : bool
         Train on the pooled rows, which is faster: the model is the same bit for bit.
     """
-    if scaled:
-        trial = _transform(trial, StandardScaler())
     train, test = trial.train, trial.test
     model = clone(estimator).fit(train.x, train.y, parties=None if pooled else train.parties)
     values = _predict(model, trial, *([test.parties] if personal else []))
@@ -335,20 +330,6 @@ def _private(trial: Trial, *, name: str) -> Predictions:
     return _fit_estimator(FedPNNClassifier(privacy=privacy, bounds=bounds), trial, balanced=True)
 
 
-def _search(trial: Trial) -> Predictions:
-    from fedneighbors.methods.fedknn import (
-        FederatedNeighborsClassifier,
-        FederatedNeighborsRegressor,
-    )
-
-    is_regression = trial.task == "regression"
-    make = FederatedNeighborsRegressor if is_regression else FederatedNeighborsClassifier
-    n_rows = len(trial.train)
-    grid = [make(min(k, n_rows), weights="distance") for k in (5, 15, 45)]
-    fits = (partial(_fit_estimator, each, scaled=True, pooled=True) for each in grid)
-    return _tuned(*fits)(_complete(trial))
-
-
 def _knnper(trial: Trial, **settings: str) -> Predictions:
     from fedneighbors.methods.knnper import KNNPerClassifier, KNNPerRegressor
 
@@ -356,23 +337,33 @@ def _knnper(trial: Trial, **settings: str) -> Predictions:
     return _fit_estimator(make(**settings), _complete(trial), personal=True)
 
 
-def _boosting(trial: Trial) -> Predictions:
-    from fedneighbors.baselines import FederatedBoostingClassifier, FederatedBoostingRegressor
+def list_estimators(name: str, task: Task, n_rows: int) -> list[Any]:
+    """Return the estimators of a method, from which rows choose."""
+    from fedneighbors import baselines
+    from fedneighbors.methods import fedknn
 
-    is_regression = trial.task == "regression"
-    make = FederatedBoostingRegressor if is_regression else FederatedBoostingClassifier
-    return _fit_estimator(make(), trial, pooled=True)
+    kind = "Regressor" if task == "regression" else "Classifier"
+    if name == "federated boosting":
+        return [getattr(baselines, f"FederatedBoosting{kind}")()]
+    if name == "kNN search":
+        make = getattr(fedknn, f"FederatedNeighbors{kind}")
+        return [make(min(k, n_rows), weights="distance", standardize=True) for k in (5, 15, 45)]
+    settings: list[dict[str, Any]] = [{}, {"quadratic": True}, {"n_features": 500}]
+    return [baselines.FederatedDiscriminantClassifier(**values) for values in settings]
 
 
-def _discriminant(trial: Trial) -> Predictions:
-    from fedneighbors.baselines import FederatedDiscriminantClassifier
+def choose_estimator(estimators: Sequence[Any], trial: Trial) -> Any:
+    """Return the estimator with the best primary score on held-out training rows."""
+    fits: list[Fit] = [partial(_fit_estimator, each, pooled=True) for each in estimators]
+    return estimators[fits.index(choose(fits, trial))]
 
-    grid = [
-        FederatedDiscriminantClassifier(),
-        FederatedDiscriminantClassifier(quadratic=True),
-        FederatedDiscriminantClassifier(n_features=500),
-    ]
-    return _tuned(*(partial(_fit_estimator, each) for each in grid))(_complete(trial))
+
+def _shared_model(trial: Trial, *, name: str, pooled: bool) -> Predictions:
+    """Train a method with one model in its best setting."""
+    if name != "federated boosting":
+        trial = _complete(trial)
+    estimators = list_estimators(name, trial.task, len(trial.train))
+    return _fit_estimator(choose_estimator(estimators, trial), trial, pooled=pooled)
 
 
 def _network(trial: Trial, *, name: str) -> Predictions:
@@ -410,7 +401,9 @@ CANDIDATES = (
     ComparedMethod(
         "discriminant analysis",
         "federated",
-        {"classification": _discriminant},
+        {
+            "classification": partial(_shared_model, name="discriminant analysis", pooled=False),
+        },
         "sums and products of columns, for each class",
     ),
     ComparedMethod(
@@ -436,7 +429,7 @@ CANDIDATES = (
     ComparedMethod(
         "kNN search",
         "federated",
-        _both(_search),
+        _both(partial(_shared_model, name="kNN search", pooled=True)),
         "distances and labels of the nearest rows",
         "counts",
         keeps_answers=True,
@@ -444,7 +437,7 @@ CANDIDATES = (
     ComparedMethod(
         "federated boosting",
         "federated",
-        _both(_boosting),
+        _both(partial(_shared_model, name="federated boosting", pooled=True)),
         "counts of values; sums of gradients by bin, for each node of each tree",
     ),
     ComparedMethod(

@@ -17,7 +17,9 @@ from fedneighbors.comparison._candidates import CANDIDATES, private_name
 from fedneighbors.comparison._schedule import ResultFile, Schedule, Worker, task_settings
 from fedneighbors.comparison._scores import primary_metric
 from fedneighbors.comparison._summary import Summary
-from fedneighbors.comparison._table import PartyRows, Task
+from fedneighbors.comparison._table import PartyRows, Task, convert_targets
+from fedneighbors.datasets._dataset import Dataset
+from fedneighbors.datasets._party_files import note_equal_rows
 from fedneighbors.errors import DataError
 from fedneighbors.records import RunRecord, environment
 from fedneighbors.tabular._ownership import check_labels, plain_targets, rows_by_party
@@ -36,12 +38,16 @@ class Comparison:
     reason : str
         The recommendation and its reason, in one sentence.
     record : RunRecord
-        Tables of scores, parties and disclosures, figures and notes.
+        Tables of scores, parties and disclosures, figures and notes, such as one about two parties
+        with equal rows.
+    recommended_private : str
+        Name of the method with the best score under a privacy budget; empty if none was trained.
     """
 
     recommended: str
     reason: str
     record: RunRecord
+    recommended_private: str = ""
 
     def __str__(self) -> str:
         return self.reason
@@ -156,12 +162,18 @@ def compare(
         rounds=(),
         tables=summary.tables(),
         figures=summary.figures(),
-        notes=(summary.sentence, summary.next_step, *schedule.notes),
+        notes=(
+            summary.sentence,
+            summary.next_step,
+            *_note_equal_rows(rows, party_names),
+            *schedule.notes,
+        ),
         started=started.isoformat(timespec="seconds"),
         seconds=(datetime.now(UTC) - started).total_seconds(),
         environment=environment(),
     )
-    return Comparison(summary.recommended.name, summary.sentence, record)
+    name, private = summary.recommended.name, summary.recommended_private
+    return Comparison(name, summary.sentence, record, private)
 
 
 def _encode(
@@ -188,20 +200,18 @@ def _encode(
     for code, rows in enumerate(owned.values()):
         codes[rows] = code
     if task == "regression":
-        try:
-            numbers = targets.astype(np.float64)
-        except (TypeError, ValueError):
-            raise ValueError(
-                "regression needs numbers to predict, got text; compare by classification"
-            ) from None
-        if not np.isfinite(numbers).all():
-            raise ValueError("a target is infinite; remove its row")
-        return PartyRows(x, numbers, codes), list(owned), 0
+        return PartyRows(x, convert_targets(targets), codes), list(owned), 0
     check_labels(targets)
     classes, inverse = np.unique(targets, return_inverse=True)
     if len(classes) < 2:
         raise ValueError("expected at least two classes, got one")
     return PartyRows(x, np.asarray(inverse, np.int64), codes), list(owned), len(classes)
+
+
+def _note_equal_rows(rows: PartyRows, party_names: Sequence[str]) -> tuple[str, ...]:
+    """Return a sentence about two parties with equal rows, if any."""
+    columns, owners = tuple(map(str, range(rows.x.shape[1]))), np.array(party_names)[rows.parties]
+    return note_equal_rows(Dataset("rows", rows.x, rows.y, columns, "rows", parties=owners))
 
 
 def _choose_candidates(names: Sequence[str] | None, task: Task) -> list[Any]:

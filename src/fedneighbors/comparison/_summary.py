@@ -43,21 +43,30 @@ TRAINERS: Mapping[str, str] = {
     "averaged linear models": _AVERAGED.format("LogisticRegression or Ridge"),
     "averaged boosting": _AVERAGED.format("HistGradientBoosting"),
     "discriminant analysis": "FederatedDiscriminantClassifier of fedneighbors.baselines",
-    "kNN-Per, discriminants": "KNNPerClassifier(representation='discriminants'), or `fedneighbors "
-    "run knnper --representation discriminants`",
-    "FlyNN": "FlyNNClassifier(), or `fedneighbors run flynn`",
-    "FedPNN": "FedPNNClassifier(), or `fedneighbors run fedpnn`",
-    "kNN search": "FederatedNeighborsClassifier or -Regressor(weights='distance'), on standardized "
-    "columns",
+    "kNN-Per, discriminants": "KNNPerClassifier(representation='discriminants')",
+    "FlyNN": "FlyNNClassifier()",
+    "FedPNN": "FedPNNClassifier()",
+    "kNN search": "FederatedNeighborsClassifier or -Regressor(weights='distance', "
+    "standardize=True)",
     "federated boosting": "FederatedBoostingClassifier or -Regressor of fedneighbors.baselines",
     "FedAvg": "FedAvgClassifier of fedneighbors.baselines",
-    "kNN-Per": "KNNPerClassifier or -Regressor(representation='network', combine='paper'), or "
-    "`fedneighbors run knnper --representation network --combine paper`",
+    "kNN-Per": "KNNPerClassifier or -Regressor(representation='network', combine='paper')",
     "Ditto": "DittoClassifier of fedneighbors.baselines",
-    "kNN-Per, pool": "KNNPerClassifier(representation='network', combine='pool'), or `fedneighbors "
-    "run knnper --representation network --combine pool`",
+    "kNN-Per, pool": "KNNPerClassifier(representation='network', combine='pool')",
 }
 """Means by which users train each candidate that can be recommended."""
+
+COMMANDS: Mapping[str, tuple[str, ...]] = {
+    "discriminant analysis": ("discriminants",),
+    "kNN-Per, discriminants": ("knnper", "--representation", "discriminants"),
+    "FlyNN": ("flynn",),
+    "FedPNN": ("fedpnn",),
+    "kNN search": ("neighbors",),
+    "federated boosting": ("boosting",),
+    "kNN-Per": ("knnper", "--representation", "network", "--combine", "paper"),
+    "kNN-Per, pool": ("knnper", "--representation", "network", "--combine", "pool"),
+}
+"""Arguments of ``fedneighbors run`` that train a candidate, if there is such a command."""
 
 
 @dataclass(frozen=True)
@@ -164,17 +173,33 @@ class Summary:
             lead, low, high = self.compare(best.name, runner_up.name)
             text += f"; next is {runner_up.name}, {lead:.3f} below{_interval(low, high)}"
             text += _describe_chance(low)
-        late = [
+        lacking = [
             c.name for c in self.candidates if c.kind == "federated" and not self.splits(c.name)
         ]
-        if late:
-            text += f"; without scores: {', '.join(late)}"
+        late = [name for name in lacking if self._ran_out_of_time(name)]
+        failed = [name for name in lacking if name not in late]
+        for reason, names in (("not finished in time", late), ("without scores", failed)):
+            text += f"; {reason}: {', '.join(names)}" if names else ""
         return text + "."
 
     @property
     def next_step(self) -> str:
         """Return a sentence about the training of the recommended method."""
-        return f"To train it: {TRAINERS[self.recommended.name]}."
+        name = self.recommended.name
+        command = f", or `fedneighbors run {' '.join(COMMANDS[name])}`" if name in COMMANDS else ""
+        return f"To train it: {TRAINERS[name]}{command}."
+
+    @property
+    def recommended_private(self) -> str:
+        """Return the method that is best under a budget, if any."""
+        names = {private_name(c.name): c.name for c in self.candidates if c.budget}
+        scored = [name for name in names if self.splits(name)]
+        return names[max(scored, key=lambda name: self.mean(name) or 0.0)] if scored else ""
+
+    def _ran_out_of_time(self, name: str) -> bool:
+        """Return whether the first training was stopped, or not begun."""
+        result = self.results.get((name, 0), {})
+        return "failure" in result and "seconds" in result  # an error is stored without
 
     def _format(self, score: float | None) -> str:
         return "unknown" if score is None else f"{score:.3f}"
@@ -297,6 +322,8 @@ class Summary:
             return f"{self._format(self.mean(candidate.name))} (the noise changes no answer)"
         name = private_name(candidate.name)
         if not self.splits(name):
+            if self._ran_out_of_time(name):
+                return "not finished in time"
             failed = "failure" in self.results.get((name, 0), {})
             return "failed, see the reason" if failed else "not measured"
         text = self._format(self.mean(name))

@@ -57,6 +57,25 @@ class PartyRows:
             return cls(arrays["x"], arrays["y"], arrays["parties"])
 
 
+def convert_targets(targets: npt.NDArray[Any]) -> Floats:
+    """Return the targets of a regression as numbers.
+
+    Raises
+    ------
+    ValueError
+        If a target is text or infinite.
+    """
+    try:
+        numbers = targets.astype(np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(
+            "regression needs numbers to predict, got text; choose classification"
+        ) from None
+    if not np.isfinite(numbers).all():
+        raise ValueError("a target is infinite; remove its row")
+    return numbers
+
+
 def hold_out(groups: Integers, fraction: float, rng: np.random.Generator) -> npt.NDArray[np.bool_]:
     """Choose test rows at random from every group of rows.
 

@@ -299,7 +299,7 @@ def _pixel_names() -> tuple[str, ...]:
     return tuple(f"pixel-{row}-{column}" for row in range(28) for column in range(28))
 
 
-def fetch_openml(name_or_id: str | int) -> Dataset:
+def fetch_openml(name_or_id: str | int, *, keep_missing: bool = False) -> Dataset:
     """Download a classification set from OpenML with scikit-learn.
 
     Requires the extra ``data``, and network access unless scikit-learn has cached the set. Missing
@@ -310,6 +310,8 @@ def fetch_openml(name_or_id: str | int) -> Dataset:
     ----------
     name_or_id : str or int
         A name, for its newest active version, or an OpenML id, which identifies the data exactly.
+    keep_missing : bool, default=False
+        Leave missing cells of numeric columns NaN, for methods that support them.
 
     Returns
     -------
@@ -342,6 +344,5 @@ def fetch_openml(name_or_id: str | int) -> Dataset:
         )
     source = f"OpenML {name_or_id!r}, id {content.details['id']}"
     frame = content.data.assign(**{_OPENML_TARGET: content.target.astype("string")})
-    return dataset_from_table(
-        Table.from_frame(frame, source=source), _OPENML_TARGET, name=str(content.details["name"])
-    )
+    table, name = Table.from_frame(frame, source=source), str(content.details["name"])
+    return dataset_from_table(table, _OPENML_TARGET, name=name, keep_missing=keep_missing)

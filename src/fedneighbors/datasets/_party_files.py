@@ -25,6 +25,7 @@ from fedneighbors.datasets._reading import (
     read_table,
 )
 from fedneighbors.datasets._schema import Schema
+from fedneighbors.datasets._schema_columns import check_measurement
 from fedneighbors.datasets._table import (
     Column,
     Table,
@@ -42,8 +43,6 @@ _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([T ].*)?|[0-9]{1,2}([./-])[0-9]{
 _THOUSANDS = re.compile(r"[+-]?[0-9]{1,3}([., '][0-9]{3})+([.,][0-9]+)?")
 _DASHES = re.compile("[-\N{EN DASH}\N{EM DASH}]+")
 _MIN_ID_ROWS = 20  # in fewer rows, distinct whole numbers are often measurements
-_MIN_MEASURED = 20  # distinct numbers; scales of scores have fewer
-_MIN_CLASS_ROWS = 10
 _MAX_NAMED = 5
 _MIN_EQUAL_ROWS = 5
 _MIN_EXCESS = 0.1  # in fraction of shared over repeated rows
@@ -179,15 +178,8 @@ def check_classes(data: Dataset, label: str) -> tuple[str, ...]:
     DataError
         If there is a single class, or the labels look like measurements.
     """
-    classes, counts = np.unique(data.y, return_counts=True)
-    numbers = [parse_number(str(value)) for value in classes.tolist()]
-    is_whole = data.y.dtype.kind in "iu"
-    if None not in numbers and not is_whole and len(classes) > _MIN_MEASURED:
-        raise DataError(
-            f"label {label!r} of {data.source} has {len(classes)} distinct numbers with decimals, "
-            "which look like a measurement: a classifier needs classes. Group them, or predict the "
-            "number with KNNPerRegressor or FederatedNeighborsRegressor in Python"
-        )
+    measured = check_measurement(data.y, label, source=data.source)
+    classes = np.unique(data.y)
     if len(classes) == 1:
         raise DataError(
             f"all {data.n_rows} rows of {data.source} have the label {label!r} "
@@ -198,11 +190,7 @@ def check_classes(data: Dataset, label: str) -> tuple[str, ...]:
         f"{join_names(spellings, most=_MAX_NAMED)}; if these are one class, spell it alike"
         for spellings in _same_letters(map(str, classes.tolist()))
     ]
-    if is_whole and len(classes) > _MIN_MEASURED and counts.mean() < _MIN_CLASS_ROWS:
-        notes.append(
-            f"label {label!r} has {len(classes)} distinct numbers in {data.n_rows} rows: if it is "
-            "a measurement, use a regressor instead of a classifier"
-        )
+    notes += measured
     for party in () if data.parties is None else np.unique(data.parties).tolist():
         is_own = data.parties == party
         own = np.unique(data.y[is_own])

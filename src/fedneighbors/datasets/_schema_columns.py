@@ -13,12 +13,15 @@ import numpy.typing as npt
 from fedneighbors._typing import Floats
 from fedneighbors.datasets._ontology import Ontology
 from fedneighbors.datasets._table import join_names, missing_cells
+from fedneighbors.datasets._text_format import parse_number
 from fedneighbors.errors import DataError
 
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,17})(\.0*)?")  # 18 digits always fit int64
 _ID_NAME = re.compile("(^|[^A-Za-z])[Ii][Dd]$|[a-z](ID|Id)$|(^|[^A-Za-z])[Uu][Uu][Ii][Dd]$")
 _MAX_DISTINCT = 20  # texts that may all differ in a small table, and still be categories
 _RULES = ("drop", "keep")
+_MIN_MEASURED = 20  # distinct numbers; scales of scores have fewer
+_MIN_CLASS_ROWS = 10
 _MISSING_CATEGORY = "missing"
 _MAX_WEIGHT = 1e9  # sums of weights stay finite
 Cells = Sequence[Any] | npt.NDArray[Any]
@@ -403,6 +406,38 @@ def read_labels(
     if all(number is not None for number, text in zip(integers, texts, strict=True) if text):
         return np.array([number or 0 for number in integers], np.int64), known
     return np.array([text or "" for text in texts], np.str_), known
+
+
+def check_measurement(y: npt.NDArray[Any], label: str, *, source: str) -> tuple[str, ...]:
+    """Return a sentence if labels may be measurements, not classes.
+
+    Parameters
+    ----------
+    y : array of shape (n_rows,)
+        Labels, int64 or str.
+    label, source : str
+        Names of the label and of the table, for messages.
+
+    Raises
+    ------
+    DataError
+        If the labels are many numbers with decimals.
+    """
+    classes = np.unique(y)
+    if len(classes) <= _MIN_MEASURED:
+        return ()
+    if y.dtype.kind in "iu":
+        return (len(y) < _MIN_CLASS_ROWS * len(classes)) * (
+            f"label {label!r} has {len(classes)} distinct numbers in {len(y)} rows: if it is a "
+            "measurement, use a regressor instead of a classifier",
+        )
+    if None in [parse_number(str(value)) for value in classes.tolist()]:
+        return ()
+    raise DataError(
+        f"label {label!r} of {source} has {len(classes)} distinct numbers with decimals, which "
+        "look like a measurement: a classifier needs classes. Group them, or predict the number: "
+        "--task regression of run boosting, run neighbors and compare"
+    )
 
 
 def _label_key(label: Any) -> str | int | None:

@@ -239,7 +239,7 @@ def _write_values(
     axes: Axes, positions: Floats, series: Series, column: str, *, horizontal: bool
 ) -> None:
     """Write the value of each bar beyond its error bar."""
-    ends = series.y + np.nan_to_num(series.error)
+    ends = np.maximum(series.y + np.nan_to_num(series.error), 0.0)  # next to a negative bar
     texts = format_cells(column, list(series.y))
     for position, end, text in zip(positions, ends, texts, strict=True):
         if np.isfinite(position) and np.isfinite(end):

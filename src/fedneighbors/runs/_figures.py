@@ -1,17 +1,24 @@
 """Parts shared by the runs of several methods: split of rows, tables with figures."""
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from sklearn.impute import SimpleImputer
 from sklearn.model_selection import train_test_split
 
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.comparison._candidates import Trial, losses_alone
-from fedneighbors.comparison._scores import JOINING_CAPTION, judge_joining, mean_score
-from fedneighbors.comparison._table import PartyRows, hold_out, split_stream
+from fedneighbors.comparison._scores import (
+    JOINING_CAPTION,
+    PARTY_METRIC,
+    judge_joining,
+    mean_score,
+)
+from fedneighbors.comparison._table import PartyRows, Task, hold_out, split_stream
 from fedneighbors.metrics import reliability
 from fedneighbors.records import Figure, ResultTable, Round
 
@@ -36,6 +43,16 @@ _REQUEST_TITLES = {
     "ClassSumsRequest": "noised class sums",
     "CellsRequest": "noised counts of cells",
     "NoisyCountRequest": "noised counts",
+    "ClientSchemaRequest": "columns and labels",
+    "ClientMomentsRequest": "sums of columns",
+    "SummarySchemaRequest": "columns",
+    "SummaryRequest": "sums of columns",
+    "NearestBatchRequest": "nearest rows of the held-out rows",
+    "BoostingSchemaRequest": "columns and labels",
+    "TargetRequest": "sums of the target",
+    "RankRequest": "counts of values",
+    "HistogramRequest": "histograms",
+    "BoostingRelease": "the model",
 }
 _STEPS = {  # exchanges of a masked sum
     "OpenSum": "keys",
@@ -43,6 +60,8 @@ _STEPS = {  # exchanges of a masked sum
     "MaskInput": "masked",
     "Unmask": "unmasked",
 }
+_MAX_ROUNDS = 50  # more are summed by request
+_COUNTED = "In parentheses: the number of rounds, which are summed. "
 NOT_PRIVATE = (
     "Training stayed within the privacy budget. This report is not private: scores, numbers of "
     "rows and the other methods are exact."
@@ -65,17 +84,37 @@ def split_rows(
 
 
 def split_rows_by_party(
-    y: npt.NDArray[Any], parties: npt.NDArray[Any], test_size: float, seed: int
+    y: npt.NDArray[Any],
+    parties: npt.NDArray[Any],
+    test_size: float,
+    seed: int,
+    task: Task = "classification",
 ) -> tuple[Integers, Integers]:
     """Return the indices of training and of held-out rows.
 
-    Held out is a fraction of the rows of each class of a party, as in the first split of
-    ``compare``.
+    Held out is a fraction of the rows of each party, and of each class of a party, as in the first
+    split of ``compare``.
     """
-    classes, codes = np.unique(y, return_inverse=True)
-    groups = np.unique(parties, return_inverse=True)[1] * len(classes) + codes
+    groups = np.unique(parties, return_inverse=True)[1]
+    if task == "classification":
+        classes, codes = np.unique(y, return_inverse=True)
+        groups = groups * len(classes) + codes
     is_test = hold_out(groups, test_size, split_stream(seed, 0))
     return np.flatnonzero(~is_test), np.flatnonzero(is_test)
+
+
+def column_medians(x: Floats) -> Floats:
+    """Return the median of each column's known cells, 0 without any.
+
+    As ``compare`` fills the cells for methods that need complete rows.
+    """
+    imputer = SimpleImputer(strategy="median", keep_empty_features=True).fit(x)
+    return np.asarray(imputer.statistics_, np.float64)
+
+
+def fill_cells(x: npt.NDArray[Any], fills: Floats | None) -> npt.NDArray[Any]:
+    """Return rows with values for missing cells, unchanged for None."""
+    return x if fills is None else np.where(np.isnan(x), fills, x)
 
 
 def find_most_frequent(y: npt.NDArray[Any]) -> Any:
@@ -117,37 +156,44 @@ def tabulate_joining(
     *,
     method: str,
     predict: Callable[[str], npt.NDArray[Any]],
+    task: Task = "classification",
 ) -> ResultTable:
-    """Return a table of each party's accuracy alone and joined.
+    """Return a table of each party's score alone and joined.
 
     Parameters
     ----------
     table : tuple of arrays
-        Features, labels and parties of all rows.
+        Features, targets and parties of all rows.
     rows, held_out : int64 arrays
         Indices of training and of held-out rows.
     method : str
         Name of the joined model.
     predict : callable
-        Returns the labels that the joined model predicts for all held-out rows at a party.
+        Returns the targets that the joined model predicts for all held-out rows at a party.
+    task : {"classification", "regression"}
+        Kind of the targets.
     """
     x, y, parties = table
-    classes, codes = np.unique(y, return_inverse=True)
+    n_classes, codes = 0, y
+    if task == "classification":
+        classes, codes = np.unique(y, return_inverse=True)
+        n_classes = len(classes)
     everything = PartyRows(x, codes, np.zeros(len(y), np.int64))
     test, truth, owners = everything.select(held_out), y[held_out], parties[held_out]
     lines = []
     for party in np.unique(parties[rows]).tolist():
         train = everything.select(rows[parties[rows] == party])
-        trial = Trial(train, test, "classification", len(classes), 0)
-        losses = losses_alone(trial)
-        losses[method] = (predict(party) != truth).astype(np.float64)
+        losses = losses_alone(Trial(train, test, task, n_classes, 0))
+        joined = predict(party)
+        is_regression = task == "regression"
+        losses[method] = np.abs(joined - truth) if is_regression else (joined != truth) + 0.0
         own = [values[owners == party] for values in losses.values()]
-        scores = (mean_score(values, "classification") for values in (*own, *losses.values()))
-        verdict = judge_joining(own[-1], own[:-1], "classification")
+        scores = (mean_score(values, task) for values in (*own, *losses.values()))
+        verdict = judge_joining(own[-1], own[:-1], task)
         lines.append((str(party), verdict, len(train), *scores))
     return ResultTable(
         name="joining",
-        title="Accuracy of each party alone and joined",
+        title=f"{PARTY_METRIC[task].capitalize()} of each party alone and joined",
         columns=(
             "party",
             "joining pays?",
@@ -157,20 +203,28 @@ def tabulate_joining(
         ),
         rows=tuple(lines),
         caption="Boosting and kNN are trained on the party's own rows. Own: on its held-out rows; "
-        "all: on those of all parties. " + JOINING_CAPTION["classification"],
+        "all: on those of all parties. " + JOINING_CAPTION[task],
     )
 
 
 def tabulate_traffic(rounds: Sequence[Round]) -> TableAndFigure:
-    """Return a table and a figure of bytes per party and round."""
-    rows: list[tuple[str, str, float]] = []
+    """Return a table and a figure of bytes per party and round.
+
+    Many rounds are summed by request.
+    """
+    sums: dict[tuple[str, str], float] = {}
+    are_many = len(rounds) > _MAX_ROUNDS
+    n_of = Counter(entry.request for entry in rounds)
     for entry in rounds:
-        label = f"{entry.index + 1}. {_format_request(entry.request)}"
+        title = _format_request(entry.request)
+        label = f"{title} ({n_of[entry.request]:,})" if are_many else f"{entry.index + 1}. {title}"
         for direction, sizes in (("sent", entry.upload_bytes), ("received", entry.download_bytes)):
-            rows.append((label, direction, sum(sizes.values()) / max(1, len(sizes))))
+            key = label, direction
+            sums[key] = sums.get(key, 0.0) + sum(sizes.values()) / max(1, len(sizes))
+    rows = [(*key, size) for key, size in sums.items()]
     table = ResultTable(
         name="traffic",
-        title="Bytes per party and round",
+        title="Bytes per party and request" if are_many else "Bytes per party and round",
         columns=("round", "direction", "bytes"),
         rows=tuple(rows),
     )
@@ -182,7 +236,8 @@ def tabulate_traffic(rounds: Sequence[Round]) -> TableAndFigure:
         x="round",
         y="bytes",
         hue="direction",
-        caption="Parties send summaries and receive models; rows never leave a party.",
+        caption=_COUNTED * are_many + "Parties send summaries and receive models or rows to "
+        "predict; training rows never leave a party.",
     )
     return table, figure
 

@@ -13,7 +13,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from fedneighbors._typing import Progress
+from fedneighbors._typing import Floats, Progress
 from fedneighbors.datasets._catalog import load
 from fedneighbors.methods.flynn._selection import FlyNNSearchCV
 from fedneighbors.methods.flynn.estimator import FlyNNClassifier
@@ -22,6 +22,7 @@ from fedneighbors.partition import dirichlet
 from fedneighbors.records import Figure, ResultTable, RunRecord, encode_pixels, environment
 from fedneighbors.runs._figures import (
     NOT_PRIVATE,
+    fill_cells,
     find_most_frequent,
     split_rows_by_party,
     tabulate_joining,
@@ -250,6 +251,7 @@ def run(
     seed: int,
     search: bool,
     parameters: Mapping[str, Any],
+    fills: Floats | None = None,
     progress: Progress,
 ) -> tuple[FlyNNClassifier, RunRecord]:
     """Train over a table's parties and score held-out rows.
@@ -257,7 +259,7 @@ def run(
     Parameters
     ----------
     x : array of shape (n_rows, n_features)
-        Finite numbers.
+        Numbers; missing cells are NaN.
     y, parties : arrays of shape (n_rows,)
         Labels and owners.
     feature_names : tuple of str
@@ -270,6 +272,8 @@ def run(
         Choose the sizes and the decay of the model by cross-validation on the training rows.
     parameters : mapping
         Arguments of :class:`FlyNNClassifier`.
+    fills : float64 array of shape (n_features,), optional
+        Values for missing cells; models that parties train alone see the cells as missing.
     progress : callable
         Called with the number of finished steps, their total number, and the current step.
 
@@ -281,6 +285,7 @@ def run(
     """
     started, clock = datetime.now(UTC), time.perf_counter()
     rows, held_out = split_rows_by_party(y, parties, test_size, seed)
+    cells, x = x, fill_cells(x, fills)
     settings = {"random_state": seed, "n_jobs": -1, **parameters}
     progress(0, 3, "training over all parties")
     if search:
@@ -297,7 +302,7 @@ def run(
     progress(2, 3, "training every party alone")
     predicted = model.predict(x[held_out])
     joining = tabulate_joining(
-        (x, y, parties), rows, held_out, method="FlyNN", predict=lambda _: predicted
+        (cells, y, parties), rows, held_out, method="FlyNN", predict=lambda _: predicted
     )
     probabilities = {
         "FlyNN, federated": model.predict_proba(x[held_out]),

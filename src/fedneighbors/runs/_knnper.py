@@ -7,18 +7,18 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 from fedneighbors import baselines
 from fedneighbors._typing import Floats, Progress
+from fedneighbors.comparison._candidates import FAMILY, Trial, fit_rows
+from fedneighbors.comparison._table import PartyRows
 from fedneighbors.methods.knnper.algorithm import local_prior, mix
 from fedneighbors.methods.knnper.estimator import KNNPerClassifier
 from fedneighbors.metrics import average_accuracy, bottom_decile
 from fedneighbors.partition import RowRoles
 from fedneighbors.records import Figure, ResultTable, RunRecord, environment
 from fedneighbors.runs._figures import (
+    fill_cells,
     split_rows_by_party,
     tabulate_joining,
     tabulate_reliability,
@@ -64,13 +64,14 @@ def run(
     with_baselines: bool,
     progress: Progress,
     row_shape: tuple[int, ...] = (),
+    fills: Floats | None = None,
 ) -> tuple[KNNPerClassifier, RunRecord, RowRoles]:
     """Train over a table's clients and score each one's held-out rows.
 
     Parameters
     ----------
     x : float64 array of shape (n_rows, n_features)
-        Finite numbers.
+        Numbers; missing cells are NaN.
     y, parties : arrays of shape (n_rows,)
         Label of each row, and the client that owns it.
     feature_names : sequence of str
@@ -87,6 +88,8 @@ def run(
         Called with the number of finished steps, their total number, and the current step.
     row_shape : tuple of int
         Shape of a row for a network of images; empty for tables.
+    fills : float64 array of shape (n_features,), optional
+        Values for missing cells; models that clients train alone see the cells as missing.
 
     Returns
     -------
@@ -108,6 +111,7 @@ def run(
     private = parameters.get("privacy") is not None
     classes = None if private else np.unique(y).tolist()  # a budget declares them
     model = KNNPerClassifier(random_state=seed, classes=classes, **parameters)
+    cells, x = x, fill_cells(x, fills)
     x = x.reshape(-1, *row_shape) if row_shape else x
     model.fit(x[~test], y[~test], parties=parties[~test])
     proba = _predict_with_methods(
@@ -116,11 +120,12 @@ def run(
         y,
         parties,
         test,
+        cells=cells,
         with_baselines=with_baselines,
         progress=lambda n, step: progress(n, n_steps, step),
     )
     joining = tabulate_joining(
-        (x.reshape(len(x), -1), y, parties),
+        (cells, y, parties),
         rows,
         held_out,
         method=OURS,
@@ -152,6 +157,7 @@ def _predict_with_methods(
     parties: Labels,
     test: npt.NDArray[np.bool_],
     *,
+    cells: Floats,
     with_baselines: bool,
     progress: Callable[[int, str], None],
 ) -> dict[str, Floats]:
@@ -162,7 +168,7 @@ def _predict_with_methods(
         **_predict_with_parts(model, x, parties, test),
     }
     progress(2, "training every client alone")
-    proba["local logistic regression"] = _predict_alone(x, y, parties, test, model.classes_)
+    proba["local logistic regression"] = _predict_alone(cells, y, parties, test, model.classes_)
     if with_baselines:
         proba |= _predict_with_baselines(model, x, y, parties, test, progress)
     return proba
@@ -198,17 +204,14 @@ def _predict_alone(
     x: Floats, y: Labels, parties: Labels, test: npt.NDArray[np.bool_], classes: Labels
 ) -> Floats:
     """Return probabilities by a model of each client's own rows."""
-    proba, x = np.zeros((int(test.sum()), len(classes))), x.reshape(len(x), -1)
+    proba, codes = np.zeros((int(test.sum()), len(classes))), np.searchsorted(classes, y)
+    table = PartyRows(x, codes, np.zeros(len(y), np.int64))
     for name in np.unique(parties):
-        train, test_rows = (parties == name) & ~test, parties[test] == name
-        known = np.unique(y[train])
-        columns = np.searchsorted(classes, known)
-        if len(known) == 1:
-            proba[np.ix_(test_rows, columns)] = 1.0
-        elif test_rows.any():
-            local = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
-            predicted = local.fit(x[train], y[train]).predict_proba(x[test][test_rows])
-            proba[np.ix_(test_rows, columns)] = predicted
+        is_own = parties == name
+        train, own = table.select(is_own & ~test), table.select(is_own & test)
+        if len(own):
+            trial = Trial(train, own, "classification", len(classes), 0)
+            proba[is_own[test]] = fit_rows(FAMILY["classification"][1], trial).values
     return proba
 
 

@@ -9,11 +9,14 @@ The last byte of the magic is the version of the schema. Increase it when a fiel
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from glob import escape
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
+
+import numpy as np
 
 from fedneighbors.errors import ModelFileError, WireError
 from fedneighbors.federation._messages import decode, encode
@@ -98,6 +101,24 @@ class ModelFileMixin:
     """Saving of an estimator whose ``model_`` is its fitted state."""
 
     model_: Any
+    n_features_in_: int
+
+    def name_features(self, names: Sequence[str]) -> Self:
+        """Set the column names that later tables are checked against.
+
+        Raises
+        ------
+        ValueError
+            If there is not one name for each column.
+        """
+        from sklearn.utils.validation import check_is_fitted
+
+        check_is_fitted(self)
+        if isinstance(names, str) or len(names) != self.n_features_in_:
+            raise ValueError(f"expected a list of {self.n_features_in_} names, got {names!r}")
+        self.feature_names_in_ = np.array(list(names), dtype=object)
+        self.model_ = replace(self.model_, feature_names=tuple(map(str, names)))
+        return self
 
     def save(self, path: str | Path) -> None:
         """Write the model to a file atomically."""

@@ -9,6 +9,8 @@ from sklearn.datasets import load_breast_cancer, load_diabetes, load_wine
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import cross_val_score
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from fedneighbors import (
@@ -193,7 +195,7 @@ def test_parameters_of_the_search_have_equal_defaults(kind):
     assert {name: parameters[name].default for name in expected} == {
         name: parameter.default for name, parameter in expected.items()
     }
-    assert set(parameters) - set(expected) == {"n_neighbors", "weights"}
+    assert set(parameters) - set(expected) == {"n_neighbors", "standardize", "weights"}
 
 
 @pytest.mark.parametrize("metric", ["euclidean", "manhattan", "cosine"])
@@ -342,3 +344,33 @@ def test_several_labels_per_object_are_refused():
 def test_prediction_before_fit_is_refused(kind):
     with pytest.raises(NotFittedError):
         kind(metric="edit").predict(["a"])
+
+
+@pytest.mark.parametrize("kind", [FederatedNeighborsClassifier, FederatedNeighborsRegressor])
+def test_standardized_columns_give_the_predictions_of_pooled_standardized_rows(kind):
+    x, new = POINTS * [1, 10, 100, 1e4, 0] + 7, NEW_POINTS * [1, 10, 100, 1e4, 0] + 7
+    y = RNG.integers(3, size=len(x))
+    peer = KNeighborsClassifier if kind is FederatedNeighborsClassifier else KNeighborsRegressor
+    pooled = make_pipeline(StandardScaler(), peer(5)).fit(x, y)
+
+    model = kind(5, standardize=True).fit(x, y, parties=owners_of(300))
+
+    assert np.array_equal(model.predict(new), pooled.predict(new))
+    assert len(model.run_record_.rounds) == 2
+    assert np.isfinite(model.predict(np.full((1, 5), 1e308))).all()
+    assert kind(5).fit(x, y).run_record_ is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"metric": "edit"}, "standardize is for columns of numbers, not for metric 'edit'"),
+        ({"metric": "haversine"}, "not for metric 'haversine'"),
+        ({"privacy": Privacy(1, delta=1e-6)}, "which a privacy budget does not cover"),
+    ],
+)
+def test_standardize_is_refused_where_it_cannot_be(settings, message):
+    model = FederatedNeighborsClassifier(1, standardize=True, **settings)
+
+    with pytest.raises(ValueError, match=message):
+        model.fit(PLACES, np.arange(200) % 2)

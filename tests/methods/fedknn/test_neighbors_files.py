@@ -1,5 +1,7 @@
 """Saved classifiers and regressors predict the same; invalid files and models are refused."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -171,3 +173,17 @@ def test_a_file_with_invalid_values_is_refused(tmp_path, change):
 
     with pytest.raises(ModelFileError, match="no usable model"):
         FederatedNeighborsClassifier.load(tmp_path / "model.fnn")
+
+
+def test_a_loaded_model_standardizes_like_the_saved_one(tmp_path):
+    model = FederatedNeighborsClassifier(3, standardize=True)
+    model.fit(X * [1, 10, 100, 1000], np.arange(60) % 2, parties=OWNERS).save(tmp_path / "a")
+    file = NeighborsFile.load(tmp_path / "a")
+
+    loaded = FederatedNeighborsClassifier.load(tmp_path / "a")
+
+    new = NEW * [1, 10, 100, 1000]
+    assert np.array_equal(loaded.predict_proba(new), model.predict_proba(new))
+    for scale in (file.scale[:2], -file.scale):
+        with pytest.raises(ValueError, match="unit"):
+            replace(file, scale=scale)

@@ -173,6 +173,11 @@ def test_keeping_all_columns_needs_no_round():
     assert not hasattr(model, "t_statistics_")
 
 
+def test_more_columns_than_there_are_cannot_be_selected():
+    with pytest.raises(DataError, match=r"at most 13, the number of columns .* got 14; choose"):
+        FedPNNClassifier(n_features_to_select=X.shape[1] + 1).fit(X, Y, parties=OWNERS)
+
+
 def test_saved_model_keeps_its_columns_and_checks_names(tmp_path):
     frame = pd.DataFrame(X, columns=[f"column {j}" for j in range(X.shape[1])])
     model = FedPNNClassifier(n_features_to_select=4).fit(frame, Y, parties=OWNERS)

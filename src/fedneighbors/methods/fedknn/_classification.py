@@ -31,9 +31,25 @@ from fedneighbors.methods.fedknn.estimator import FederatedNeighbors
 from fedneighbors.methods.fedknn.metrics import metric_of
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.privacy.ledger._ledger import Ledger
+from fedneighbors.tabular._federated_estimator import FederatedEstimator
 from fedneighbors.tabular._ownership import check_labels, plain_targets
+from fedneighbors.tabular._schema import MomentsReply, column_moments, mean_and_deviation
 
 _NUMERIC = ("euclidean", "manhattan", "cosine", "inner_product", "haversine")
+_FARTHEST = 1e100  # deviations, so that the squares of a query stay finite
+
+
+class _ColumnUnits(FederatedEstimator):
+    """Mean and standard deviation of each column, from exact sums over parties."""
+
+    def summarize(self, rows: Any, labels: Any) -> Mapping[str, Any]:  # noqa: ARG002 - unused labels
+        return vars(column_moments(rows))
+
+    def finish(self, totals: Mapping[str, Any]) -> None:
+        n_rows = int(totals["n_rows"])
+        moments = MomentsReply(n_rows, totals["sums"], totals["squares"])
+        self.center_, deviation = mean_and_deviation(moments)
+        self.scale_ = np.where(deviation > 0, deviation, 1.0)
 
 
 class _NeighborsEstimator(SearchParameters, BaseEstimator):  # type: ignore[misc]
@@ -46,6 +62,7 @@ class _NeighborsEstimator(SearchParameters, BaseEstimator):  # type: ignore[misc
         n_neighbors: int = 5,
         *,
         weights: str = "uniform",
+        standardize: bool = False,
         metric: Any = "euclidean",
         algorithm: str = "auto",
         privacy: Privacy | None = None,
@@ -79,6 +96,7 @@ class _NeighborsEstimator(SearchParameters, BaseEstimator):  # type: ignore[misc
         )
         self.n_neighbors = n_neighbors
         self.weights = weights
+        self.standardize = standardize
 
     def fit(
         self,
@@ -125,6 +143,8 @@ class _NeighborsEstimator(SearchParameters, BaseEstimator):  # type: ignore[misc
             objects = self._check_objects(X, fitting=True)
             targets = self._check_targets(y, len(objects))
         self._fit_weights(sample_weight, objects)
+        self._fit_units(objects, parties)
+        objects = self._convert_units(objects)
         self._store_targets(targets)
         self._fit_search(objects, parties, ids, ledger)
         return self
@@ -134,6 +154,29 @@ class _NeighborsEstimator(SearchParameters, BaseEstimator):  # type: ignore[misc
         check_weights(self.weights)
         if self.weights == "distance" and getattr(metric_of(self.metric), "least", 0.0) < 0:
             raise ValueError(NEGATIVE.format(repr(self.metric)))
+        if self.standardize and (not self._is_numeric or self.metric == "haversine"):
+            raise ValueError(
+                f"standardize is for columns of numbers, not for metric {self.metric!r}; omit it"
+            )
+        if self.standardize and self.privacy is not None:
+            raise ValueError(
+                "standardize sums columns exactly, which a privacy budget does not cover; omit one"
+            )
+
+    def _fit_units(self, objects: Any, parties: Any) -> None:
+        """Set center and scale of the columns, empty without ``standardize``."""
+        self._units = np.empty(0), np.empty(0)
+        self.run_record_ = None
+        if self.standardize:
+            units = _ColumnUnits().fit(objects, parties=parties)
+            self._units, self.run_record_ = (units.center_, units.scale_), units.run_record_
+
+    def _convert_units(self, objects: Any) -> Any:
+        center, scale = self._units
+        if not len(center):
+            return objects
+        with np.errstate(over="ignore"):
+            return np.clip((objects - center) / scale, -_FARTHEST, _FARTHEST)
 
     def _fit_search(self, objects: Any, parties: Any, ids: Any, ledger: Ledger | None) -> None:
         settings = {name: getattr(self, name) for name in FederatedNeighbors._get_param_names()}
@@ -197,7 +240,7 @@ class _NeighborsEstimator(SearchParameters, BaseEstimator):  # type: ignore[misc
         All queries of a group have the same number of neighbors.
         """
         check_is_fitted(self, "search_")
-        queries = self._check_objects(X, fitting=False)
+        queries = self._convert_units(self._check_objects(X, fitting=False))
         batch = self.search_._nearest_batch(queries, self._n_needed) if self._is_numeric else None
         if batch is not None:
             yield slice(None), batch[1], self._weigh(*batch)
@@ -274,6 +317,9 @@ class FederatedNeighborsClassifier(ClassifierMixin, _NeighborsEstimator):  # typ
     weights : {"uniform", "distance"}
         Equal weights, or the inverse of the distance. With the latter, if some neighbors are at
         distance 0, only these count; not for ``"inner_product"``.
+    standardize : bool
+        Give each column mean 0 and standard deviation 1 over the objects of all parties, by exact
+        sums; for columns of numbers, not under ``privacy``.
     metric : str, Metric or callable
         As in :class:`FederatedNeighbors`: strings, sets and graphs can be classified too.
     algorithm, privacy, guarantee, variant, random_state, failure, max_queries, grid_s
@@ -287,6 +333,8 @@ class FederatedNeighborsClassifier(ClassifierMixin, _NeighborsEstimator):  # typ
         Labels, ascending.
     search_ : FederatedNeighbors
         The search, with ``query_records_`` of the last prediction.
+    run_record_ : RunRecord or None
+        Exchanges and bytes of ``standardize``.
     n_features_in_, feature_names_in_
         Number and names of the columns, for a numeric metric.
 
@@ -347,6 +395,9 @@ class FederatedNeighborsRegressor(MultiOutputMixin, RegressorMixin, _NeighborsEs
     weights : {"uniform", "distance"}
         Equal weights, or the inverse of the distance. With the latter, if some neighbors are at
         distance 0, only these count; not for ``"inner_product"``.
+    standardize : bool
+        Give each column mean 0 and standard deviation 1 over the objects of all parties, by exact
+        sums; for columns of numbers, not under ``privacy``.
     metric : str, Metric or callable
         As in :class:`FederatedNeighbors`.
     algorithm, privacy, guarantee, variant, random_state, failure, max_queries, grid_s
@@ -358,6 +409,8 @@ class FederatedNeighborsRegressor(MultiOutputMixin, RegressorMixin, _NeighborsEs
     ----------
     search_ : FederatedNeighbors
         The search, with ``query_records_`` of the last prediction.
+    run_record_ : RunRecord or None
+        Exchanges and bytes of ``standardize``.
     n_features_in_, feature_names_in_
         Number and names of the columns, for a numeric metric.
 

@@ -26,10 +26,11 @@ class NeighborsFile(ModelFile):
     ``objects``, as frames of queries. ``schema`` is the TOML text of a table's schema, or empty.
     Parameters without ``metric`` are those of a model whose metric is the schema.
     ``targets`` are positions among ``classes``, or numbers if there are no classes. ``ids`` is None
-    for positions, ``weights`` for equal weights.
+    for positions, ``weights`` for equal weights. ``center`` and ``scale`` are those of standardized
+    columns, otherwise empty; ``rows`` are standardized.
     """
 
-    magic: ClassVar[bytes] = b"FNNEIGH2"
+    magic: ClassVar[bytes] = b"FNNEIGH3"
 
     method: str
     parameters: Mapping[str, str | int | float | bool]
@@ -43,6 +44,8 @@ class NeighborsFile(ModelFile):
     classes: tuple[Label, ...]
     targets: npt.NDArray[Any]
     weights: npt.NDArray[np.float64] | None
+    center: npt.NDArray[np.float64]
+    scale: npt.NDArray[np.float64]
 
     def __post_init__(self) -> None:
         n = len(self.objects) if self.rows is None else len(self.rows)
@@ -59,6 +62,11 @@ class NeighborsFile(ModelFile):
         columns, rows = self.feature_names, self.rows
         if columns is not None and (rows is None or len(columns) != rows.shape[-1]):
             raise ValueError("the numbers of column names and columns differ")
+        n_units = 0 if rows is None or not self.parameters.get("standardize") else rows.shape[-1]
+        if self.center.shape != (n_units,) or self.scale.shape != (n_units,):
+            raise ValueError("the numbers of columns and of their units differ")
+        if not (np.isfinite([self.center, self.scale]).all() and (self.scale > 0).all()):
+            raise ValueError("a unit of a column is not a positive number")
 
     @classmethod
     def of(cls, fitted: Any) -> Self:
@@ -98,6 +106,8 @@ class NeighborsFile(ModelFile):
             classes=tuple(fitted.classes_.tolist()) if is_classifier else (),
             targets=np.asarray(fitted._codes, np.int64) if is_classifier else fitted._targets,
             weights=fitted._weights,
+            center=fitted._units[0],
+            scale=fitted._units[1],
         )
 
     def restore(self, cls: Any, *, source: str) -> Any:
@@ -136,6 +146,7 @@ class NeighborsFile(ModelFile):
             if names is not None:
                 model.feature_names_in_ = np.array(names, dtype=object)
             model._fit_weights(self.weights, self.targets)
+            model._units = self.center, self.scale
             model._store_targets(
                 np.array(self.classes)[self.targets] if self.classes else self.targets
             )

@@ -3,7 +3,7 @@
 import time
 import warnings
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -148,7 +148,7 @@ class FedPNNClassifier(DensityClassifier, ModelFileMixin, BaseEstimator):  # typ
         as in the paper; such a center may be halfway between two rows, and needs ``min_count=1``.
     n_features_to_select : int, optional
         Number of columns to keep: those with the largest Welch t of a class against the rest,
-        computed from sums over the parties in a preceding round. None keeps all.
+        computed from sums over the parties in a preceding round; at most all. None keeps all.
     classes : sequence of labels, optional
         Labels to include in the model even if no party has ``min_count`` rows of them. Labels of
         which a party has that many rows are always included.
@@ -378,21 +378,6 @@ class FedPNNClassifier(DensityClassifier, ModelFileMixin, BaseEstimator):  # typ
         log_priors = np.where(present, -np.log(present.sum()), -np.inf)
         densities = self.model_.log_densities(x, n_threads=effective_n_jobs(self.n_jobs))
         return log_posteriors(densities, log_priors)
-
-    def name_features(self, names: Sequence[str]) -> Self:
-        """Set the column names that later tables are checked against.
-
-        Raises
-        ------
-        ValueError
-            If there is not one name for each column.
-        """
-        check_is_fitted(self)
-        if isinstance(names, str) or len(names) != self.n_features_in_:
-            raise ValueError(f"expected a list of {self.n_features_in_} names, got {names!r}")
-        self.feature_names_in_ = np.array(list(names), dtype=object)
-        self.model_ = replace(self.model_, feature_names=tuple(map(str, names)))
-        return self
 
     @classmethod
     def load(cls, path: str | Path) -> "FedPNNClassifier":

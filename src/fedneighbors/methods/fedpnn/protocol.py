@@ -214,8 +214,8 @@ def coordinate(settings: FedPNNSettings) -> Coordinator[FedPNNModel]:
     PartyMissing
         If a party does not answer; no model is trained.
     DataError
-        If no party has enough rows of any class, there are fewer than two classes in all, or
-        too many coordinates for a supervised metric.
+        If no party has enough rows of any class, there are fewer than two classes in all, fewer
+        columns than ``n_features_to_select``, or too many coordinates for a supervised metric.
     ProtocolError
         If a reply contradicts the schema or the request.
     """
@@ -277,9 +277,14 @@ def _agree_on_schema(schemas: Mapping[str, SchemaReply], settings: FedPNNSetting
 def _select(n: int, settings: FedPNNSettings, schema: JointSchema) -> Coordinator[Selection | None]:
     """Select the n columns with the largest Welch t.
 
-    Returns None, without a round, if the table has at most n columns.
+    Returns None, without a round, if the table has n columns.
     """
-    if n >= schema.n_features:
+    if n > schema.n_features:
+        raise DataError(
+            f"expected n_features_to_select of at most {schema.n_features}, the number of columns "
+            f"(a category is a column), got {n}; choose fewer, or omit it to keep all"
+        )
+    if n == schema.n_features:
         return None
     request = SelectionRequest(schema.classes, schema.n_features, settings.min_count)
     replies = yield total(request)

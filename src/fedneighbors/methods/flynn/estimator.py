@@ -348,21 +348,6 @@ class FlyNNClassifier(ClassifierMixin, ModelFileMixin, BaseEstimator):  # type: 
         novelty = self._novelty(X)
         return novelty[:, 0] - novelty[:, 1] if novelty.shape[1] == 2 else -novelty
 
-    def name_features(self, names: Sequence[str]) -> Self:
-        """Set column names, against which later tables are validated.
-
-        Raises
-        ------
-        ValueError
-            If there is not one name for each column.
-        """
-        check_is_fitted(self)
-        if isinstance(names, str) or len(names) != self.n_features_in_:
-            raise ValueError(f"expected a list of {self.n_features_in_} names, got {names!r}")
-        self.feature_names_in_ = np.array(list(names), dtype=object)
-        self._set_model(replace(self.model_, feature_names=tuple(map(str, names))))
-        return self
-
     @classmethod
     def load(cls, path: str | Path) -> "FlyNNClassifier":
         """Read a classifier written by :meth:`save` or by a party after training.
