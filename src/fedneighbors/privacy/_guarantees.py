@@ -18,7 +18,7 @@ NEIGHBORS: tuple[Neighbors, ...] = ("add_remove", "replace_one")
 
 Number = int | float | str | Decimal | Fraction
 
-_MAX_POWER = 400  # of ten, as of floats; a fraction of a larger one could take minutes
+_MAX_POWER = 400  # power of ten, more than those of floats; larger ones could take minutes
 
 
 def exact(value: Number, name: str) -> Fraction:

@@ -222,24 +222,18 @@ class ScanSession(BrowsingSession):
 class SmallSession(ScanSession):
     """A query session in a small table, which is searched as a whole.
 
-    The other parameters are those of :class:`ScanSession`.
-
     Parameters
     ----------
     nearest : callable
         Function from k to distances and positions of the k nearest, both of shape (1, k).
+    *args, **options
+        As for :class:`ScanSession`.
     """
 
     def __init__(
-        self,
-        ranks: Integers,
-        measure: Measure,
-        nearest: Callable[[int], tuple[Floats, Integers]],
-        *,
-        width: int,
-        least: float,
+        self, nearest: Callable[[int], tuple[Floats, Integers]], *args: Any, **options: Any
     ) -> None:
-        super().__init__(ranks, measure, width=width, least=least)
+        super().__init__(*args, **options)
         self._nearest = nearest
 
     def _widen(self, k: int, cutoff: float) -> None:

@@ -322,7 +322,7 @@ class _VectorIndex:
         least = self._metric.least
         if self._is_small:
             nearest = partial(self._search.nearest, point[np.newaxis])
-            return SmallSession(self._ranks, measure, nearest, width=width, least=least)
+            return SmallSession(nearest, self._ranks, measure, width=width, least=least)
         if self._tree is not None and self._scale is not None:
             return TreeSession(
                 self._ranks,
