@@ -7,6 +7,7 @@ from threadpoolctl import threadpool_limits
 from fedneighbors._typing import silent
 from fedneighbors.records import read_record, write_record
 from fedneighbors.runs._fedpnn import run
+from fedneighbors.runs._figures import RunTable
 
 
 @pytest.fixture(autouse=True)
@@ -34,8 +35,8 @@ def test_record_lists_selected_columns_and_statistics(n, tmp_path):
     x, y, owners = make_table()
 
     model, record = run(
-        x, y, owners,
-        feature_names=tuple("abcde"), parameters={"n_features_to_select": n}, progress=silent,
+        RunTable(x, y, owners, tuple("abcde")),
+        parameters={"n_features_to_select": n}, progress=silent,
     )  # fmt: skip
     write_record(record, tmp_path / "record.jsonl")
 
@@ -55,8 +56,8 @@ def test_constant_columns_come_last_without_statistics():
     x[:, 3] = y  # classes differ without variance
 
     _, record = run(
-        x[:, [1, 1, 2, 3]], y, owners,
-        feature_names=tuple("abcd"), parameters={"n_features_to_select": 3}, progress=silent,
+        RunTable(x[:, [1, 1, 2, 3]], y, owners, tuple("abcd")),
+        parameters={"n_features_to_select": 3}, progress=silent,
     )  # fmt: skip
 
     (selected,) = column_tables(record)
@@ -67,7 +68,7 @@ def test_constant_columns_come_last_without_statistics():
 def test_record_without_selection_lists_no_columns():
     x, y, owners = make_table()
 
-    _, record = run(x, y, owners, feature_names=tuple("abcde"), progress=silent)
+    _, record = run(RunTable(x, y, owners, tuple("abcde")), parameters={}, progress=silent)
 
     assert column_tables(record) == []
 
@@ -77,7 +78,7 @@ def test_classes_below_min_count_are_scored_too():
     y = y.copy()
     y[:8] = 2
 
-    model, record = run(x, y, owners, feature_names=tuple("abcde"), progress=silent)
+    model, record = run(RunTable(x, y, owners, tuple("abcde")), parameters={}, progress=silent)
 
     (summary,) = (table for table in record.tables if table.name == "summary")
     assert model.classes_.tolist() == [0, 1, 2]

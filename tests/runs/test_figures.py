@@ -1,6 +1,7 @@
 """Parts that reports of several methods share."""
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from fedneighbors.comparison import compare
 from fedneighbors.records import Round
 from fedneighbors.runs._fedpnn import run as run_fedpnn
 from fedneighbors.runs._figures import (
+    RunTable,
     column_medians,
     fill_cells,
     split_rows_by_party,
@@ -62,7 +64,7 @@ def test_the_same_fraction_of_each_class_of_a_party_is_held_out():
 def test_joining_pays_for_a_party_that_it_helps():
     x, y, parties = make_table()
     x[parties == "west"] = 0  # nothing to learn from
-    rows, held_out = split_rows_by_party(y, parties, 0.25, 0)
+    _, held_out = split_rows_by_party(y, parties, 0.25, 0)
     truth, owners = y[held_out], parties[held_out]
     joined = {
         "north": np.where(truth == "yes", "no", "yes"),
@@ -70,7 +72,7 @@ def test_joining_pays_for_a_party_that_it_helps():
         "west": np.where(owners == "west", truth, "no"),
     }
 
-    table = tabulate_joining((x, y, parties), rows, held_out, method="M", predict=joined.get)
+    table = tabulate_joining(RunTable(x, y, parties, tuple("abc")), method="M", predict=joined.get)
 
     by_party = {row[0]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
     assert by_party["north"]["M, own"] == by_party["north"]["M, all"] == 0
@@ -83,12 +85,15 @@ def test_joining_pays_for_a_party_that_it_helps():
 
 def test_reports_of_all_methods_have_the_same_figures_alone():
     x, y, parties = make_table(n_rows=250)  # some fractions of a row are rounded
-    options = {"feature_names": ("a", "b", "c"), "test_size": 0.25, "seed": 0, "progress": silent}
+    table, knnper = (
+        RunTable(x, y, parties, tuple("abc")),
+        {"with_baselines": False, "progress": silent},
+    )
 
     records = [
-        run_flynn(x, y, parties, search=False, parameters={}, **options)[1],
-        run_fedpnn(x, y, parties, **options)[1],
-        run_knnper(x, y, parties, parameters={"n_rounds": 2}, with_baselines=False, **options)[1],
+        run_flynn(table, search=False, parameters={}, progress=silent)[1],
+        run_fedpnn(table, parameters={}, progress=silent)[1],
+        run_knnper(table, parameters={"n_rounds": 2}, **knnper)[1],
     ]
 
     candidates = ["alone", "averaged linear models"]
@@ -104,15 +109,16 @@ def test_parties_alone_see_the_same_missing_cells_in_all_reports():
     x, y, parties = make_table()
     x[np.random.default_rng(1).random(x.shape) < 0.2] = np.nan
     fills = column_medians(x[split_rows_by_party(y, parties, 0.25, 0)[0]])
-    options = {"feature_names": ("a", "b", "c"), "test_size": 0.25, "seed": 0, "progress": silent}
+    table = RunTable(x, y, parties, tuple("abc"))
+    filled = replace(table, fills=fills)
     knnper = {"parameters": {"representation": "discriminants"}, "with_baselines": False}
     boosting = {"method": "boosting", "parameters": {"max_iter": 1}}
 
     records = [
-        run_flynn(x, y, parties, search=False, parameters={}, fills=fills, **options)[1],
-        run_fedpnn(x, y, parties, **options)[1],
-        run_knnper(x, y, parties, fills=fills, **knnper, **options)[1],
-        run_shared(x, y, parties, **boosting, **options)[1],
+        run_flynn(filled, search=False, parameters={}, progress=silent)[1],
+        run_fedpnn(table, parameters={}, progress=silent)[1],
+        run_knnper(filled, **knnper, progress=silent)[1],
+        run_shared(table, **boosting, progress=silent)[1],
     ]
 
     candidates = ["alone", "averaged linear models"]

@@ -1,12 +1,14 @@
 """Runs of boosting, discriminants and neighbors on a table: the scores of compare, real traffic."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from fedneighbors._typing import silent
 from fedneighbors.comparison._table import PartyRows
 from fedneighbors.comparison._worker import run_task
-from fedneighbors.runs._figures import column_medians, split_rows_by_party, tabulate_traffic
+from fedneighbors.runs._figures import RunTable, column_medians, tabulate_traffic
 from fedneighbors.runs._shared_models import METHODS, run
 
 
@@ -22,12 +24,11 @@ def make_table(task="classification", n_rows=240):
 
 def train(method, task="classification", **parameters):
     x, y, parties = make_table(task)
-    rows, _ = split_rows_by_party(y, parties, 0.25, 0, task)
-    return run(
-        x, y, parties, method=method, task=task, feature_names=tuple("abcd"), test_size=0.25,
-        seed=0, parameters=parameters, progress=silent,
-        fills=None if method == "boosting" else column_medians(x[rows]),
-    )  # fmt: skip
+    y = y.astype(float) if task == "regression" else y
+    table = RunTable(x, y, parties, tuple("abcd"), task=task)
+    if method != "boosting":
+        table = replace(table, fills=column_medians(x[table.split[0]]))
+    return run(table, method=method, parameters=parameters, progress=silent)
 
 
 def table_of(record, name):

@@ -329,7 +329,8 @@ class FederatedDiscriminantClassifier(ClassifierMixin, ModelFileMixin, BaseEstim
             return head, np.empty((0, 0)), np.empty((0, 0, 0)), np.empty(0)
         if moments.counts.min() < 2:
             raise DataError(
-                "a class has a single row, so no covariance; use quadratic=False (--linear)"
+                "a class has a single row, so no covariance: use quadratic=False, or --linear on "
+                "the command line"
             )
         means, factors, offsets = [], [], []
         for c, log_prior in enumerate(log_priors):

@@ -1,6 +1,5 @@
 """``fedneighbors run``: one command per method, on a file split over simulated parties."""
 
-from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -267,7 +266,7 @@ def _run_shared(
     from fedneighbors.runs._shared_models import run as run_shared
 
     training.run(
-        partial(run_shared, task=task.value),
+        run_shared,
         _drop_none(parameters),
         model_file=model_file,
         tables=["summary", "joining"],

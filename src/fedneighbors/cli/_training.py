@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from fedneighbors.datasets._schema import Schema
     from fedneighbors.datasets._schema_columns import Column
     from fedneighbors.privacy import Privacy
+    from fedneighbors.runs._figures import RunTable
 
 _ENCODED_NOTE = (
     "Categories of nominal columns come from all rows of the data, including held-out ones, and "
@@ -99,6 +100,7 @@ class Training:
         from fedneighbors.cli._console import delay_interrupt, progress_bar
         from fedneighbors.cli._results import print_and_save_model
         from fedneighbors.records._storage import lock_folder
+        from fedneighbors.runs._figures import column_medians
 
         has_arrays = any(source.endswith(".npz") for source in self.files.sources.values())
         data_split = read_and_split(
@@ -111,49 +113,51 @@ class Training:
             has_classes=task is TaskName.CLASSIFICATION,
             private=parameters.get("privacy") is not None,
         )
-        table = data_split.table
-        draft = None if self.schema else table.schema
-        if draft is not None and not keep_missing:
-            options["fills"] = fills = self._find_medians(data_split, task)
-            table = replace(table, schema=_declare_fills(draft, fills))
+        data, draft = data_split.table, None if self.schema else data_split.table.schema
+        table = self._make_table(data_split, task)
+        needs_fills = draft is not None and not keep_missing
+        if draft is not None and needs_fills:
+            fills = column_medians(table.x[table.split[0]])
+            table = replace(table, fills=fills)
+            data = replace(data, schema=_declare_fills(draft, fills))
         if parameters.get("privacy") is not None:
             parameters = parameters | {"privacy": _declare_features(parameters["privacy"])}
         with lock_folder(self.out):
             with progress_bar() as progress:
                 model, record, *roles = train(
-                    table.x,
-                    table.y,
-                    data_split.owners,
-                    feature_names=table.feature_names,
-                    test_size=self.test_size,
-                    seed=self.split.seed,
-                    parameters=parameters,
-                    progress=progress,
-                    **options,
+                    table, parameters=parameters, progress=progress, **options
                 )
-            note = _ENCODED_NOTE if keep_missing else _FILLED_NOTE
-            needs_note = draft is not None and (not keep_missing or bool(draft.nominal_names))
+            needs_note = needs_fills or (draft is not None and bool(draft.nominal_names))
+            note = (_FILLED_NOTE if needs_fills else _ENCODED_NOTE) if needs_note else ""
             with delay_interrupt():
                 print_and_save_model(
                     model,
                     record,
-                    table,
+                    data,
                     self.out / model_file,
                     source=data_split.source,
                     tables=tables,
-                    note=note if needs_note else "",
+                    note=note,
                 )
                 # exact counts would void the guarantee of a private model
                 if parameters.get("privacy") is None:
                     self._write_manifest(data_split, roles)
 
-    def _find_medians(self, data_split: SplitData, task: TaskName) -> "Floats":
-        """Return the median of each feature over the training rows."""
-        from fedneighbors.runs._figures import column_medians, split_rows_by_party
+    def _make_table(self, data_split: SplitData, task: TaskName) -> "RunTable":
+        """Return the rows of all parties; targets of a regression are numbers."""
+        from fedneighbors.comparison._table import convert_targets
+        from fedneighbors.runs._figures import RunTable
 
-        table, seed = data_split.table, self.split.seed
-        rows, _ = split_rows_by_party(table.y, data_split.owners, self.test_size, seed, task.value)
-        return column_medians(table.x[rows])
+        data = data_split.table
+        return RunTable(
+            data.x,
+            convert_targets(data.y) if task is TaskName.REGRESSION else data.y,
+            data_split.owners,
+            data.feature_names,
+            test_size=self.test_size,
+            seed=self.split.seed,
+            task=task.value,
+        )
 
     def _write_manifest(self, data_split: SplitData, roles: list[Any]) -> None:
         """Write the manifest of the split, with the roles of its rows."""

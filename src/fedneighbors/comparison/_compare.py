@@ -149,13 +149,7 @@ def compare(
         party_names,
         np.bincount(rows.parties).tolist(),
     )
-    if not summary.ranking:
-        reasons = "; ".join(
-            f"{name}: {result.get('failure', f'no {metric}')}"
-            for (name, repeat), result in schedule.file.results.items()
-            if repeat == 0
-        )
-        raise DataError(f"no method has a score, allow more minutes or check the data: {reasons}")
+    _check_scores(summary)
     record = RunRecord(
         name="compare",
         parameters={"task": task, "minutes": minutes, "seed": seed, "n_parties": len(party_names)},
@@ -206,6 +200,17 @@ def _encode(
     if len(classes) < 2:
         raise ValueError("expected at least two classes, got one")
     return PartyRows(x, np.asarray(inverse, np.int64), codes), list(owned), len(classes)
+
+
+def _check_scores(summary: Summary) -> None:
+    """Raise if no method has a score, with the reason of each."""
+    if not summary.ranking:
+        reasons = "; ".join(
+            f"{name}: {result.get('failure', f'no {summary.metric}')}"
+            for (name, repeat), result in summary.results.items()
+            if repeat == 0
+        )
+        raise DataError(f"no method has a score, allow more minutes or check the data: {reasons}")
 
 
 def _note_equal_rows(rows: PartyRows, party_names: Sequence[str]) -> tuple[str, ...]:

@@ -427,7 +427,9 @@ def check_measurement(y: npt.NDArray[Any], label: str, *, source: str) -> tuple[
     if len(classes) <= _MIN_MEASURED:
         return ()
     if y.dtype.kind in "iu":
-        return (len(y) < _MIN_CLASS_ROWS * len(classes)) * (
+        if len(y) >= _MIN_CLASS_ROWS * len(classes):
+            return ()
+        return (
             f"label {label!r} has {len(classes)} distinct numbers in {len(y)} rows: if it is a "
             "measurement, use a regressor instead of a classifier",
         )

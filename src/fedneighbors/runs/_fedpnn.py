@@ -1,9 +1,7 @@
 """Run of FedPNN on a user's table, with held-out scores."""
 
-import time
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -17,11 +15,11 @@ from fedneighbors.comparison._candidates import reweight
 from fedneighbors.methods.fedpnn._model import Exposure
 from fedneighbors.methods.fedpnn.estimator import FedPNNClassifier
 from fedneighbors.metrics import accuracy, balanced_accuracy
-from fedneighbors.records import Figure, ResultTable, RunRecord, environment
+from fedneighbors.records import Figure, ResultTable, RunRecord
 from fedneighbors.runs._figures import (
     NOT_PRIVATE,
+    RunTable,
     find_most_frequent,
-    split_rows_by_party,
     tabulate_joining,
     tabulate_reliability,
     tabulate_rows,
@@ -46,31 +44,15 @@ _ACCURACY = Figure(
 
 
 def run(
-    x: Floats,
-    y: Labels,
-    parties: Labels,
-    *,
-    feature_names: tuple[str, ...],
-    test_size: float = 0.25,
-    seed: int = 0,
-    parameters: Mapping[str, Any] | None = None,
-    progress: Progress,
+    table: RunTable, *, parameters: Mapping[str, Any], progress: Progress
 ) -> tuple[FedPNNClassifier, RunRecord]:
     """Train over a table's parties and score held-out rows.
 
     Parameters
     ----------
-    x : float64 array of shape (n_rows, n_features)
-        Missing cells are NaN.
-    y, parties : arrays of shape (n_rows,)
-        Labels and owners.
-    feature_names : tuple of str
-        Column names to store in the model.
-    test_size : float
-        Fraction of the rows to hold out, in (0, 1).
-    seed : int
-        Seed of the held-out rows.
-    parameters : mapping, optional
+    table : RunTable
+        Rows of all parties.
+    parameters : mapping
         Arguments of :class:`FedPNNClassifier`.
     progress : callable
         Called with the number of finished steps, their total number, and the current step.
@@ -82,22 +64,19 @@ def run(
         ``joining``, ``exposure``, ``holdings``, ``traffic`` and ``reliability``, and ``columns`` if
         columns were selected. Under privacy there is no ``exposure``, because the budget bounds it.
     """
-    started, clock = datetime.now(UTC), time.perf_counter()
-    rows, held_out = split_rows_by_party(y, parties, test_size, seed)
+    x, y, parties, (rows, held_out) = table.x, table.y, table.parties, table.split
     progress(0, _N_STEPS, "training over all parties")
-    settings = dict(parameters or {})
+    settings = dict(parameters)
     if settings.get("privacy") is None:
         settings.setdefault("classes", np.unique(y[rows]).tolist())  # as for the baselines
     model = FedPNNClassifier(**settings)
     model.fit(x[rows], y[rows], parties=parties[rows])
     probabilities = {OURS: model.predict_proba(x[held_out])}
-    probabilities |= _predict_with_baselines(model, (x, y, parties), rows, held_out, progress)
+    probabilities |= _predict_with_baselines(model, table, progress)
     progress(_N_STEPS - 1, _N_STEPS, "training every party alone")
     counts = np.array([np.sum(y[rows] == label) for label in model.classes_])
     predicted = model.classes_[reweight(probabilities[OURS], counts).argmax(axis=1)]
-    joining = tabulate_joining(
-        (x, y, parties), rows, held_out, method="FedPNN", predict=lambda _: predicted
-    )
+    joining = tabulate_joining(table, method="FedPNN", predict=lambda _: predicted)
     joining = replace(
         joining,
         caption=joining.caption + " FedPNN treats classes as equally frequent: here its "
@@ -108,12 +87,12 @@ def run(
         tabulate_traffic(model.run_record_.rounds),
         tabulate_reliability(probabilities, y[held_out], model.classes_),
     ]
-    model.name_features(feature_names)
+    model.name_features(table.feature_names)
     progress(_N_STEPS, _N_STEPS, "done")
     private = model.privacy is not None
-    return model, RunRecord(
-        name="fedpnn.run",
-        parameters={**model.run_record_.parameters, "test_size": test_size},
+    return model, table.make_record(
+        "fedpnn.run",
+        model.run_record_.parameters,
         rounds=model.run_record_.rounds,
         tables=(
             _tabulate_scores(probabilities, y[held_out], model.classes_, y),
@@ -124,22 +103,15 @@ def run(
         ),
         figures=(_ACCURACY, *(figure for _, figure in tables_and_figures)),
         notes=(NOT_PRIVATE,) if private else (),
-        started=started.isoformat(timespec="seconds"),
-        seconds=time.perf_counter() - clock,
-        environment=environment(),
         privacy=model.run_record_.privacy,
     )
 
 
 def _predict_with_baselines(
-    model: FedPNNClassifier,
-    table: tuple[Floats, Labels, Labels],
-    rows: Labels,
-    held_out: Labels,
-    progress: Progress,
+    model: FedPNNClassifier, table: RunTable, progress: Progress
 ) -> dict[str, Floats]:
     """Return probabilities of baselines, including the model without privacy."""
-    x, y, parties = table
+    x, y, parties, (rows, held_out) = table.x, table.y, table.parties, table.split
     probabilities = {}
     if model.privacy is not None:
         classes = np.unique(y[rows]).tolist()  # as declared for the private model

@@ -1,8 +1,11 @@
-"""Parts shared by the runs of several methods: split of rows, tables with figures."""
+"""Parts shared by the runs of several methods: tables of rows, tables with figures."""
 
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,7 +23,7 @@ from fedneighbors.comparison._scores import (
 )
 from fedneighbors.comparison._table import PartyRows, Task, hold_out, split_stream
 from fedneighbors.metrics import reliability
-from fedneighbors.records import Figure, ResultTable, Round
+from fedneighbors.records import Figure, ResultTable, Round, RunRecord, environment
 
 TableAndFigure = tuple[ResultTable, Figure]
 _REQUEST_TITLES = {
@@ -117,6 +120,61 @@ def fill_cells(x: npt.NDArray[Any], fills: Floats | None) -> npt.NDArray[Any]:
     return x if fills is None else np.where(np.isnan(x), fills, x)
 
 
+@dataclass(frozen=True)
+class RunTable:
+    """Rows of all parties, of which a run holds some out.
+
+    Parameters
+    ----------
+    x : array of shape (n_rows, n_features)
+        Numbers; missing cells are NaN.
+    y, parties : arrays of shape (n_rows,)
+        Labels, or numbers as float64; and owners.
+    feature_names : sequence of str
+        Column names to store in the model.
+    test_size : float
+        Fraction of the rows of each party to hold out, in (0, 1).
+    seed : int
+        Seed of the held-out rows.
+    fills : float64 array of shape (n_features,), optional
+        Values for missing cells, for methods that need complete rows. Models that parties train
+        alone see the cells as missing.
+    task : {"classification", "regression"}
+        Kind of the targets.
+    """
+
+    x: npt.NDArray[Any]
+    y: npt.NDArray[Any]
+    parties: npt.NDArray[Any]
+    feature_names: Sequence[str]
+    test_size: float = 0.25
+    seed: int = 0
+    fills: Floats | None = None
+    task: Task = "classification"
+    _start: datetime = field(default_factory=lambda: datetime.now(UTC), init=False, repr=False)
+
+    @cached_property
+    def split(self) -> tuple[Integers, Integers]:
+        """Return the indices of training and of held-out rows."""
+        return split_rows_by_party(self.y, self.parties, self.test_size, self.seed, self.task)
+
+    @cached_property
+    def filled(self) -> npt.NDArray[Any]:
+        """Return the rows with values for missing cells."""
+        return fill_cells(self.x, self.fills)
+
+    def make_record(self, name: str, parameters: Mapping[str, Any], **parts: Any) -> RunRecord:
+        """Return the record of a run that began with this table."""
+        return RunRecord(
+            name=name,
+            parameters={**parameters, "test_size": self.test_size},
+            started=self._start.isoformat(timespec="seconds"),
+            seconds=(datetime.now(UTC) - self._start).total_seconds(),
+            environment=environment(),
+            **parts,
+        )
+
+
 def find_most_frequent(y: npt.NDArray[Any]) -> Any:
     """Return the most frequent label; ties go to the lowest."""
     labels, counts = np.unique(y, return_counts=True)
@@ -150,30 +208,21 @@ def tabulate_rows(y: npt.NDArray[Any], parties: npt.NDArray[Any]) -> TableAndFig
 
 
 def tabulate_joining(
-    table: tuple[Floats, npt.NDArray[Any], npt.NDArray[Any]],
-    rows: Integers,
-    held_out: Integers,
-    *,
-    method: str,
-    predict: Callable[[str], npt.NDArray[Any]],
-    task: Task = "classification",
+    table: RunTable, *, method: str, predict: Callable[[str], npt.NDArray[Any]]
 ) -> ResultTable:
     """Return a table of each party's score alone and joined.
 
     Parameters
     ----------
-    table : tuple of arrays
-        Features, targets and parties of all rows.
-    rows, held_out : int64 arrays
-        Indices of training and of held-out rows.
+    table : RunTable
+        Rows and task.
     method : str
         Name of the joined model.
     predict : callable
         Returns the targets that the joined model predicts for all held-out rows at a party.
-    task : {"classification", "regression"}
-        Kind of the targets.
     """
-    x, y, parties = table
+    (rows, held_out), task = table.split, table.task
+    x, y, parties = table.x, table.y, table.parties
     n_classes, codes = 0, y
     if task == "classification":
         classes, codes = np.unique(y, return_inverse=True)
@@ -186,7 +235,9 @@ def tabulate_joining(
         losses = losses_alone(Trial(train, test, task, n_classes, 0))
         joined = predict(party)
         is_regression = task == "regression"
-        losses[method] = np.abs(joined - truth) if is_regression else (joined != truth) + 0.0
+        losses[method] = (
+            np.abs(joined - truth) if is_regression else (joined != truth).astype(float)
+        )
         own = [values[owners == party] for values in losses.values()]
         scores = (mean_score(values, task) for values in (*own, *losses.values()))
         verdict = judge_joining(own[-1], own[:-1], task)
@@ -236,8 +287,8 @@ def tabulate_traffic(rounds: Sequence[Round]) -> TableAndFigure:
         x="round",
         y="bytes",
         hue="direction",
-        caption=_COUNTED * are_many + "Parties send summaries and receive models or rows to "
-        "predict; training rows never leave a party.",
+        caption=(_COUNTED if are_many else "") + "Parties send summaries and receive models or "
+        "rows to predict; training rows never leave a party.",
     )
     return table, figure
 

@@ -13,7 +13,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from fedneighbors._typing import Floats, Progress
+from fedneighbors._typing import Progress
 from fedneighbors.datasets._catalog import load
 from fedneighbors.methods.flynn._selection import FlyNNSearchCV
 from fedneighbors.methods.flynn.estimator import FlyNNClassifier
@@ -22,9 +22,8 @@ from fedneighbors.partition import dirichlet
 from fedneighbors.records import Figure, ResultTable, RunRecord, encode_pixels, environment
 from fedneighbors.runs._figures import (
     NOT_PRIVATE,
-    fill_cells,
+    RunTable,
     find_most_frequent,
-    split_rows_by_party,
     tabulate_joining,
     tabulate_reliability,
     tabulate_rows,
@@ -242,38 +241,18 @@ def _write_demo_notes(
 
 
 def run(
-    x: npt.NDArray[Any],
-    y: Labels,
-    parties: Labels,
-    *,
-    feature_names: tuple[str, ...],
-    test_size: float,
-    seed: int,
-    search: bool,
-    parameters: Mapping[str, Any],
-    fills: Floats | None = None,
-    progress: Progress,
+    table: RunTable, *, search: bool, parameters: Mapping[str, Any], progress: Progress
 ) -> tuple[FlyNNClassifier, RunRecord]:
     """Train over a table's parties and score held-out rows.
 
     Parameters
     ----------
-    x : array of shape (n_rows, n_features)
-        Numbers; missing cells are NaN.
-    y, parties : arrays of shape (n_rows,)
-        Labels and owners.
-    feature_names : tuple of str
-        Column names to store in the model.
-    test_size : float
-        Fraction of the rows to hold out, in (0, 1).
-    seed : int
-        Seed of split and hash.
+    table : RunTable
+        Rows of all parties. Its seed is also that of the hash.
     search : bool
         Choose the sizes and the decay of the model by cross-validation on the training rows.
     parameters : mapping
         Arguments of :class:`FlyNNClassifier`.
-    fills : float64 array of shape (n_features,), optional
-        Values for missing cells; models that parties train alone see the cells as missing.
     progress : callable
         Called with the number of finished steps, their total number, and the current step.
 
@@ -283,10 +262,8 @@ def run(
         The classifier, fitted on the training rows, and a record with the tables ``summary``,
         ``joining``, ``holdings``, ``traffic`` and ``reliability``.
     """
-    started, clock = datetime.now(UTC), time.perf_counter()
-    rows, held_out = split_rows_by_party(y, parties, test_size, seed)
-    cells, x = x, fill_cells(x, fills)
-    settings = {"random_state": seed, "n_jobs": -1, **parameters}
+    x, y, parties, (rows, held_out) = table.filled, table.y, table.parties, table.split
+    settings = {"random_state": table.seed, "n_jobs": -1, **parameters}
     progress(0, 3, "training over all parties")
     if search:
         settings |= _choose_settings(x[rows], y[rows], parties[rows], settings)
@@ -301,9 +278,7 @@ def run(
     summary = _tabulate_scores(model, baselines, x, y, held_out)
     progress(2, 3, "training every party alone")
     predicted = model.predict(x[held_out])
-    joining = tabulate_joining(
-        (cells, y, parties), rows, held_out, method="FlyNN", predict=lambda _: predicted
-    )
+    joining = tabulate_joining(table, method="FlyNN", predict=lambda _: predicted)
     probabilities = {
         "FlyNN, federated": model.predict_proba(x[held_out]),
         "kNN, pooled": baseline.predict_proba(x[held_out]),
@@ -313,11 +288,11 @@ def run(
         tabulate_traffic(model.run_record_.rounds),
         tabulate_reliability(probabilities, y[held_out], model.classes_),
     ]
-    model.name_features(feature_names)
+    model.name_features(table.feature_names)
     progress(3, 3, "done")
-    return model, RunRecord(
-        name="flynn.run",
-        parameters={**model.run_record_.parameters, "test_size": test_size, "search": search},
+    return model, table.make_record(
+        "flynn.run",
+        {**model.run_record_.parameters, "search": search},
         rounds=model.run_record_.rounds,
         tables=(summary, joining, *(table for table, _ in tables_and_figures)),
         figures=(
@@ -326,9 +301,6 @@ def run(
         ),
         notes=() if model.privacy is None else (NOT_PRIVATE,),
         privacy=model.run_record_.privacy,
-        started=started.isoformat(timespec="seconds"),
-        seconds=time.perf_counter() - clock,
-        environment=environment(),
     )
 
 

@@ -1,8 +1,6 @@
 """Run of kNN-Per on a user's table, with held-out scores for each client."""
 
-import time
-from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,10 +14,9 @@ from fedneighbors.methods.knnper.algorithm import local_prior, mix
 from fedneighbors.methods.knnper.estimator import KNNPerClassifier
 from fedneighbors.metrics import average_accuracy, bottom_decile
 from fedneighbors.partition import RowRoles
-from fedneighbors.records import Figure, ResultTable, RunRecord, environment
+from fedneighbors.records import Figure, ResultTable, RunRecord
 from fedneighbors.runs._figures import (
-    fill_cells,
-    split_rows_by_party,
+    RunTable,
     tabulate_joining,
     tabulate_reliability,
     tabulate_rows,
@@ -53,33 +50,19 @@ _ACCURACY = Figure(
 
 
 def run(
-    x: Floats,
-    y: Labels,
-    parties: Labels,
+    table: RunTable,
     *,
-    feature_names: Sequence[str],
-    test_size: float,
-    seed: int,
     parameters: Mapping[str, Any],
     with_baselines: bool,
     progress: Progress,
     row_shape: tuple[int, ...] = (),
-    fills: Floats | None = None,
 ) -> tuple[KNNPerClassifier, RunRecord, RowRoles]:
     """Train over a table's clients and score each one's held-out rows.
 
     Parameters
     ----------
-    x : float64 array of shape (n_rows, n_features)
-        Numbers; missing cells are NaN.
-    y, parties : arrays of shape (n_rows,)
-        Label of each row, and the client that owns it.
-    feature_names : sequence of str
-        Column names to store in the model.
-    test_size : float
-        Fraction of each client's rows to hold out, in (0, 1).
-    seed : int
-        Seed of the held-out rows and of training.
+    table : RunTable
+        Rows of all clients. Its seed is also that of training.
     parameters : mapping
         Arguments of :class:`KNNPerClassifier`.
     with_baselines : bool
@@ -88,8 +71,6 @@ def run(
         Called with the number of finished steps, their total number, and the current step.
     row_shape : tuple of int
         Shape of a row for a network of images; empty for tables.
-    fills : float64 array of shape (n_features,), optional
-        Values for missing cells; models that clients train alone see the cells as missing.
 
     Returns
     -------
@@ -101,8 +82,7 @@ def run(
     RowRoles
         Training and held-out rows.
     """
-    started, clock = datetime.now(UTC), time.perf_counter()
-    rows, held_out = split_rows_by_party(y, parties, test_size, seed)
+    x, y, parties, (_, held_out) = table.filled, table.y, table.parties, table.split
     test = np.zeros(len(y), bool)
     test[held_out] = True
     roles = RowRoles(~test, np.zeros(len(y), bool), test)
@@ -110,8 +90,7 @@ def run(
     progress(0, n_steps, "training over all clients")
     private = parameters.get("privacy") is not None
     classes = None if private else np.unique(y).tolist()  # a budget declares them
-    model = KNNPerClassifier(random_state=seed, classes=classes, **parameters)
-    cells, x = x, fill_cells(x, fills)
+    model = KNNPerClassifier(random_state=table.seed, classes=classes, **parameters)
     x = x.reshape(-1, *row_shape) if row_shape else x
     model.fit(x[~test], y[~test], parties=parties[~test])
     proba = _predict_with_methods(
@@ -120,31 +99,26 @@ def run(
         y,
         parties,
         test,
-        cells=cells,
+        cells=table.x,
         with_baselines=with_baselines,
         progress=lambda n, step: progress(n, n_steps, step),
     )
     joining = tabulate_joining(
-        (cells, y, parties),
-        rows,
-        held_out,
+        table,
         method=OURS,
         predict=lambda party: model.predict(x[test], np.full(len(held_out), party)),
     )
     tables, figures = _tabulate_results(model, y, parties, test, proba, joining)
     if not row_shape:
-        model.name_features(feature_names)
+        model.name_features(table.feature_names)
     progress(n_steps, n_steps, "done")
-    record = RunRecord(
-        name="knnper.run",
-        parameters={**model.run_record_.parameters, "test_size": test_size},
+    record = table.make_record(
+        "knnper.run",
+        model.run_record_.parameters,
         rounds=model.run_record_.rounds,
         tables=tables,
         figures=figures,
         notes=(_NOTE, _PRIVATE_TRAINING if private else _NOT_PRIVATE),
-        started=started.isoformat(timespec="seconds"),
-        seconds=time.perf_counter() - clock,
-        environment=environment(),
         privacy=model.run_record_.privacy,
     )
     return model, record, roles

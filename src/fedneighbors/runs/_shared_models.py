@@ -1,9 +1,7 @@
 """Runs of boosting, discriminant analysis and nearest neighbours: one model for all parties."""
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
 
@@ -11,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.dummy import DummyClassifier, DummyRegressor
 
-from fedneighbors._typing import Floats, Integers, Progress
+from fedneighbors._typing import Floats, Progress
 from fedneighbors.comparison._candidates import (
     FAMILY,
     Trial,
@@ -20,11 +18,11 @@ from fedneighbors.comparison._candidates import (
     list_estimators,
 )
 from fedneighbors.comparison._scores import primary_metric, score_predictions
-from fedneighbors.comparison._table import PartyRows, Task, convert_targets
-from fedneighbors.records import Figure, ResultTable, Round, RunRecord, environment
+from fedneighbors.comparison._table import PartyRows, Task
+from fedneighbors.records import Figure, ResultTable, Round, RunRecord
 from fedneighbors.runs._figures import (
-    fill_cells,
-    split_rows_by_party,
+    RunTable,
+    TableAndFigure,
     tabulate_joining,
     tabulate_reliability,
     tabulate_rows,
@@ -93,18 +91,7 @@ METHODS: Mapping[str, SharedMethod] = MappingProxyType(
 
 
 def run(
-    x: Floats,
-    y: Labels,
-    parties: Labels,
-    *,
-    method: str,
-    feature_names: tuple[str, ...],
-    test_size: float,
-    seed: int,
-    parameters: Mapping[str, Any],
-    fills: Floats | None = None,
-    task: Task = "classification",
-    progress: Progress,
+    table: RunTable, *, method: str, parameters: Mapping[str, Any], progress: Progress
 ) -> tuple[Any, RunRecord]:
     """Train over a table's parties and score held-out rows.
 
@@ -112,24 +99,12 @@ def run(
 
     Parameters
     ----------
-    x : float64 array of shape (n_rows, n_features)
-        Missing cells are NaN.
-    y, parties : arrays of shape (n_rows,)
-        Labels, or numbers as text or float64; and owners.
+    table : RunTable
+        Rows of all parties, with labels or numbers.
     method : str
         Key of ``METHODS``.
-    feature_names : tuple of str
-        Column names to store in the model.
-    test_size : float
-        Fraction of the rows to hold out, in (0, 1).
-    seed : int
-        Seed of the held-out rows.
     parameters : mapping
         Settings of the estimator; if empty, held-out training rows choose them as in ``compare``.
-    fills : float64 array of shape (n_features,), optional
-        Values for missing cells, if the method needs complete rows. Baselines see the cells.
-    task : {"classification", "regression"}
-        Kind of the targets.
     progress : callable
         Called with the number of finished steps, their total number, and the current step.
 
@@ -139,72 +114,60 @@ def run(
         The estimator, fitted on the training rows, and a record with the tables ``summary``,
         ``joining`` and ``traffic``; for classes, also ``holdings`` and ``reliability``.
     """
-    started, clock = datetime.now(UTC), time.perf_counter()
-    chosen = METHODS[method]
-    y = convert_targets(y) if task == "regression" else y
-    rows, held_out = split_rows_by_party(y, parties, test_size, seed, task)
-    cells, filled = (
-        _make_trial(values, y, parties, rows, held_out, task=task, seed=seed)
-        for values in (x, fill_cells(x, fills))
-    )
+    chosen, (rows, _) = METHODS[method], table.split
+    cells, filled = (_make_trial(table, values) for values in (table.x, table.filled))
     progress(0, 4, "choosing the settings")
-    estimators = list_estimators(chosen.title, task, len(rows))
+    estimators = list_estimators(chosen.title, table.task, len(rows))
     if parameters:
         estimators = [estimators[0].set_params(**parameters)]
     model = choose_estimator(estimators, filled)
     progress(1, 4, "training over all parties")
-    model.fit(filled.train.x, y[rows], parties=parties[rows])
-    values, predicted = _predict(model, filled.test.x, np.unique(y), task)
+    model.fit(filled.train.x, table.y[rows], parties=table.parties[rows])
+    values, predicted = _predict(model, filled.test.x, np.unique(table.y), table.task)
     rounds = _list_rounds(model)
     progress(2, 4, "comparing with pooled rows")
     predictions = {chosen.title: values} | _predict_with_baselines(cells)
     progress(3, 4, "training every party alone")
-    joining = tabulate_joining(
-        (x, y, parties), rows, held_out,
-        method="joined", predict=lambda _: predicted, task=task,
-    )  # fmt: skip
-    tables = [tabulate_traffic(rounds)]
-    if task == "classification":
-        classes, shown = np.unique(y), (chosen.title, _POOLED[0])
-        probabilities = {title: predictions[title] for title in shown}
-        reliability = tabulate_reliability(probabilities, y[held_out], classes)
-        tables = [tabulate_rows(y[rows], parties[rows]), *tables, reliability]
+    joining = tabulate_joining(table, method="joined", predict=lambda _: predicted)
+    others = _tabulate_others(table, rounds, predictions)
     if isinstance(model, ModelFileMixin):
-        model.name_features(feature_names)
+        model.name_features(table.feature_names)
     else:
-        set_columns(model, x.shape[1], feature_names)
+        set_columns(model, table.x.shape[1], table.feature_names)
     summary, accuracy = _tabulate_scores(predictions, cells)
     progress(4, 4, "done")
     settings = {name: getattr(model, name) for name in chosen.settings}
-    return model, RunRecord(
-        name=f"{method}.run",
-        parameters={**_as_scalars(settings), "seed": seed, "test_size": test_size},
+    return model, table.make_record(
+        f"{method}.run",
+        {**_as_scalars(settings), "seed": table.seed},
         rounds=rounds,
-        tables=(summary, joining, *(table for table, _ in tables)),
-        figures=(accuracy, *(figure for _, figure in tables)),
+        tables=(summary, joining, *(one for one, _ in others)),
+        figures=(accuracy, *(figure for _, figure in others)),
         notes=(*_note_choice(estimators, settings), chosen.note),
-        started=started.isoformat(timespec="seconds"),
-        seconds=time.perf_counter() - clock,
-        environment=environment(),
     )
 
 
-def _make_trial(
-    x: Floats,
-    y: Labels,
-    parties: Labels,
-    rows: Integers,
-    held_out: Integers,
-    *,
-    task: Task,
-    seed: int,
-) -> Trial:
+def _make_trial(table: RunTable, x: Floats) -> Trial:
     """Return training and held-out rows, with codes as in ``compare``."""
-    classes, codes = np.unique(y, return_inverse=True)
-    owners = np.unique(parties, return_inverse=True)[1]
-    table = PartyRows(x, y if task == "regression" else codes, owners)
-    n_classes = 0 if task == "regression" else len(classes)
-    return Trial(table.select(rows), table.select(held_out), task, n_classes, seed)
+    classes, codes = np.unique(table.y, return_inverse=True)
+    is_regression = table.task == "regression"
+    owners = np.unique(table.parties, return_inverse=True)[1]
+    every = PartyRows(x, table.y if is_regression else codes, owners)
+    train, test = map(every.select, table.split)
+    return Trial(train, test, table.task, 0 if is_regression else len(classes), table.seed)
+
+
+def _tabulate_others(
+    table: RunTable, rounds: tuple[Round, ...], predictions: Mapping[str, Floats]
+) -> list[TableAndFigure]:
+    """Return traffic and, for classes, rows and reliability."""
+    (rows, held_out), shown = table.split, list(predictions)[:2]
+    traffic = tabulate_traffic(rounds)
+    if table.task == "regression":
+        return [traffic]
+    probabilities = {title: predictions[title] for title in shown}
+    reliability = tabulate_reliability(probabilities, table.y[held_out], np.unique(table.y))
+    return [tabulate_rows(table.y[rows], table.parties[rows]), traffic, reliability]
 
 
 def _predict(model: Any, x: Floats, classes: Labels, task: Task) -> tuple[Floats, Labels]:

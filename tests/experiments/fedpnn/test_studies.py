@@ -41,6 +41,7 @@ from fedneighbors.methods.fedpnn.estimator import FedPNNClassifier
 from fedneighbors.metrics import balanced_accuracy
 from fedneighbors.records import read_record, write_record
 from fedneighbors.runs._fedpnn import run
+from fedneighbors.runs._figures import RunTable
 
 
 def as_dicts(table):
@@ -192,7 +193,7 @@ def test_a_run_is_scored_with_baselines_and_lists_exposures():
     names = tuple(f"c{j}" for j in range(9))
     owner = np.array(["a", "b", "c"])[np.arange(len(y)) % 3]
 
-    model, record = run(x, y, owner, feature_names=names, progress=silent)
+    model, record = run(RunTable(x, y, owner, names), parameters={}, progress=silent)
 
     tables = {table.name: table for table in record.tables}
     summary, exposure = as_dicts(tables["summary"]), as_dicts(tables["exposure"])

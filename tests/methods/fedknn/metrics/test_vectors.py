@@ -174,7 +174,13 @@ STEPS = [
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(
     ("n_rows", "n_columns", "kind"),
-    [(6000, 3, "tree"), (5000, 91, "codes"), (6000, 3, "scan"), (1000, 20, "scan")],
+    [
+        (6000, 3, "tree"),
+        (5000, 91, "codes"),
+        (6000, 3, "scan"),
+        (1000, 20, "scan"),
+        (1000, 91, "scan"),
+    ],
 )
 @pytest.mark.parametrize("query_at", ["an object", "near", "far"])
 def test_large_tables_equal_brute_force(monkeypatch, name, n_rows, n_columns, kind, query_at):
@@ -194,6 +200,15 @@ def test_large_tables_equal_brute_force(monkeypatch, name, n_rows, n_columns, ki
     brute_force.check_at_once(index.open(query))
     brute_force.check_in_batches(index.open(query), STEPS)
     brute_force.check_in_batches(index.open(query), [Step("next", 1001, "none", 0)] * 2)
+
+
+@pytest.mark.parametrize(
+    ("shape", "session"), [((1023, 65), points.ScanSession), ((1008, 65), points.SmallSession)]
+)
+def test_wide_tables_of_few_rows_are_scanned_in_steps(shape, session):
+    x = np.zeros(shape)
+
+    assert type(VectorMetric("euclidean").index(x, ranks=np.arange(len(x))).open(x[0])) is session
 
 
 def orthogonal(directions, query):

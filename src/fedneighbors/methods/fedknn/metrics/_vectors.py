@@ -140,9 +140,8 @@ VECTOR_METRICS = tuple(_KINDS)
 
 _MAX_TREE_COLUMNS = 4
 _LEAF_SIZE = 32  # rows of a leaf; the default of 10 is up to a fifth slower, and never faster
-# Smaller tables have neither tree nor bounds: 29 in place of 67 us for 2,000 rows of 16 columns.
-_MIN_INDEXED_ROWS = 1024
-_MAX_SMALL_CELLS = 1 << 16
+# Small tables need neither tree nor bounds: 29 in place of 67 us for 2,000 rows of 16 columns.
+_MAX_SMALL_CELLS, _MIN_INDEXED_ROWS = 1 << 16, 1024
 # Fewer queries are searched one at a time in larger tables: 61 in place of 95 us for 2**18 cells.
 _MIN_QUERIES = 3
 _MAX_CELLS = 1 << 18
@@ -294,14 +293,15 @@ class _VectorIndex:
         self._tree: cKDTree | None = None
         self._quantized: QuantizedVectors | None = None
         n_rows, n_columns = rows.shape
-        self._is_small = n_rows < _MIN_INDEXED_ROWS or n_rows * n_columns <= _MAX_SMALL_CELLS
+        self._is_small = n_rows * n_columns <= _MAX_SMALL_CELLS
+        has_index = n_rows >= _MIN_INDEXED_ROWS and not self._is_small
         max_columns = QuantizedRows.max_columns(is_square=metric.name != "manhattan")
         has_tree = self._scale is not None and n_columns <= _MAX_TREE_COLUMNS
-        if has_tree and not self._is_small:
+        if has_index and has_tree:
             from scipy import spatial  # slow to import, for large tables only
 
             self._tree = spatial.cKDTree(rows[:], leafsize=_LEAF_SIZE)
-        elif n_columns <= max_columns and not self._is_small:
+        elif has_index and n_columns <= max_columns:
             self._quantized = QuantizedVectors(rows, self._scale)
 
     @cached_property
