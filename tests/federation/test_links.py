@@ -1,10 +1,12 @@
 """Emulated links, connections shared by several coordinators, and deadlines."""
 
+import math
 import os
 import signal
 import subprocess
 import sys
 import threading
+import time
 from typing import ClassVar
 
 import pytest
@@ -72,6 +74,17 @@ class EndlessCounter(Counter):
                 repr(request)
         finally:
             self.is_stopped.set()
+
+
+class LimitedCounter(Counter):
+    """Party that never greets before its deadline."""
+
+    end = math.inf
+
+    def answer(self, request):
+        while time.monotonic() <= self.end and request == NameRequest("early"):
+            pass
+        return super().answer(request)
 
 
 def request_processes():
@@ -180,6 +193,21 @@ def test_a_party_in_a_thread_is_stopped_at_the_end():
         federation.run(count(2))
 
     assert endless.is_stopped.wait(60)
+
+
+@pytest.mark.usefixtures("all_processes_end")
+@pytest.mark.parametrize("workers", ["threads", "processes"])
+def test_a_party_stops_its_work_at_the_deadline(workers):
+    parties = [LimitedCounter("ann", ())]
+
+    with connected(parties, workers=workers, deadline_s=1) as federation:
+        (early,) = federation.run(greet("early")).result
+        while not federation._connections["ann"].is_idle:  # it works until its deadline only
+            pass
+        (later,) = federation.run(greet("later")).result
+
+    assert early == ({}, {"ann": LATE})
+    assert later == ({"ann": "later ann"}, {})
 
 
 def test_hanging_party_stays_missing_while_others_answer():

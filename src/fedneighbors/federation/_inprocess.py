@@ -20,7 +20,7 @@ from fedneighbors.federation._loop import (
     Outcome,
     run_rounds,
 )
-from fedneighbors.federation._roles import Party, SharedRequests, serve_timed
+from fedneighbors.federation._roles import Party, SharedRequests, limit_work, serve_timed
 from fedneighbors.records import Round
 
 if TYPE_CHECKING:
@@ -121,6 +121,8 @@ class Job:
     replies: "SimpleQueue[PartyReply]"
     cancelled: threading.Event
     """Set when the exchange has ended; jobs that have not started by then are skipped."""
+    end: float
+    """Monotonic time of the deadline, or infinity."""
 
 
 class PartyConnection:
@@ -199,6 +201,7 @@ class PartyConnection:
         with self._lock:
             self._worker = threading.get_ident()
         try:
+            limit_work(self._party, job.end)
             return serve_timed(self._party, job.frame, job.requests)
         finally:
             with self._lock:
@@ -284,7 +287,8 @@ class ConnectedParties:
             # after an error no further party is asked
             while unsent and not errors and n_sent - len(received) < self._n_workers:
                 name = unsent.pop()
-                self._connections[name].put(Job(frames[name], requests, replies, cancelled))
+                job = Job(frames[name], requests, replies, cancelled, deadline)
+                self._connections[name].put(job)
                 n_sent += 1
             if n_sent == len(received) or cancelled.is_set():
                 break
@@ -307,9 +311,10 @@ def _next_reply(replies: "SimpleQueue[PartyReply]", deadline: float) -> PartyRep
     if deadline == math.inf:  # not a valid timeout
         return replies.get()
     try:
-        return replies.get(timeout=max(deadline - time.monotonic(), 0.0))
+        reply = replies.get(timeout=max(deadline - time.monotonic(), 0.0))
     except Empty:
         return None
+    return reply if time.monotonic() <= deadline else None
 
 
 @contextmanager

@@ -11,10 +11,14 @@ from typing import Any
 from fedneighbors.federation._inprocess import Job, PartyConnection, ProcessEnded, ThreadPool
 from fedneighbors.federation._links import Link
 from fedneighbors.federation._reply_grid import delay_to_grid
-from fedneighbors.federation._roles import Party, serve_safely
+from fedneighbors.federation._roles import Party, limit_work, serve_safely
 
-_BUSY_S = struct.Struct("<d")
-"""Format of the prefix of each reply: the seconds until it was sent, waits for a grid included."""
+_SECONDS = struct.Struct("<d")
+"""Format of the prefix of each message.
+
+Before a request it is the monotonic time of the deadline, which all processes share. Before a reply
+it is the seconds until the reply was sent, waits for a grid included.
+"""
 
 
 class ProcessConnection(PartyConnection):
@@ -44,11 +48,11 @@ class ProcessConnection(PartyConnection):
 
     def _ask(self, job: Job) -> tuple[bytes, float]:
         try:
-            self._pipe.send_bytes(job.frame)
+            self._pipe.send_bytes(_SECONDS.pack(job.end) + job.frame)
             reply = self._pipe.recv_bytes()
         except (EOFError, OSError):
             raise ProcessEnded from None
-        return reply[_BUSY_S.size :], _BUSY_S.unpack_from(reply)[0]
+        return reply[_SECONDS.size :], _SECONDS.unpack_from(reply)[0]
 
 
 def _start_process(party: Party) -> "tuple[BaseProcess, Connection[Any, Any]]":
@@ -70,10 +74,11 @@ def _run_party(party: Party, pipe: "Connection[Any, Any]") -> None:
     try:
         pipe.send_bytes(b"ready")
         while True:
-            frame = pipe.recv_bytes()
+            request = pipe.recv_bytes()
             started = time.perf_counter()
+            limit_work(party, _SECONDS.unpack_from(request)[0])
             with delay_to_grid(getattr(party, "reply_grid_s", 0.0)):
-                reply = serve_safely(party, frame)
-            pipe.send_bytes(_BUSY_S.pack(time.perf_counter() - started) + reply)
+                reply = serve_safely(party, request[_SECONDS.size :])
+            pipe.send_bytes(_SECONDS.pack(time.perf_counter() - started) + reply)
     except (EOFError, OSError):
         return

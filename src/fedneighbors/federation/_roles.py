@@ -62,7 +62,8 @@ class Party(Protocol):
     which a party with masked sums otherwise sends only masked.
 
     A private party has an attribute ``reply_grid_s``: in a process of its own, its replies wait for
-    a grid of times with this step in seconds.
+    a grid of times with this step in seconds. A party that can stop its work early has an attribute
+    ``end``, the monotonic time of the deadline, which the runtime sets.
 
     Attributes
     ----------
@@ -153,6 +154,12 @@ def serve(
         return encode(party.answer(request))
     except Refused as refused:
         return encode(make_refusal(refused))
+
+
+def limit_work(party: Party, end: float) -> None:
+    """Set the monotonic time at which a party stops its work, if it can."""
+    if hasattr(party, "end"):
+        party.end = end
 
 
 def serve_timed(party: Party, frame: bytes, requests: SharedRequests) -> tuple[bytes, float]:
