@@ -12,6 +12,7 @@ import json
 import os
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from dataclasses import dataclass
@@ -21,14 +22,24 @@ import numpy as np
 
 from fedneighbors.federation._messages import decode, encode
 from fedneighbors.service import BrokerUnreachable, ServiceError
-from fedneighbors.service._messages import LinkReplies
+from fedneighbors.service._messages import (
+    Challenge,
+    Hello,
+    LinkReplies,
+    LinkRequest,
+    LinkRequests,
+)
 from tests.service.deployment import deployed, offered
 
 OWNERS = ("north", "south")
 POINTS = np.arange(60.0)[:, np.newaxis]
 BYTE_FAULTS = ("cut", "half", "stall", "garbage", "delay")
-MESSAGE_FAULTS = ("drop", "twice", "swap", "truncate", "epoch", "number", "delay")
+MESSAGE_FAULTS = (
+    *("drop", "twice", "swap", "truncate", "epoch", "delay"),
+    *("number", "query", "hello"),  # of another request, query and provider
+)
 DIRECTIONS = ("to provider", "to broker")
+N_POSITIONS = {"provider": 5, "user": 4}  # messages of each direction, by link to the broker
 ALGORITHMS = ("baseline", "dann", "eager", "hufu+", "dann*")
 PARTIAL = "dann, partial"  # with allow_partial
 DEADLINE_S, LATE_S, DELAY_S, RECOVERY_S, START_S = 1.0, 0.1, 0.3, 5.0, 30.0
@@ -62,8 +73,69 @@ def all_faults(n_positions):
     levels = {"bytes": BYTE_FAULTS, "message": MESSAGE_FAULTS}
     for level, kinds in levels.items():
         for kind, direction, position in itertools.product(kinds, DIRECTIONS, range(n_positions)):
-            if kind != "epoch" or direction == "to broker":  # requests have no epoch
+            # requests have no epoch, and replies no query
+            if direction != {"epoch": "to provider", "query": "to broker"}.get(kind):
                 yield Fault(level, kind, direction, position)
+
+
+@dataclass(frozen=True)
+class Message:
+    """A message of a query on a link to the broker."""
+
+    link: str
+    direction: str
+    position: int
+
+
+def all_messages(links=tuple(N_POSITIONS)):
+    """Yield the messages of links at which faults begin."""
+    for link, direction in itertools.product(links, DIRECTIONS):
+        for position in range(N_POSITIONS[link]):
+            yield Message(link, direction, position)
+
+
+@dataclass
+class Case:
+    """The course of queries with a fault.
+
+    ``seconds`` are those of the slowest query; ``delay_s`` is by how much the machine was late
+    meanwhile. ``recovery_s`` runs from the end of the fault to the right answer.
+    """
+
+    outcomes: list[str]
+    is_hit: bool
+    seconds: float
+    delay_s: float
+    recovery_s: float = 0.0
+
+    @property
+    def outcome(self):
+        """Return the outcome of the first query."""
+        return self.outcomes[0]
+
+
+def search(client, query):
+    """Return the answer to a query; for an error, None, its code and the provider it names."""
+    try:
+        client.kneighbors([[query]], 5)
+    except ServiceError as error:
+        return None, error.code, error.party
+    except BrokerUnreachable:
+        return None, UNREACHABLE, None
+    return client.results_[0], "", None
+
+
+def check_answer(answer, query):
+    """Check an answer; return "exact", or "partial" if a provider is missing."""
+    distances = np.abs(POINTS[:, 0] - query)
+    found = [distances[int(one["id"])] for one in answer["neighbors"]]
+    missing = [OWNERS.index(owner) for owner in answer["missing"]]
+    rows = [row for row in range(len(POINTS)) if row % len(OWNERS) not in missing]
+    expected = np.sort(distances[rows])[:5]
+    assert answer["exact"] == (not missing)
+    np.testing.assert_array_equal(found, expected, "wrong objects")
+    np.testing.assert_array_equal([one["distance"] for one in answer["neighbors"]], expected)
+    return "partial" if missing else "exact"
 
 
 class LoopDelay:
@@ -135,10 +207,55 @@ class FaultyRelay:
         writer.close()
 
 
+class Relays:
+    """Relays to the broker in a thread of their own, one for each link."""
+
+    def __init__(self, port):
+        self.loop, self.delay = asyncio.new_event_loop(), LoopDelay()
+        self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+        self._thread.start()
+        self._watch = asyncio.run_coroutine_threadsafe(self.delay.run(), self.loop)
+        self.of = {link: FaultyRelay(f"https://127.0.0.1:{port}") for link in N_POSITIONS}
+        self.ports = {
+            link: int(self.run(relay.start()).rpartition(":")[2]) for link, relay in self.of.items()
+        }
+
+    def run(self, work):
+        """Run a coroutine in the loop; return its result."""
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(START_S)
+
+    @contextlib.contextmanager
+    def armed(self, message, act, kind="act"):
+        """Call a function when a message passes during the block; yield an event of it.
+
+        The function runs before the message goes on. ``kind`` is a fault of the message itself.
+        """
+        relay, hit = self.of[message.link], threading.Event()
+
+        def act_once():
+            act()
+            hit.set()
+
+        relay.act = act_once
+        relay.arm(Fault("bytes", kind, message.direction, message.position))
+        try:
+            yield hit
+        finally:
+            relay.arm(None)
+            self.run(asyncio.sleep(0))  # a function that runs has ended
+
+    def close(self):
+        """End the thread."""
+        self._watch.cancel()
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join(START_S)
+
+
 class MessageFaults:
     """Changes whole messages of a provider's link, in the broker."""
 
-    def __init__(self, link):
+    def __init__(self, link, hello):
+        self._hello = hello  # of another provider
         self._link, self.fault, self.n_seen, self._held = link, None, 0, {}
         self._send, self._receive = link._send, link.receive
         link._send, link.receive = self.send, self.receive
@@ -167,8 +284,10 @@ class MessageFaults:
                 return [], 0.0
             case "truncate":
                 return [frame[: len(frame) // 2]], 0.0
-            case "epoch" | "number":
+            case "epoch" | "number" | "query":
                 return [_replace(frame, fault.kind)], 0.0
+            case "hello":
+                return [self._hello], 0.0
         return frames, DELAY_S
 
     async def send(self, frame):
@@ -188,22 +307,28 @@ class MessageFaults:
 
 
 def _replace(frame, field):
-    """Return a message with other epochs or numbers, unchanged if it has none."""
+    """Return a message with other epochs, numbers or queries, unchanged if it has none."""
+    if b"LinkRequests" in frame[:40]:
+        found = decode(frame, (LinkRequests,))
+        change = {"number": lambda number: number + 1_000_000, "query": lambda name: f"x{name}"}
+        requests = [vars(decode(one, (LinkRequest,))) for one in found.frames]
+        changed = [{**one, field: change[field](one[field])} for one in requests]
+        return encode(LinkRequests(found.closed, tuple(encode(LinkRequest(**o)) for o in changed)))
     if b"LinkReplies" not in frame[:40]:
         return frame
     found = decode(frame, (LinkReplies,))
+    numbers, epochs = found.numbers, found.epochs
     if field == "epoch":
-        return encode(
-            LinkReplies(
-                found.numbers, found.busy_us, found.bodies, (b"x" * 16,) * len(found.numbers)
-            )
-        )
-    numbers = tuple(number + 1_000_000 for number in found.numbers)
-    return encode(LinkReplies(numbers, found.busy_us, found.bodies, found.epochs))
+        epochs = (b"x" * 16,) * len(numbers)
+    else:
+        numbers = tuple(number + 1_000_000 for number in numbers)
+    return encode(LinkReplies(numbers, found.busy_us, found.bodies, epochs))
 
 
 class Campaign:
     """Runs queries during faults, and checks what users get."""
+
+    deadline_s = DEADLINE_S
 
     def __init__(self, folder):
         self._stack = contextlib.ExitStack()
@@ -225,6 +350,8 @@ class Campaign:
             }
             self.deployment.start(owner, offers, url=url if owner == "north" else None)
         self.deployment.wait(*OWNERS)
+        key, challenge = self.deployment.identities["south"], Challenge.new()
+        self._hello = encode(Hello.signed("south", (), key, challenge=challenge, fingerprint=b""))
         self._link, self._messages, self._queries = None, None, itertools.count()
         self.delay = LoopDelay()
         self._watch = asyncio.run_coroutine_threadsafe(self.delay.run(), self.deployment.loop)
@@ -237,20 +364,11 @@ class Campaign:
         self._stack.close()
 
     def run(self, fault, algorithm):
-        """Run a query during a fault, or raise AssertionError.
-
-        Returns
-        -------
-        outcome : str
-            ``"exact"``, ``"partial"``, or the code of an error.
-        seconds, recovery_s, delay_s : float
-            Seconds to the outcome, from there to the right answer, and by which the event loop of
-            broker and providers was late meanwhile.
-        """
+        """Run a query during a fault; return its case, or raise AssertionError."""
         self.deployment.wait(*OWNERS)
         link = self.deployment.broker.registry.links["north"]
         if link is not self._link:
-            self._link, self._messages = link, MessageFaults(link)
+            self._link, self._messages = link, MessageFaults(link, self._hello)
         private, query = algorithm == "dann*", 0.3 + next(self._queries) / 64
         charged = self._count_charges()
         (self.relay if fault.level == "bytes" else self._messages).arm(fault)
@@ -259,6 +377,7 @@ class Campaign:
             started = time.monotonic()
             outcome = self._ask(client, query)
         seconds, delay_s = time.monotonic() - started, self.delay.take()
+        is_hit = None in (self.relay.fault, self._messages.fault)
         self.relay.arm(None)
         self._messages.arm(None)
         assert outcome in HONEST | {"exact", "partial", UNREACHABLE}, outcome
@@ -273,7 +392,7 @@ class Campaign:
         if private:
             n_charges = self._count_charges() - charged
             assert n_charges == len(OWNERS), f"{n_charges} charges for one query"
-        return outcome, seconds, recovery_s, delay_s
+        return Case([outcome], is_hit, seconds, delay_s, recovery_s)
 
     def _client(self, private, algorithm, deadline_s=DEADLINE_S):
         name, _, partial = algorithm.partition(",")
@@ -283,60 +402,84 @@ class Campaign:
 
     def _ask(self, client, query):
         """Return "exact" or "partial" for a right answer, or the code of an error."""
-        try:
-            distances, objects = client.kneighbors([[query]], 5)
-        except ServiceError as error:
-            if error.party != "north":
-                raise AssertionError(f"{error.code} of {error.party}") from None
-            return error.code
-        except BrokerUnreachable:
-            return UNREACHABLE
-        missing = client.results_[0]["missing"]
-        if not set(missing) <= ({"north"} if client.allow_partial else set()):
-            raise AssertionError(f"missing: {missing}")
-        present = POINTS[1::2, 0] if missing else POINTS[:, 0]  # those of south have odd rows
-        expected = np.sort(np.abs(present - query))[:5]
-        assert client.results_[0]["exact"] == (not missing)
-        np.testing.assert_array_equal(distances[0], expected, "a wrong answer")
-        found = [abs(POINTS[int(one.id), 0] - query) for one in objects[0]]
-        np.testing.assert_array_equal(found, expected, "wrong objects")
-        return "partial" if missing else "exact"
+        answer, code, party = search(client, query)
+        if answer is None:
+            assert code == UNREACHABLE or party == "north", f"{code} of {party}"
+            return code
+        allowed = {"north"} if client.allow_partial else set()
+        assert set(answer["missing"]) <= allowed, f"missing: {answer['missing']}"
+        return check_answer(answer, query)
 
     def _count_charges(self):
         ledger = self.deployment.broker.collections["private"].ledger
         return sum(entry.kind == "released" for entry in ledger.entries())
 
 
-def main(n_positions=6):
-    """Run every fault with every algorithm; print a summary."""
-    outcomes, failed, late, recoveries = Counter(), [], [], [0.0]
+def run_cases(cases, campaign_of, describe):
+    """Run faults with algorithms in a campaign; return a summary.
+
+    Parameters
+    ----------
+    cases : list of tuple
+        Faults and algorithms.
+    campaign_of : callable
+        Returns a campaign for a folder.
+    describe : callable
+        Returns the name of a fault in the summary.
+    """
+    outcomes, failed, late, recoveries, delays = Counter(), [], [], [0.0], [0.0]
+    n_hit, n_messages = Counter(), Counter()
     with tempfile.TemporaryDirectory() as folder:
-        campaign = Campaign(Path(folder))
-        cases = list(itertools.product((*ALGORITHMS, PARTIAL), all_faults(n_positions)))
-        for number, (algorithm, fault) in enumerate(cases):
-            try:
-                outcome, seconds, recovery_s, delay_s = campaign.run(fault, algorithm)
-            except AssertionError as error:
-                failed.append([algorithm, str(fault), str(error)])
-                continue
-            outcomes[f"{fault.level} {fault.kind}: {outcome}"] += 1
-            recoveries.append(recovery_s)
-            if seconds > DEADLINE_S + LATE_S:
-                late.append([algorithm, str(fault), outcome, round(seconds, 3), round(delay_s, 3)])
-            if sys.stderr.isatty():
-                print(f"\r{number + 1} of {len(cases)}", end="", file=sys.stderr)
-        campaign.close()
-    summary = {
+        campaign = campaign_of(Path(folder))
+        try:
+            for number, (fault, algorithm) in enumerate(cases):
+                try:
+                    case = campaign.run(fault, algorithm)
+                except AssertionError as error:
+                    failed.append([algorithm, str(fault), str(error)])
+                    continue
+                what = describe(fault) if case.is_hit else "no such message"
+                n_hit[what] += 1
+                message = getattr(fault, "message", None)
+                if case.is_hit and message is not None:
+                    place = f"{message.link} {message.direction}"
+                    n_messages[place] = max(n_messages[place], message.position + 1)
+                outcomes.update(f"{what}: {outcome}" for outcome in case.outcomes)
+                recoveries.append(case.recovery_s)
+                delays.append(case.delay_s)
+                if case.seconds > campaign.deadline_s + LATE_S:
+                    times = round(case.seconds, 3), round(case.delay_s, 3)
+                    late.append([algorithm, str(fault), case.outcomes, *times, os.getloadavg()[0]])
+                if sys.stderr.isatty():
+                    print(f"\r{number + 1} of {len(cases)}", end="", file=sys.stderr)
+        finally:
+            campaign.close()
+    return {
         "cases": len(cases),
+        "by fault": n_hit,
+        "messages": n_messages,
         "outcomes": dict(sorted(outcomes.items())),
         "failed": failed,
-        "late: seconds, delay of the loop": late,
+        "late: seconds, delay of the machine, load": late,
         "longest recovery (s)": round(max(recoveries), 2),
+        "longest delay of the machine (s)": round(max(delays), 3),
         "load": os.getloadavg(),
     }
-    print(json.dumps(summary, indent=1))
-    return not failed and max(recoveries) <= RECOVERY_S
+
+
+def is_right(found):
+    """Return whether a summary has no fault."""
+    return not found["failed"] and found["longest recovery (s)"] <= RECOVERY_S
+
+
+def main(n_positions=6, kinds=(*BYTE_FAULTS, *MESSAGE_FAULTS)):
+    """Run every fault with every algorithm; return a summary."""
+    faults = [fault for fault in all_faults(n_positions) if fault.kind in kinds]
+    cases = [(fault, algorithm) for algorithm in (*ALGORITHMS, PARTIAL) for fault in faults]
+    return run_cases(cases, Campaign, lambda fault: f"{fault.level} {fault.kind}")
 
 
 if __name__ == "__main__":
-    sys.exit(not main())
+    found = main()
+    print(json.dumps(found, indent=1))
+    sys.exit(not is_right(found))

@@ -1,11 +1,14 @@
 """Faults of machines and of users: full disks, changed clocks, bad clients.
 
-A broker and two providers run as processes. A full disk is a real one where this process may mount
-a small file system, and a limit on the size of files everywhere; clocks are changed by libfaketime.
-``python -m tests.service.host_faults`` runs each fault with each algorithm and prints a summary as
-JSON.
+A broker and two providers run as processes, and a user whose clock is changed. A full disk is a
+real one where this process may mount a small file system, and a limit on the size of files
+everywhere; clocks are changed by libfaketime. ``python -m tests.service.host_faults`` runs each
+fault with each algorithm; with ``--at-messages``, full disks and changed clocks begin when the n-th
+message of one direction passes, between the provider ``north`` and the broker, or between a user
+and the broker. It prints a summary as JSON.
 """
 
+import argparse
 import contextlib
 import itertools
 import json
@@ -21,15 +24,14 @@ import sys
 import tempfile
 import threading
 import time
-from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import httpx
-import numpy as np
 
 from fedneighbors.privacy.ledger._ledger import Ledger
 from fedneighbors.secure_sum._keys import Identity
+from fedneighbors.service import RemoteNeighbors
 from fedneighbors.service._access_log import AccessLog
 from fedneighbors.service._config import BrokerConfig, PolicySection
 from fedneighbors.service._offers import OfferedObjects, search_once
@@ -37,10 +39,24 @@ from fedneighbors.service._provider import ProviderService
 from fedneighbors.service._server import add_local_provider, run_broker
 from fedneighbors.service._state import open_state
 from tests.service.deployment import offered
-from tests.service.faults import ALGORITHMS, OWNERS, POINTS, RECOVERY_S, SECTIONS, START_S
+from tests.service.faults import (
+    ALGORITHMS,
+    OWNERS,
+    POINTS,
+    RECOVERY_S,
+    SECTIONS,
+    START_S,
+    Case,
+    Message,
+    Relays,
+    all_messages,
+    check_answer,
+    is_right,
+    run_cases,
+    search,
+)
 from tests.service.test_processes import free_port
 
-DEADLINE_S = 2.0
 FAKETIME = [*map(str, Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))]
 DAY = {"a day later": 1, "a day earlier": -1}
 CLIENT_FAULTS = ("killed", "stopped", "cut", "half", "garbage", "repeated", "at once")
@@ -56,15 +72,19 @@ class HostFault:
     kind: str
     place: str
     detail: str
+    message: Message | None = None  # at which it begins; otherwise before the queries
 
 
-def all_faults(*, has_disks):
+def all_faults(*, has_disks, at_messages=False):
     """Return the faults that this machine can have."""
     found = [HostFault("full", place, "limit") for place in ("broker", "north")]
     if has_disks:
         found += [HostFault("full", place, "disk") for place in ("state", "ledger", "north")]
     if FAKETIME:
-        found += [HostFault("clock", place, day) for place in ("broker", "north") for day in DAY]
+        places = ("broker", "north", "client")
+        found += [HostFault("clock", place, day) for place in places for day in DAY]
+    if at_messages:
+        return [replace(one, message=passed) for one in found for passed in all_messages()]
     return found + [HostFault("client", "client", kind) for kind in CLIENT_FAULTS]
 
 
@@ -98,10 +118,21 @@ def make_config(folder, port):
     )
 
 
+def search_lines():
+    """Run the queries of a user who writes lines of JSON; print the time with each answer."""
+    for line in sys.stdin:
+        options, query = json.loads(line)
+        with RemoteNeighbors(**options) as client:
+            print(json.dumps([*search(client, query), time.time()]), flush=True)
+
+
 def serve(name, folder, port):
-    """Run the broker or a provider, which keeps a log, in this process."""
+    """Run the broker, a provider, which keeps a log, or a user in this process."""
     import asyncio
 
+    if name == "client":
+        search_lines()
+        return
     if name == "broker":
         asyncio.run(run_broker(make_config(folder, port), lambda *_: None))
         return
@@ -123,6 +154,8 @@ def serve(name, folder, port):
 class HostCampaign:
     """Processes of a service, and queries of users during faults."""
 
+    deadline_s = 2.0
+
     def __init__(self, folder, *, has_disks):
         self.folder, self.port = folder, free_port()
         self._stack = contextlib.ExitStack()
@@ -140,6 +173,8 @@ class HostCampaign:
         state.close()
         self.certificate = folder / "state/server.crt"
         self.processes, self._queries = {}, itertools.count()
+        self.relays = Relays(self.port)
+        self._stack.callback(self.relays.close)
         try:
             for name in ("broker", *OWNERS):
                 self._start(name)
@@ -149,20 +184,34 @@ class HostCampaign:
             raise
 
     def _start(self, name):
-        (self.folder / f"{name}.clock").write_text("+0")
+        self._set_clock(name, 0)
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
         if FAKETIME:
             environment |= {
                 "LD_PRELOAD": FAKETIME[0],
                 "FAKETIME_TIMESTAMP_FILE": str(self.folder / f"{name}.clock"),
-                "FAKETIME_CACHE_DURATION": "1",  # reads the file once a second
+                "FAKETIME_NO_CACHE": "1",  # the file is read each time
                 "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+                "FAKETIME_FORCE_MONOTONIC_FIX": "0",  # it lets threads that wait spin
+                "NO_FAKE_STAT": "1",  # compiled code is found by the times of its files
             }
-        command = [sys.executable, "-m", "tests.service.host_faults", "--serve", name]
+        port = self.relays.ports["provider"] if name == "north" else self.port
+        pipe = subprocess.PIPE if name == "client" else None
         process = subprocess.Popen(
-            [*command, str(self.folder), str(self.port)],
+            [
+                sys.executable,
+                "-m",
+                "tests.service.host_faults",
+                "--serve",
+                name,
+                str(self.folder),
+                str(port),
+            ],
             env=environment,
+            stdin=pipe,
+            stdout=pipe,
             stderr=(self.folder / f"{name}.err").open("w"),
+            text=True,
         )
         self.processes[name] = process
         self._stack.callback(process.wait)
@@ -173,27 +222,35 @@ class HostCampaign:
         self._stack.close()
 
     def run(self, fault, algorithm):
-        """Run queries during a fault and after it; return outcomes, or raise AssertionError.
-
-        Returns
-        -------
-        list of str
-            Outcome of each query during the fault.
-        seconds : float
-            Those of the slowest query.
-        recovery_s : float
-            Seconds from the end of the fault to the right answer.
-        """
-        charged = self._count_charges()
+        """Run queries during a fault and after it; return their course, or raise AssertionError."""
+        is_apart = fault.place == "client" and fault.kind == "clock"
+        if is_apart and "client" not in self.processes:
+            self._start("client")
+            self._ask("baseline", self._next_query(), is_apart=True)
+        charged, outcomes, slowest = self._count_charges(), [], 0.0
         queries = [self._next_query() for _ in range(3)]
-        outcomes, slowest = [], 0.0
-        with self._fault(fault, algorithm, queries[0]):
+        self.relays.delay.take()
+        with self._fault(fault, algorithm, queries[0]) as hit:
             for query in queries:
+                link = fault.message.link if fault.message and not outcomes else None
                 started = time.monotonic()
-                outcomes.append(self._ask(algorithm, query))
+                outcome, party = self._ask(algorithm, query, link, is_apart=is_apart)
                 slowest = max(slowest, time.monotonic() - started)
+                outcomes.append(outcome)
+                if outcome in TYPED:
+                    hop = fault.place if fault.place in OWNERS else None
+                    assert party == hop, f"{outcome} of {party}"
+                if outcome == "exact" and algorithm == "dann*":
+                    n_charges = self._count_charges() - charged
+                    assert n_charges >= len(OWNERS), "no entry before the answer"
+            is_hit = fault.message is None or hit.is_set()
+            if fault.kind == "clock" and is_hit:
+                assert self._clock_of(fault.place) == DAY[fault.detail], "the clock is right"
+        delay_s = self.relays.delay.take()
         assert set(outcomes) <= TYPED | {"exact"}, outcomes
-        recovery_s = max(self._recover(algorithm, query, 3 * RECOVERY_S) for query in queries)
+        recovery_s = max(
+            self._recover(algorithm, query, 3 * RECOVERY_S, is_apart=is_apart) for query in queries
+        )
         if algorithm == "dann*":
             n_charges = self._count_charges() - charged
             expected = len(queries) * len(OWNERS)
@@ -201,32 +258,58 @@ class HostCampaign:
         self._check_logs()
         for name, process in self.processes.items():
             assert process.poll() is None, f"{name} has ended"
-        return outcomes, slowest, recovery_s
+        return Case(outcomes, is_hit, slowest, delay_s, recovery_s)
 
     def _next_query(self):
         return 0.3 + next(self._queries) / 64
 
-    def _recover(self, algorithm, query, limit_s):
+    def _recover(self, algorithm, query, limit_s, **options):
         """Repeat a query until its answer is right; return the seconds."""
         started = time.monotonic()
-        while (outcome := self._ask(algorithm, query)) != "exact":
+        while (outcome := self._ask(algorithm, query, **options)[0]) != "exact":
             assert time.monotonic() - started < limit_s, f"no recovery: {outcome}"
             time.sleep(0.05)
         return time.monotonic() - started
 
-    def _ask(self, algorithm, query, **headers):
-        """Return "exact" for the right answer, or the code of an error."""
-        try:
-            with self._http() as http:
-                return self._read(self._post(http, algorithm, query, **headers), query)
-        except httpx.TransportError as error:
-            return type(error).__name__
+    def _ask(self, algorithm, query, link=None, *, is_apart=False):
+        """Run a query here, or in a process of its own.
+
+        Returns
+        -------
+        outcome : str
+            "exact" or "partial" for a right answer, or the code of an error.
+        party : str or None
+            The provider that the error names.
+        """
+        options = self._options(algorithm, link)
+        if is_apart:
+            process = self.processes["client"]
+            print(json.dumps([options, query]), file=process.stdin, flush=True)
+            answer, code, party, self._client_time = json.loads(process.stdout.readline())
+        else:
+            with RemoteNeighbors(**options) as client:
+                answer, code, party = search(client, query)
+        return code or self._check(answer, query), party
+
+    def _options(self, algorithm, link=None):
+        """Return the arguments of a client, which is connected through a relay or not."""
+        name, _, partial = algorithm.partition(",")
+        port = self.port if link != "user" else self.relays.ports["user"]
+        return {
+            "url": f"https://127.0.0.1:{port}",
+            "collection": "private" if name == "dann*" else "points",
+            "token": self.token,
+            "certificate": str(self.certificate),
+            "deadline_s": self.deadline_s,
+            "allow_partial": bool(partial),
+            **({} if name == "dann*" else {"algorithm": name}),
+        }
 
     def _http(self):
         context = ssl.create_default_context(cafile=str(self.certificate))
         headers = {"Authorization": f"Bearer {self.token}"}
         url = f"https://127.0.0.1:{self.port}"
-        return httpx.Client(base_url=url, headers=headers, verify=context, timeout=2 * DEADLINE_S)
+        return httpx.Client(base_url=url, headers=headers, verify=context, timeout=60)
 
     def _post(self, http, algorithm, query, **headers):
         path, body = self._request(algorithm, query)
@@ -234,30 +317,17 @@ class HostCampaign:
 
     def _request(self, algorithm, query):
         """Return path and body of a search."""
-        body = {"query": [query], "k": 5, "deadline_s": DEADLINE_S}
+        body = {"query": [query], "k": 5, "deadline_s": self.deadline_s}
         if algorithm == "dann*":
             return "/v1/collections/private/search", body
         return "/v1/collections/points/search", {**body, "algorithm": algorithm}
 
-    def _read(self, response, query):
-        """Check an answer; return "exact", or the code of a problem."""
-        answer = response.json()
-        return self._check(answer, query) if response.status_code == 200 else answer["code"]
-
     def _check(self, answer, query):
         """Check an answer; return "exact", or "partial" if a provider is missing."""
-        distances = np.abs(POINTS[:, 0] - query)
-        found = [distances[int(one["id"])] for one in answer["neighbors"]]
-        missing = [OWNERS.index(owner) for owner in answer["missing"]]
-        rows = [row for row in range(len(POINTS)) if row % len(OWNERS) not in missing]
-        expected = np.sort(distances[rows])[:5]
-        assert answer["exact"] == (not missing)
-        np.testing.assert_array_equal(found, expected, "wrong objects")
-        np.testing.assert_array_equal([one["distance"] for one in answer["neighbors"]], expected)
         with contextlib.closing(AccessLog(self.folder / "state/log.sqlite")) as log:
             logged = {one["query"] for one in log.entries_of("users", 100)}
         assert answer["query_id"] in logged, "an answer without an entry in the log"
-        return "partial" if missing else "exact"
+        return check_answer(answer, query)
 
     def _count_charges(self):
         with Ledger(self.folder / "ledger/private.sqlite", must_exist=True) as ledger:
@@ -273,11 +343,21 @@ class HostCampaign:
 
     def _fault(self, fault, algorithm, query):
         """Return a context in which a fault lasts."""
+        if fault.message is not None:
+            return self._begin_later(fault)
         if fault.kind == "full":
             return self._limit(fault.place) if fault.detail == "limit" else self._fill(fault.place)
         if fault.kind == "clock":
             return self._change_clock(fault.place, DAY[fault.detail])
         return self._bad_client(fault.detail, algorithm, query)
+
+    @contextlib.contextmanager
+    def _begin_later(self, fault):
+        """Let a fault begin when its message passes; yield an event of it."""
+        with contextlib.ExitStack() as stack:
+            context = self._fault(replace(fault, message=None), "", 0.0)
+            with self.relays.armed(fault.message, lambda: stack.enter_context(context)) as hit:
+                yield hit
 
     @contextlib.contextmanager
     def _limit(self, place):
@@ -293,36 +373,37 @@ class HostCampaign:
     def _fill(self, place):
         """Fill the file system of a folder."""
         path = self.folder / place / "filler"
-        with path.open("wb", buffering=0) as file, contextlib.suppress(OSError):
-            while file.write(b"0" * 4096):
-                pass
+        with path.open("wb", buffering=0) as file:
+            for n_bytes in (1 << 20, 4096):
+                with contextlib.suppress(OSError):
+                    while file.write(b"0" * n_bytes) == n_bytes:
+                        pass
         try:
             yield
         finally:
             path.unlink()
 
+    def _set_clock(self, place, n_days):
+        path = self.folder / f"{place}.clock.new"
+        path.write_text(f"{n_days:+d}d")
+        path.replace(self.folder / f"{place}.clock")
+
     @contextlib.contextmanager
     def _change_clock(self, place, n_days):
-        path = self.folder / f"{place}.clock"
-        path.write_text(f"{n_days:+d}d")
-        self._wait_for_clock(place, n_days)
+        self._set_clock(place, n_days)
         try:
             yield
         finally:
-            path.write_text("+0")
-            self._wait_for_clock(place, 0)
+            self._set_clock(place, 0)
 
-    def _wait_for_clock(self, place, n_days):
-        """Ask until the log of a process shows its clock."""
+    def _clock_of(self, place):
+        """Return by how many days the clock of the latest query was ahead in a process."""
+        if place == "client":
+            return round((self._client_time - time.time()) / 86_400)
         path = self.folder / ("state" if place == "broker" else place) / "log.sqlite"
-        end = time.monotonic() + START_S
-        while time.monotonic() < end:
-            self._ask("baseline", 0.1)
-            with contextlib.closing(AccessLog(path)) as log:
-                (entry,) = log.entries_of("users", 1)
-            if round((entry["time"] - time.time()) / 86_400) == n_days:
-                return
-        raise AssertionError(f"the clock of {place} does not change")
+        with contextlib.closing(AccessLog(path)) as log:
+            (entry,) = log.entries_of("users", 1)
+        return round((entry["time"] - time.time()) / 86_400)
 
     @contextlib.contextmanager
     def _bad_client(self, kind, algorithm, query):
@@ -400,35 +481,27 @@ def send_and_sleep(pipe, port, certificate, content):
         signal.pause()
 
 
-def main():
-    """Run every fault with every algorithm; print a summary."""
-    outcomes, failed, slow = Counter(), [], Counter()
+def main(*, at_messages=False, kinds=("full", "clock", "client"), algorithms=ALGORITHMS):
+    """Run every fault with every algorithm; return a summary."""
     has_disks = can_mount()
-    cases = list(itertools.product(all_faults(has_disks=has_disks), ALGORITHMS))
-    with tempfile.TemporaryDirectory() as folder:
-        campaign = HostCampaign(Path(folder), has_disks=has_disks)
-        try:
-            for number, (fault, algorithm) in enumerate(cases):
-                try:
-                    found, seconds, recovery_s = campaign.run(fault, algorithm)
-                except AssertionError as error:
-                    failed.append([algorithm, str(fault), str(error)])
-                    continue
-                for outcome in found:
-                    outcomes[f"{fault.kind} {fault.place} {fault.detail}: {outcome}"] += 1
-                slow["later than deadline + 100 ms"] += seconds > DEADLINE_S + 0.1
-                slow["recovery of more than 5 s"] += recovery_s > RECOVERY_S
-                if sys.stderr.isatty():
-                    print(f"\r{number + 1} of {len(cases)}", end="", file=sys.stderr)
-        finally:
-            campaign.close()
-    summary = {"cases": len(cases), "outcomes": dict(sorted(outcomes.items())), "failed": failed}
-    print(json.dumps({**summary, "slow": slow}, indent=1))
-    return not failed
+    faults = all_faults(has_disks=has_disks, at_messages=at_messages)
+    chosen = [fault for fault in faults if fault.kind in kinds]
+    return run_cases(
+        list(itertools.product(chosen, algorithms)),
+        lambda folder: HostCampaign(folder, has_disks=has_disks),
+        lambda fault: f"{fault.kind} {fault.place} {fault.detail}",
+    )
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--serve"]:
         serve(sys.argv[2], Path(sys.argv[3]), int(sys.argv[4]))
-    else:
-        sys.exit(not main())
+        sys.exit()
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--at-messages", action="store_true")
+    parser.add_argument("--kind", choices=["full", "clock", "client"])
+    options = parser.parse_args()
+    kinds = {"kinds": (options.kind,)} if options.kind else {}
+    found = main(at_messages=options.at_messages, **kinds)
+    print(json.dumps(found, indent=1))
+    sys.exit(not is_right(found))

@@ -15,6 +15,7 @@ from tests.service.faults import (
     RECOVERY_S,
     UNREACHABLE,
     Campaign,
+    Message,
     all_faults,
 )
 from tests.service.host_faults import FAKETIME, TYPED, HostCampaign, HostFault
@@ -29,14 +30,14 @@ HOST_CASES = [
     (HostFault("client", "client", "at once"), "dann*"),
 ]
 PROCESS_CASES = [
-    (ProcessFault("kill", "provider", "provider", "to provider", 0), "dann*"),
-    (ProcessFault("stop", "provider", "provider", "to provider", 0), "dann, partial"),
-    (ProcessFault("pause", "provider", "provider", "to broker", 0), "hufu+"),
-    (ProcessFault("kill", "broker", "provider", "to broker", 0), "dann*"),
-    (ProcessFault("stop", "broker", "provider", "to provider", 0), "eager"),
-    (ProcessFault("stop", "broker", "user", "to broker", 0), "baseline"),
-    (ProcessFault("kill", "client", "user", "to broker", 1), "dann*"),
-    (ProcessFault("stop", "client", "user", "to provider", 1), "dann*"),
+    (ProcessFault("kill", "provider", Message("provider", "to provider", 0)), "dann*"),
+    (ProcessFault("stop", "provider", Message("provider", "to provider", 0)), "dann, partial"),
+    (ProcessFault("pause", "provider", Message("provider", "to broker", 0)), "hufu+"),
+    (ProcessFault("kill", "broker", Message("provider", "to broker", 0)), "dann*"),
+    (ProcessFault("stop", "broker", Message("provider", "to provider", 0)), "eager"),
+    (ProcessFault("stop", "broker", Message("user", "to broker", 0)), "baseline"),
+    (ProcessFault("kill", "client", Message("user", "to broker", 1)), "dann*"),
+    (ProcessFault("stop", "client", Message("user", "to provider", 1)), "dann*"),
 ]
 CASES = list(itertools.product((*ALGORITHMS, PARTIAL), all_faults(3)))
 
@@ -50,9 +51,9 @@ def campaign(tmp_path_factory):
 
 @pytest.mark.parametrize(("algorithm", "fault"), CASES[::11], ids=str)
 def test_a_faulty_link_causes_no_wrong_answer(campaign, algorithm, fault):
-    outcome, *_ = campaign.run(fault, algorithm)
+    case = campaign.run(fault, algorithm)
 
-    assert outcome in {"exact", "partial", UNREACHABLE, *HONEST}
+    assert case.outcome in {"exact", "partial", UNREACHABLE, *HONEST}
 
 
 @pytest.fixture(scope="module")
@@ -68,10 +69,10 @@ def test_a_fault_of_a_host_causes_no_wrong_answer(hosts, fault, algorithm):
     if fault.kind == "clock" and not FAKETIME and "CI" not in os.environ:
         pytest.skip("needs libfaketime, which install-servers.sh installs")
 
-    outcomes, _, _ = hosts.run(fault, algorithm)
+    case = hosts.run(fault, algorithm)
 
-    assert set(outcomes) <= TYPED | {"exact"}
-    assert ("log-failed" in outcomes) == (fault.kind == "full")
+    assert set(case.outcomes) <= TYPED | {"exact"}
+    assert ("log-failed" in case.outcomes) == (fault.kind == "full")
 
 
 @pytest.fixture(scope="module")
