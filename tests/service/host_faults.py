@@ -305,10 +305,10 @@ class HostCampaign:
             **({} if name == "dann*" else {"algorithm": name}),
         }
 
-    def _http(self):
+    def _http(self, token=None, port=None):
         context = ssl.create_default_context(cafile=str(self.certificate))
-        headers = {"Authorization": f"Bearer {self.token}"}
-        url = f"https://127.0.0.1:{self.port}"
+        headers = {"Authorization": f"Bearer {token or self.token}"}
+        url = f"https://127.0.0.1:{port or self.port}"
         return httpx.Client(base_url=url, headers=headers, verify=context, timeout=60)
 
     def _post(self, http, algorithm, query, **headers):

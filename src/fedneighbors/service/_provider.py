@@ -22,6 +22,8 @@ from fedneighbors.service._config import ProviderConfig
 from fedneighbors.service._dialling import (
     ConnectionRejected,
     check_version,
+    explain_certificate,
+    is_dated,
     open_link,
     read_link_fingerprint,
     verify_broker,
@@ -228,15 +230,16 @@ class ProviderService:
         Raises
         ------
         ConnectionRejected
-            If the broker refuses the link.
+            If the broker refuses the link, or has another certificate at the first attempt. Later,
+            and if the clock may be wrong, it is logged, and further attempts follow.
         EvidenceRefused
             If a collection demands evidence of the broker, and it has none that is accepted.
         """
-        wait_s = MIN_WAIT_S
+        wait_s, is_known = MIN_WAIT_S, False
 
         def connected() -> None:
-            nonlocal wait_s
-            wait_s = MIN_WAIT_S
+            nonlocal wait_s, is_known
+            wait_s, is_known = MIN_WAIT_S, True
             log.info("connected to %s", broker)
             on_connected()
 
@@ -255,11 +258,11 @@ class ProviderService:
                     await asyncio.sleep(_LOOK_S)
                 try:
                     await self._serve(broker, certificate, connected)
-                except ssl.SSLCertVerificationError:
-                    raise ConnectionRejected(
-                        f"{broker} has another certificate than at the enrolment: a proxy may "
-                        "inspect TLS, or the certificate was renewed; enrol again"
-                    ) from None
+                except ssl.SSLCertVerificationError as error:
+                    reason = explain_certificate(broker, error)
+                    if not is_known and not is_dated(error):
+                        raise ConnectionRejected(reason) from None
+                    log.error("%s; trying again in %.1f s", reason, wait_s)
                 except OSError as error:
                     log.warning(
                         "cannot reach %s: %s; trying again in %.1f s", broker, error, wait_s

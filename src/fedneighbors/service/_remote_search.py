@@ -364,6 +364,8 @@ class RemoteSearch:
         reason = str(error) or type(error).__name__
         if isinstance(error, httpx.TimeoutException):
             reason = f"no answer within {self._patience_s:g} s"
+        elif "not yet valid" in reason or "has expired" in reason:
+            reason += "; set the clock of this machine, or renew the broker's certificate"
         elif "CERTIFICATE_VERIFY_FAILED" in reason:
             reason += "; pass the file of a self-signed certificate as certificate, --certificate"
         elif isinstance(error, httpx.RemoteProtocolError) and self.url.startswith("http:"):

@@ -43,7 +43,7 @@ def make_certificate(certificate: Path, key: Path, hosts: Sequence[str]) -> None
         .issuer_name(name)
         .public_key(private.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))  # clocks differ
+        .not_valid_before(now - datetime.timedelta(days=2))  # each clock may be off by one
         .not_valid_after(now + datetime.timedelta(days=_VALID_DAYS))
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
