@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import dataclasses
+import datetime
 import logging
 import ssl
 import struct
@@ -12,6 +13,7 @@ from collections import deque
 
 import numpy as np
 import pytest
+from cryptography import x509
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
@@ -23,8 +25,17 @@ from fedneighbors.methods.fedknn._queries import decode_query, encode_query
 from fedneighbors.methods.fedknn.metrics._function import FunctionMetric
 from fedneighbors.methods.fedknn.protocol import NearestReply, NearestRequest
 from fedneighbors.secure_sum._keys import Identity
-from fedneighbors.service import ServiceError, _app, _limits, _offers, _rest
+from fedneighbors.service import (
+    BrokerUnreachable,
+    ServiceError,
+    _app,
+    _limits,
+    _offers,
+    _rest,
+    _tls,
+)
 from fedneighbors.service._config import ProviderConfig
+from fedneighbors.service._dialling import explain_certificate, is_dated, open_link
 from fedneighbors.service._enrolment import enrol
 from fedneighbors.service._limits import MAX_HELLO_BYTES
 from fedneighbors.service._links import ProviderLink, QueryExchange, QueryLost
@@ -236,6 +247,34 @@ def test_a_relay_with_another_certificate_is_noticed_by_the_provider(deployment,
     deployment.stop("north")
     task = deployment.start("north", points("north"), url=url)
     assert "another certificate than at the enrolment" in reason(task)
+
+
+def test_a_certificate_that_the_clock_refuses_is_no_other(tmp_path, monkeypatch):
+    monkeypatch.setattr(_tls, "_VALID_DAYS", -1)
+    with deployed(tmp_path, COLLECTION) as running:
+
+        async def dial():
+            async with open_link(running.url, running.certificate.read_text()):
+                pass
+
+        with pytest.raises(ssl.SSLCertVerificationError) as info:
+            running.run(dial())
+        with (
+            running.client("points") as client,
+            pytest.raises(BrokerUnreachable, match="has expired.*set the clock"),
+        ):
+            client.kneighbors([POINTS[0]], 1)
+
+    assert is_dated(info.value)
+    assert "has expired; set the clock" in explain_certificate(running.url, info.value)
+
+
+def test_a_certificate_is_valid_if_clocks_are_a_day_off(tmp_path):
+    make_certificate(tmp_path / "server.crt", tmp_path / "server.key", ())
+    made = x509.load_pem_x509_certificate((tmp_path / "server.crt").read_bytes())
+    day, now = datetime.timedelta(days=1), datetime.datetime.now(datetime.UTC)
+
+    assert made.not_valid_before_utc < now - day < now + day < made.not_valid_after_utc
 
 
 def test_a_relay_that_the_provider_trusts_is_noticed_by_the_broker(deployment, tmp_path):
