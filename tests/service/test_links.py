@@ -35,7 +35,7 @@ from fedneighbors.service import (
     _tls,
 )
 from fedneighbors.service._config import ProviderConfig
-from fedneighbors.service._dialling import explain_certificate, is_dated, open_link
+from fedneighbors.service._dialling import explain_certificate, is_dated
 from fedneighbors.service._enrolment import enrol
 from fedneighbors.service._limits import MAX_HELLO_BYTES
 from fedneighbors.service._links import ProviderLink, QueryExchange, QueryLost
@@ -252,16 +252,11 @@ def test_a_relay_with_another_certificate_is_noticed_by_the_provider(deployment,
 def test_a_certificate_that_the_clock_refuses_is_no_other(tmp_path, monkeypatch):
     monkeypatch.setattr(_tls, "_VALID_DAYS", -1)
     with deployed(tmp_path, COLLECTION) as running:
-
-        async def dial():
-            async with open_link(running.url, running.certificate.read_text()):
-                pass
-
         with pytest.raises(ssl.SSLCertVerificationError) as info:
-            running.run(dial())
+            running.run(open_link(running))
         with (
             running.client("points") as client,
-            pytest.raises(BrokerUnreachable, match="has expired.*set the clock"),
+            pytest.raises(BrokerUnreachable, match=r"has expired.*set the clock"),
         ):
             client.kneighbors([POINTS[0]], 1)
 
