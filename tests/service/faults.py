@@ -242,12 +242,17 @@ class Relays:
         try:
             yield hit
         finally:
-            relay.arm(None)
-            self.run(asyncio.sleep(0))  # a function that runs has ended
+            self.disarm(message.link)
+
+    def disarm(self, link):
+        """Let no message of a link be hit any more."""
+        self.of[link].arm(None)
+        self.run(asyncio.sleep(0))  # a function that runs has ended
 
     def close(self):
         """End the thread."""
         self._watch.cancel()
+        self.run(asyncio.sleep(0))  # it has ended
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(START_S)
 
@@ -446,7 +451,8 @@ def run_cases(cases, campaign_of, describe):
                 if case.is_hit and message is not None:
                     place = f"{message.link} {message.direction}"
                     n_messages[place] = max(n_messages[place], message.position + 1)
-                outcomes.update(f"{what}: {outcome}" for outcome in case.outcomes)
+                outcomes[f"{what}: {case.outcome}"] += 1
+                outcomes.update(f"{what}, later: {outcome}" for outcome in case.outcomes[1:])
                 recoveries.append(case.recovery_s)
                 delays.append(case.delay_s)
                 if case.seconds > campaign.deadline_s + LATE_S:

@@ -18,6 +18,7 @@ import random
 import resource
 import signal
 import socket
+import sqlite3
 import ssl
 import subprocess
 import sys
@@ -33,18 +34,12 @@ from fedneighbors.privacy.ledger._ledger import Ledger
 from fedneighbors.secure_sum._keys import Identity
 from fedneighbors.service import RemoteNeighbors
 from fedneighbors.service._access_log import AccessLog
-from fedneighbors.service._config import BrokerConfig, PolicySection
-from fedneighbors.service._offers import OfferedObjects, search_once
-from fedneighbors.service._provider import ProviderService
-from fedneighbors.service._server import add_local_provider, run_broker
+from fedneighbors.service._server import add_local_provider
 from fedneighbors.service._state import open_state
-from tests.service.deployment import offered
 from tests.service.faults import (
     ALGORITHMS,
     OWNERS,
-    POINTS,
     RECOVERY_S,
-    SECTIONS,
     START_S,
     Case,
     Message,
@@ -55,6 +50,7 @@ from tests.service.faults import (
     run_cases,
     search,
 )
+from tests.service.hosts import make_config
 from tests.service.test_processes import free_port
 
 FAKETIME = [*map(str, Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))]
@@ -101,54 +97,6 @@ def _mount(folder):
 
 def _unmount(folder):
     return subprocess.run(["umount", "-l", str(folder)], check=False).returncode == 0
-
-
-def make_config(folder, port):
-    """Return the configuration of the broker, whose ledger has a disk of its own."""
-    private = SECTIONS["private"]
-    privacy = {**private["privacy"], "ledger": "ledger/private.sqlite"}
-    return BrokerConfig.model_validate(
-        {
-            "format": 1,
-            "folder": folder,
-            "log": "state/log.sqlite",
-            "server": {"listen": f"127.0.0.1:{port}", "heartbeat_s": 1.0},
-            "collections": {**SECTIONS, "private": {**private, "privacy": privacy}},
-        }
-    )
-
-
-def search_lines():
-    """Run the queries of a user who writes lines of JSON; print the time with each answer."""
-    for line in sys.stdin:
-        options, query = json.loads(line)
-        with RemoteNeighbors(**options) as client:
-            print(json.dumps([*search(client, query), time.time()]), flush=True)
-
-
-def serve(name, folder, port):
-    """Run the broker, a provider, which keeps a log, or a user in this process."""
-    import asyncio
-
-    if name == "client":
-        search_lines()
-        return
-    if name == "broker":
-        asyncio.run(run_broker(make_config(folder, port), lambda *_: None))
-        return
-    number, log = OWNERS.index(name), AccessLog(folder / name / "log.sqlite")
-    ids = [str(row) for row in range(number, len(POINTS), 2)]
-    offers = {}
-    for collection in SECTIONS:
-        rows, options = POINTS[number::2], {"ids": ids, "tie_key": "0", "epoch": f"{number:032x}"}
-        made = offered(name, collection, "euclidean", rows, **options)
-        search_once(made.party, rows[0])  # as OfferedObjects.read does
-        policy = PolicySection(level="distances")
-        offers[collection] = OfferedObjects(made.party, made.offer, policy=policy, log=log)
-    identity = Identity.read(folder / name / "key.pem")
-    certificate = (folder / "state/server.crt").read_text()
-    service = ProviderService(name, identity, offers)
-    asyncio.run(service.run(f"https://127.0.0.1:{port}", certificate))
 
 
 class HostCampaign:
@@ -198,15 +146,7 @@ class HostCampaign:
         port = self.relays.ports["provider"] if name == "north" else self.port
         pipe = subprocess.PIPE if name == "client" else None
         process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "tests.service.host_faults",
-                "--serve",
-                name,
-                str(self.folder),
-                str(port),
-            ],
+            [sys.executable, "-m", "tests.service.hosts", name, str(self.folder), str(port)],
             env=environment,
             stdin=pipe,
             stdout=pipe,
@@ -229,6 +169,8 @@ class HostCampaign:
             self._ask("baseline", self._next_query(), is_apart=True)
         charged, outcomes, slowest = self._count_charges(), [], 0.0
         queries = [self._next_query() for _ in range(3)]
+        if fault.detail == "disk":
+            self._truncate(fault.place)
         self.relays.delay.take()
         with self._fault(fault, algorithm, queries[0]) as hit:
             for query in queries:
@@ -243,6 +185,10 @@ class HostCampaign:
                 if outcome == "exact" and algorithm == "dann*":
                     n_charges = self._count_charges() - charged
                     assert n_charges >= len(OWNERS), "no entry before the answer"
+                if fault.message is not None:  # one of the first query
+                    self.relays.disarm(fault.message.link)
+                    if not hit.is_set():
+                        break
             is_hit = fault.message is None or hit.is_set()
             if fault.kind == "clock" and is_hit:
                 assert self._clock_of(fault.place) == DAY[fault.detail], "the clock is right"
@@ -369,6 +315,12 @@ class HostCampaign:
         finally:
             resource.prlimit(pid, resource.RLIMIT_FSIZE, old)
 
+    def _truncate(self, place):
+        """Empty SQLite's write-ahead log, in which there is room on a full disk."""
+        for path in (self.folder / place).glob("*.sqlite"):
+            with contextlib.closing(sqlite3.connect(path)) as connection:
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
     @contextlib.contextmanager
     def _fill(self, place):
         """Fill the file system of a folder."""
@@ -494,9 +446,6 @@ def main(*, at_messages=False, kinds=("full", "clock", "client"), algorithms=ALG
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--serve"]:
-        serve(sys.argv[2], Path(sys.argv[3]), int(sys.argv[4]))
-        sys.exit()
     parser = argparse.ArgumentParser()
     parser.add_argument("--at-messages", action="store_true")
     parser.add_argument("--kind", choices=["full", "clock", "client"])

@@ -46,7 +46,8 @@ from tests.service.faults import (
     is_right,
     run_cases,
 )
-from tests.service.host_faults import HostCampaign, make_config
+from tests.service.host_faults import HostCampaign
+from tests.service.hosts import make_config
 
 KINDS = {
     "provider": ("new key", "another provider's key", "earlier hello", "new key, link kept"),

@@ -40,7 +40,8 @@ from tests.service.faults import (
     is_right,
     run_cases,
 )
-from tests.service.host_faults import HostCampaign, serve
+from tests.service.host_faults import HostCampaign
+from tests.service.hosts import serve
 
 KINDS = ("kill", "pause", "stop", "freeze")  # a pause ends before the deadline
 FREEZE_S = 4.0  # links are closed after 3 s without a heartbeat
@@ -108,7 +109,7 @@ class ProcessCampaign(HostCampaign):
     def __init__(self, folder, interpreters="forked"):
         method = "spawn" if interpreters == "new" else "forkserver"
         self._context = multiprocessing.get_context(method)
-        self._context.set_forkserver_preload(["tests.service.host_faults"])
+        self._context.set_forkserver_preload(["tests.service.hosts"])
         self._supervisor, self._restarts = ThreadPoolExecutor(1), []
         super().__init__(folder, has_disks=False)
 

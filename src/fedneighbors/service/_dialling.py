@@ -30,7 +30,8 @@ from fedneighbors.service._tls import peer_fingerprint, pinned_context
 
 HEARTBEAT_S = 1.0
 _PATH = "/v1/link"
-_DATED = (9, 10)  # OpenSSL's codes of certificates that are not yet valid, or have expired
+DATED = (9, 10)
+"""OpenSSL's codes of certificates that are not yet valid, or have expired, by the clock."""
 
 
 class ConnectionRejected(FederationError):  # noqa: N818 - the name states the error
@@ -70,14 +71,9 @@ def read_link_fingerprint(connection: Any) -> bytes:
     return peer_fingerprint(tls) if tls else b""
 
 
-def is_dated(error: ssl.SSLCertVerificationError) -> bool:
-    """Return whether a certificate is refused by this machine's clock."""
-    return error.verify_code in _DATED
-
-
 def explain_certificate(broker: str, error: ssl.SSLCertVerificationError) -> str:
     """Return why the broker's certificate is refused."""
-    if is_dated(error):
+    if error.verify_code in DATED:
         return f"{broker}: {error.verify_message}; set the clock of this machine, or enrol again"
     return (
         f"{broker} has another certificate than at the enrolment: a proxy may inspect TLS, or the "

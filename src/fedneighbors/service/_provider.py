@@ -20,10 +20,10 @@ from fedneighbors.secure_sum._keys import Identity
 from fedneighbors.service._attestation import AmdRules, EvidenceRefused, IntelRules
 from fedneighbors.service._config import ProviderConfig
 from fedneighbors.service._dialling import (
+    DATED,
     ConnectionRejected,
     check_version,
     explain_certificate,
-    is_dated,
     open_link,
     read_link_fingerprint,
     verify_broker,
@@ -260,7 +260,7 @@ class ProviderService:
                     await self._serve(broker, certificate, connected)
                 except ssl.SSLCertVerificationError as error:
                     reason = explain_certificate(broker, error)
-                    if not is_known and not is_dated(error):
+                    if not is_known and error.verify_code not in DATED:
                         raise ConnectionRejected(reason) from None
                     log.error("%s; trying again in %.1f s", reason, wait_s)
                 except OSError as error:
