@@ -377,15 +377,15 @@ class Campaign:
             self._link, self._messages = link, MessageFaults(link, self._hello)
         private, query = algorithm == "dann*", 0.3 + next(self._queries) / 64
         charged = self._count_charges()
-        (self.relay if fault.level == "bytes" else self._messages).arm(fault)
+        armed = self.relay if fault.level == "bytes" else self._messages
+        armed.arm(fault)
         with self._client(private, algorithm) as client:
             self.delay.take()
             started = time.monotonic()
             outcome = self._ask(client, query)
         seconds, delay_s = time.monotonic() - started, self.delay.take()
-        is_hit = None in (self.relay.fault, self._messages.fault)
-        self.relay.arm(None)
-        self._messages.arm(None)
+        is_hit = armed.fault is None
+        armed.arm(None)
         allowed = REFUSED if fault.kind == "query" else set()
         assert outcome in HONEST | allowed | {"exact", "partial", UNREACHABLE}, outcome
         recovered = time.monotonic()

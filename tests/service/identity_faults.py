@@ -264,7 +264,7 @@ def main(targets=tuple(KINDS)):
     cases = [
         (fault, algorithm)
         for fault, algorithm in itertools.product(all_faults(targets), algorithms)
-        if fault.target == "provider" or algorithm != PARTIAL
+        if fault.message.link == "provider" or algorithm != PARTIAL
     ]
     return run_cases(cases, IdentityCampaign, lambda fault: f"{fault.target}: {fault.kind}")
 
