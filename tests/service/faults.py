@@ -36,7 +36,7 @@ POINTS = np.arange(60.0)[:, np.newaxis]
 BYTE_FAULTS = ("cut", "half", "stall", "garbage", "delay")
 MESSAGE_FAULTS = (
     *("drop", "twice", "swap", "truncate", "epoch", "delay"),
-    *("number", "query", "hello"),  # of another request, query and provider
+    *("number", "query", "hello"),  # those of another request, query and provider
 )
 DIRECTIONS = ("to provider", "to broker")
 N_POSITIONS = {"provider": 5, "user": 4}  # messages of each direction, by link to the broker
@@ -261,7 +261,7 @@ class MessageFaults:
     """Changes whole messages of a provider's link, in the broker."""
 
     def __init__(self, link, hello):
-        self._hello = hello  # of another provider
+        self._hello = hello  # another provider's
         self._link, self.fault, self.n_seen, self._held = link, None, 0, {}
         self._send, self._receive = link._send, link.receive
         link._send, link.receive = self.send, self.receive

@@ -172,14 +172,14 @@ class IdentityCampaign(HostCampaign):
         try:
             with self.relays.armed(fault.message, act, "cut") as hit:
                 case = self._search(fault, algorithm, query, hit)
-            if case.is_hit and fault.message.link == "user":  # who tries again
+            if case.is_hit and fault.message.link == "user":  # the user tries again
                 case.outcomes += self._search(fault, algorithm, query, hit).outcomes
                 assert case.outcomes[1] == UNREACHABLE, case.outcomes
             if case.is_hit:
                 self.relays.run(asyncio.wait_for(self._impostor.met.wait(), RECOVERY_S))
         finally:
             relay.port = self.port
-        assert self._impostor.seen == b"", "the impostor was told something"
+        assert self._impostor.seen == b"", "the impostor received bytes"
         return case
 
     def _meet_false_client(self, fault, algorithm, query):
