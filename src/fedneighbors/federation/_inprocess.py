@@ -20,7 +20,7 @@ from fedneighbors.federation._loop import (
     Outcome,
     run_rounds,
 )
-from fedneighbors.federation._roles import Party, SharedRequests, limit_work, serve_timed
+from fedneighbors.federation._roles import Party, SharedRequests, set_end, serve_timed
 from fedneighbors.records import Round
 
 if TYPE_CHECKING:
@@ -201,7 +201,7 @@ class PartyConnection:
         with self._lock:
             self._worker = threading.get_ident()
         try:
-            limit_work(self._party, job.end)
+            set_end(self._party, job.end)
             return serve_timed(self._party, job.frame, job.requests)
         finally:
             with self._lock:

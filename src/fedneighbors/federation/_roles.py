@@ -156,7 +156,7 @@ def serve(
         return encode(make_refusal(refused))
 
 
-def limit_work(party: Party, end: float) -> None:
+def set_end(party: Party, end: float) -> None:
     """Set the monotonic time at which a party stops its work, if it can."""
     if hasattr(party, "end"):
         party.end = end
