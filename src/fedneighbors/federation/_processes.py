@@ -11,7 +11,7 @@ from typing import Any
 from fedneighbors.federation._inprocess import Job, PartyConnection, ProcessEnded, ThreadPool
 from fedneighbors.federation._links import Link
 from fedneighbors.federation._reply_grid import delay_to_grid
-from fedneighbors.federation._roles import Party, set_end, serve_safely
+from fedneighbors.federation._roles import Party, serve_safely, set_end
 
 _SECONDS = struct.Struct("<d")
 """Format of the prefix of each message.

@@ -157,7 +157,7 @@ def serve(
 
 
 def set_end(party: Party, end: float) -> None:
-    """Set the monotonic time at which a party stops its work, if it can."""
+    """Set the end of a party's work, if it has one."""
     if hasattr(party, "end"):
         party.end = end
 
