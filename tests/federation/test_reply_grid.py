@@ -1,5 +1,6 @@
 """Private parties reply at times that do not depend on single rows."""
 
+import math
 import random
 import signal
 import subprocess
@@ -14,7 +15,7 @@ from fedneighbors.errors import PartyRefused
 from fedneighbors.federation import _reply_grid
 from fedneighbors.federation._masked_party import MaskedParty
 from fedneighbors.federation._messages import decode, encode
-from fedneighbors.federation._processes import _BUSY_S, _run_party
+from fedneighbors.federation._processes import _SECONDS, _run_party
 from fedneighbors.federation._reply_grid import delay_to_grid, limit_work
 from fedneighbors.federation._roles import Refusal, Refused
 from fedneighbors.federation._stores import MemoryStore
@@ -120,7 +121,8 @@ class Pipe:
     """One request for a party's process; stores the time of the reply."""
 
     def __init__(self, clock):
-        self._clock, self._frames, self.sent = clock, [encode(PublicSchemaRequest())], []
+        self._clock, self.sent = clock, []
+        self._frames = [_SECONDS.pack(math.inf) + encode(PublicSchemaRequest())]
 
     def recv_bytes(self):
         if not self._frames:
@@ -142,7 +144,7 @@ def test_a_worker_process_replies_on_the_grid(clock, monkeypatch, worked_s, erro
     replied_at, frame = pipe.sent[1]
     assert replied_at == 1000.5
     expected = Refusal if error else Receipt
-    assert isinstance(decode(frame[_BUSY_S.size :], (expected,)), expected)
+    assert isinstance(decode(frame[_SECONDS.size :], (expected,)), expected)
 
 
 def test_private_tables_have_a_grid_also_in_masked_sums():

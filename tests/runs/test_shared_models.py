@@ -99,6 +99,22 @@ def test_many_rounds_are_summed_by_request():
     assert table.title == "Bytes per party and request"
 
 
+def test_a_class_of_a_single_row_has_no_covariance():
+    x, y, parties = make_table()
+    y = np.where(np.arange(len(y)) == 0, "rare", y)
+    table = RunTable(x, y, parties, tuple("abcd"))
+
+    model, record = run(
+        replace(table, fills=column_medians(x[table.split[0]])),
+        method="discriminants",
+        parameters={},
+        progress=silent,
+    )
+
+    assert not model.quadratic
+    assert "best of 2 on held-out training rows" in record.notes[0]
+
+
 def test_the_choice_of_settings_is_noted():
     chosen, _ = train("neighbors")[1].notes
     (given,) = train("neighbors", n_neighbors=3)[1].notes

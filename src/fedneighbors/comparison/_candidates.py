@@ -337,18 +337,22 @@ def _knnper(trial: Trial, **settings: str) -> Predictions:
     return _fit_estimator(make(**settings), _complete(trial), personal=True)
 
 
-def list_estimators(name: str, task: Task, n_rows: int) -> list[Any]:
-    """Return the estimators of a method, from which rows choose."""
+def list_estimators(name: str, trial: Trial) -> list[Any]:
+    """Return the estimators of a method, from which held-out training rows choose."""
     from fedneighbors import baselines
     from fedneighbors.methods import fedknn
 
-    kind = "Regressor" if task == "regression" else "Classifier"
+    kind = "Regressor" if trial.task == "regression" else "Classifier"
     if name == "federated boosting":
         return [getattr(baselines, f"FederatedBoosting{kind}")()]
     if name == "kNN search":
         make = getattr(fedknn, f"FederatedNeighbors{kind}")
-        return [make(min(k, n_rows), weights="distance", standardize=True) for k in (5, 15, 45)]
+        n_neighbors = [min(k, len(trial.train)) for k in (5, 15, 45)]
+        return [make(k, weights="distance", standardize=True) for k in n_neighbors]
     settings: list[dict[str, Any]] = [{}, {"quadratic": True}, {"n_features": 500}]
+    classes, counts = np.unique(trial.inner.train.y, return_counts=True)
+    if counts.min() < 2 or len(classes) < len(np.unique(trial.train.y)):
+        del settings[1]  # a covariance needs two rows of a class
     return [baselines.FederatedDiscriminantClassifier(**values) for values in settings]
 
 
@@ -362,7 +366,7 @@ def _shared_model(trial: Trial, *, name: str, pooled: bool) -> Predictions:
     """Train a method with one model in its best setting."""
     if name != "federated boosting":
         trial = _complete(trial)
-    estimators = list_estimators(name, trial.task, len(trial.train))
+    estimators = list_estimators(name, trial)
     return _fit_estimator(choose_estimator(estimators, trial), trial, pooled=pooled)
 
 

@@ -20,7 +20,7 @@ from fedneighbors.federation._loop import (
     Outcome,
     run_rounds,
 )
-from fedneighbors.federation._roles import Party, SharedRequests, limit_work, serve_timed
+from fedneighbors.federation._roles import Party, SharedRequests, serve_timed, set_end
 from fedneighbors.records import Round
 
 if TYPE_CHECKING:
@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 
 
 R = TypeVar("R")
-_START_TIMEOUT_S = 5.0
-"""Maximum wait for a thread to start, which takes milliseconds unless an interrupt prevents it."""
+_START_TIMEOUT_S = 5.0  # a thread takes milliseconds to start, unless an interrupt prevents it
 
 
 class ThreadPool:
@@ -121,8 +120,7 @@ class Job:
     replies: "SimpleQueue[PartyReply]"
     cancelled: threading.Event
     """Set when the exchange has ended; jobs that have not started by then are skipped."""
-    end: float
-    """Monotonic time of the deadline, or infinity."""
+    end: float  # monotonic time of the deadline
 
 
 class PartyConnection:
@@ -201,7 +199,7 @@ class PartyConnection:
         with self._lock:
             self._worker = threading.get_ident()
         try:
-            limit_work(self._party, job.end)
+            set_end(self._party, job.end)
             return serve_timed(self._party, job.frame, job.requests)
         finally:
             with self._lock:
@@ -308,10 +306,9 @@ class ConnectedParties:
 
 def _next_reply(replies: "SimpleQueue[PartyReply]", deadline: float) -> PartyReply | None:
     """Return the next reply, or None if none arrives before the deadline."""
-    if deadline == math.inf:  # not a valid timeout
-        return replies.get()
     try:
-        reply = replies.get(timeout=max(deadline - time.monotonic(), 0.0))
+        left_s = None if deadline == math.inf else max(deadline - time.monotonic(), 0.0)
+        reply = replies.get(timeout=left_s)
     except Empty:
         return None
     return reply if time.monotonic() <= deadline else None

@@ -11,7 +11,7 @@ from typing import Any
 from fedneighbors.federation._inprocess import Job, PartyConnection, ProcessEnded, ThreadPool
 from fedneighbors.federation._links import Link
 from fedneighbors.federation._reply_grid import delay_to_grid
-from fedneighbors.federation._roles import Party, limit_work, serve_safely
+from fedneighbors.federation._roles import Party, serve_safely, set_end
 
 _SECONDS = struct.Struct("<d")
 """Format of the prefix of each message.
@@ -76,7 +76,7 @@ def _run_party(party: Party, pipe: "Connection[Any, Any]") -> None:
         while True:
             request = pipe.recv_bytes()
             started = time.perf_counter()
-            limit_work(party, _SECONDS.unpack_from(request)[0])
+            set_end(party, _SECONDS.unpack_from(request)[0])
             with delay_to_grid(getattr(party, "reply_grid_s", 0.0)):
                 reply = serve_safely(party, request[_SECONDS.size :])
             pipe.send_bytes(_SECONDS.pack(time.perf_counter() - started) + reply)

@@ -156,8 +156,8 @@ def serve(
         return encode(make_refusal(refused))
 
 
-def limit_work(party: Party, end: float) -> None:
-    """Set the monotonic time at which a party stops its work, if it can."""
+def set_end(party: Party, end: float) -> None:
+    """Set the end of a party's work, if it has one."""
     if hasattr(party, "end"):
         party.end = end
 

@@ -117,7 +117,7 @@ def run(
     chosen, (rows, _) = METHODS[method], table.split
     cells, filled = (_make_trial(table, values) for values in (table.x, table.filled))
     progress(0, 4, "choosing the settings")
-    estimators = list_estimators(chosen.title, table.task, len(rows))
+    estimators = list_estimators(chosen.title, filled)
     if parameters:
         estimators = [estimators[0].set_params(**parameters)]
     model = choose_estimator(estimators, filled)
