@@ -12,6 +12,7 @@ from fedneighbors.service import ServiceError, _provider
 from fedneighbors.service._access_log import AccessLog
 from fedneighbors.service._config import OfferSection
 from fedneighbors.service._offers import Forgotten, OfferedObjects
+from tests.processes import LIMIT_S
 from tests.service.deployment import deployed
 
 N = 40
@@ -117,11 +118,13 @@ def search_with_everything(deployment, offer):
         with pytest.raises(ServiceError, match="source-failed") as caught:
             search.kneighbors([QUERY], 1)
         assert "canary" not in str(caught.value)
-    assert httpx.get(f"{deployment.url}/openapi.json", verify=False).status_code == 200
+    described = httpx.get(f"{deployment.url}/openapi.json", verify=False, timeout=LIMIT_S)
+    assert described.status_code == 200
     return httpx.get(
         f"{deployment.url}/metrics",
         headers={"Authorization": f"Bearer {deployment.token}"},
         verify=False,
+        timeout=LIMIT_S,
     ).text
 
 

@@ -28,6 +28,7 @@ from fedneighbors.service._state import ApiUser
 from fedneighbors.service.console import Sessions, _search
 from fedneighbors.service.console._pictures import draw_map
 from fedneighbors.service.console._sessions import ABSOLUTE_S, IDLE_S
+from tests.processes import LIMIT_S
 from tests.service.console import (
     AREAS,
     BODIES,
@@ -77,7 +78,7 @@ def open_client(deployment):
     import ssl
 
     context = ssl.create_default_context(cafile=str(deployment.certificate))
-    return httpx.Client(base_url=deployment.url, verify=context)
+    return httpx.Client(base_url=deployment.url, verify=context, timeout=LIMIT_S)
 
 
 def open_clocked(deployment):

@@ -15,6 +15,7 @@ from fedneighbors.service._config import BrokerConfig, OfferSection
 from fedneighbors.service._matchmaker import MATCH_TYPE
 from fedneighbors.service._offers import OfferedObjects
 from tests.datasets.test_ontology import OBO
+from tests.processes import LIMIT_S
 from tests.service.deployment import deployed
 
 TERMS = ["HP:0001250", "HP:0000478", "HP:0000707", "HP:0000118"]
@@ -112,6 +113,7 @@ def match(running, body, *, token=None, **headers):
             **headers,
         },
         verify=False,
+        timeout=LIMIT_S,
     )
 
 
@@ -177,6 +179,7 @@ def test_a_match_is_a_search_in_the_log(running):
         f"{running.url}/v1/audit",
         headers={"Authorization": f"Bearer {running.token}"},
         verify=False,
+        timeout=LIMIT_S,
     ).json()["entries"]
 
     last = max(entries, key=lambda one: one["number"])

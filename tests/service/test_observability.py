@@ -17,6 +17,7 @@ from fedneighbors.service._config import OfferSection
 from fedneighbors.service._offers import OfferedObjects
 from fedneighbors.service._tracing import read_parent, record_span, trace_work
 from tests.architecture.tree import ROOT
+from tests.processes import LIMIT_S
 from tests.service import voters
 from tests.service.deployment import deployed
 
@@ -212,7 +213,9 @@ def test_the_dashboard_names_metrics_and_labels_that_exist(deployment):
     search(deployment)
     token = deployment.broker.state.new_token("prometheus", 1, ("metrics",))
     headers = {"Authorization": f"Bearer {token}"}
-    metrics = httpx.get(f"{deployment.url}/metrics", headers=headers, verify=False).text
+    metrics = httpx.get(
+        f"{deployment.url}/metrics", headers=headers, verify=False, timeout=LIMIT_S
+    ).text
     series = dict(re.findall(r"^(fedneighbors_\w+)(?:\{(.*)\})? ", metrics, re.MULTILINE))
 
     board = json.loads((ROOT / "deploy" / "grafana-dashboard.json").read_text("utf-8"))

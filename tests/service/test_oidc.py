@@ -18,6 +18,7 @@ from joserfc.jwk import ECKey, KeySet, OKPKey, RSAKey
 
 from fedneighbors.service import ServiceError, _oidc
 from fedneighbors.service._config import BrokerConfig
+from tests.processes import LIMIT_S
 from tests.service.deployment import deployed, offered
 
 POINTS = np.arange(6.0)[:, np.newaxis]
@@ -103,7 +104,7 @@ def search(deployment, token, collection="points"):
 def test_a_browser_has_a_session_until_its_token_expires(tmp_path, issuer, monkeypatch):
     with running(tmp_path, issuer) as deployment:
         context = ssl.create_default_context(cafile=str(deployment.certificate))
-        with httpx.Client(base_url=deployment.url, verify=context) as browser:
+        with httpx.Client(base_url=deployment.url, verify=context, timeout=LIMIT_S) as browser:
             page = browser.get("/console/sign-in").text
             assert "a bearer token of your login service" in page
             form_token = re.search(r'name="form_token" value="(\w+)"', page)[1]

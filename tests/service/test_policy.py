@@ -49,6 +49,7 @@ from fedneighbors.service._policy import NOT_ALLOWED, QUOTA_SPENT, PolicyParty
 from fedneighbors.service._shards import BrokerSource
 from fedneighbors.service._stored import describe_neighbors
 from fedneighbors.sources import SourceSettings
+from tests.processes import LIMIT_S
 from tests.seeds import cases
 from tests.service.deployment import deployed, offered
 
@@ -721,7 +722,9 @@ def test_shards_must_show_exact_distances(deployment, tmp_path, collection):
 def test_certified_events_hide_distances(deployment):
     headers = {"Authorization": f"Bearer {deployment.token}", "Prefer": "respond-async"}
     context = ssl.create_default_context(cafile=str(deployment.certificate))
-    with httpx.Client(base_url=deployment.url, headers=headers, verify=context) as client:
+    with httpx.Client(
+        base_url=deployment.url, headers=headers, verify=context, timeout=LIMIT_S
+    ) as client:
         body = {"query": [0.0], "k": 5}
         location = client.post("/v1/collections/ranks/search", json=body).headers["location"]
         events = client.get(f"{location}/events").text
@@ -803,7 +806,9 @@ def test_users_read_their_own_entries_of_the_log(deployment):
     token = deployment.broker.state.new_token("dora", 1)
     context = ssl.create_default_context(cafile=str(deployment.certificate))
     headers = {"Authorization": f"Bearer {token}"}
-    with httpx.Client(base_url=deployment.url, headers=headers, verify=context) as client:
+    with httpx.Client(
+        base_url=deployment.url, headers=headers, verify=context, timeout=LIMIT_S
+    ) as client:
         assert client.get("/v1/audit").json() == {"entries": [], "next": None}
         answers = [
             client.post("/v1/collections/points/search", json={"query": [1.0], "k": k}).json()

@@ -22,6 +22,7 @@ from fedneighbors.service._loading import Forgotten
 from fedneighbors.service._messages import LinkReplies, LinkRequest
 from fedneighbors.service._provider import ProviderService
 from fedneighbors.service._server import add_local_provider
+from tests.processes import LIMIT_S
 from tests.service.deployment import deployed, offered
 from tests.service.test_processes import Commands, free_port
 from tests.sources.test_contract import ListSource, rows_of
@@ -419,6 +420,7 @@ def test_a_forgotten_object_is_in_no_stored_answer(tmp_path, monkeypatch):
                 json={"query": "alpha", "k": 4},
                 headers={"Authorization": f"Bearer {d.token}", "Idempotency-Key": key},
                 verify=False,
+                timeout=LIMIT_S,
             ).json()
             return answer["query_id"], [found["id"] for found in answer["neighbors"]]
 

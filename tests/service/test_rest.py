@@ -26,6 +26,7 @@ from fedneighbors.service._links import QueryLost
 from fedneighbors.service._problems import Problem, problem_of
 from fedneighbors.service._rest import MAX_BODY_BYTES, read_content
 from fedneighbors.service._state import EnrolmentCode, StateFailed
+from tests.processes import LIMIT_S
 from tests.service.deployment import deployed, offered
 
 KINDS = {"age": "number"}
@@ -62,7 +63,9 @@ def http(deployment):
 
     context = ssl.create_default_context(cafile=str(deployment.certificate))
     headers = {"Authorization": f"Bearer {deployment.token}"}
-    with httpx.Client(base_url=deployment.url, headers=headers, verify=context) as client:
+    with httpx.Client(
+        base_url=deployment.url, headers=headers, verify=context, timeout=LIMIT_S
+    ) as client:
         yield client
 
 

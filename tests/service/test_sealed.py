@@ -43,6 +43,7 @@ from fedneighbors.service._sealed import (
     read_sealed,
 )
 from fedneighbors.service._sealed_party import WRONG_TOKEN
+from tests.processes import LIMIT_S
 from tests.seeds import cases
 from tests.service.deployment import deployed
 from tests.service.test_oidc import Issuer
@@ -256,6 +257,7 @@ def post(deployment, body, kind="search", collection="sealed-words"):
         json=body,
         headers={"Authorization": f"Bearer {deployment.token}"},
         verify=False,
+        timeout=LIMIT_S,
     ).json()
 
 

@@ -12,6 +12,7 @@ from fedneighbors.service import ServiceError
 from fedneighbors.service._access_log import AccessLog
 from fedneighbors.service._config import PolicySection
 from fedneighbors.service._offers import OfferedObjects
+from tests.processes import LIMIT_S
 from tests.service.deployment import deployed, offered
 
 N_POINTS, N_COLUMNS, N_QUERIES = 300, 5, 9
@@ -163,7 +164,9 @@ def ask_everything(deployment, collection):
     later = {"Prefer": "respond-async"}
     seen, refused = [], []
     path, query = f"/v1/collections/{collection}", QUERIES[0].tolist()
-    with httpx.Client(base_url=deployment.url, headers=headers, verify=context) as client:
+    with httpx.Client(
+        base_url=deployment.url, headers=headers, verify=context, timeout=LIMIT_S
+    ) as client:
         seen.append(client.get(path).json())
         for kind, body in (
             *[("search", {"k": N_POINTS - 1, "algorithm": one}) for one in ALGORITHMS],

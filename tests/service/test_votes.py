@@ -21,6 +21,7 @@ from fedneighbors.service._votes import (
     MAX_ROWS,
 )
 from tests.naive import votes as naive
+from tests.processes import LIMIT_S
 from tests.service.deployment import deployed
 from tests.service.voters import (
     CLASSES,
@@ -119,6 +120,7 @@ def post(deployment, path, body):
         json=body,
         headers={"Authorization": f"Bearer {deployment.token}"},
         verify=False,
+        timeout=LIMIT_S,
     )
     return response.status_code, response.json()
 

@@ -245,35 +245,6 @@ def _make_pattern(molecule: Any) -> npt.NDArray[np.uint8]:
     return np.frombuffer(convert(chem.PatternFingerprint(molecule, fpSize=_PATTERN_BITS)), np.uint8)
 
 
-def graph_to_smiles(graph: Graph) -> str:
-    """Return the SMILES of a graph.
-
-    Node labels must be element symbols, and edge labels "1", "2" or "3".
-
-    Raises
-    ------
-    ValueError
-        If a label is invalid.
-    MissingExtraError
-        If RDKit is not installed.
-    """
-    chem = optional_module("rdkit.Chem", "chem")
-    orders = {"1": chem.BondType.SINGLE, "2": chem.BondType.DOUBLE, "3": chem.BondType.TRIPLE}
-    molecule = chem.RWMol()
-    for label in graph.node_labels:
-        try:
-            atom = chem.Atom(label)
-        except RuntimeError:
-            raise ValueError(f"expected the symbol of an element, got {label!r}") from None
-        atom.SetNoImplicit(True)
-        molecule.AddAtom(atom)
-    for (u, v), label in zip(graph.edges, graph.edge_labels, strict=True):
-        if label not in orders:
-            raise ValueError(f"expected a bond of order 1, 2 or 3, got {label!r}")
-        molecule.AddBond(u, v, orders[label])
-    return str(chem.MolToSmiles(molecule.GetMol()))
-
-
 def read_molecules(path: str | os.PathLike[str], *, skipped: list[int] | None = None) -> GraphSet:
     """Read the graphs of molecules from SMILES or SDF.
 
