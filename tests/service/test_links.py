@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import datetime
 import logging
+import socket
 import ssl
 import struct
 import threading
@@ -38,7 +39,7 @@ from fedneighbors.service._config import ProviderConfig
 from fedneighbors.service._dialling import DATED, explain_certificate
 from fedneighbors.service._enrolment import enrol
 from fedneighbors.service._limits import MAX_HELLO_BYTES
-from fedneighbors.service._links import ProviderLink, QueryExchange, QueryLost
+from fedneighbors.service._links import PendingReplies, ProviderLink, QueryExchange, QueryLost
 from fedneighbors.service._messages import (
     MAX_LINK_VALUES,
     UNKNOWN_COLLECTION,
@@ -705,3 +706,32 @@ def test_frames_sent_together_fit_into_one_message():
     while waiting:
         sizes.append([len(frame) for frame in take_batch(waiting)])
     assert sizes == [[600_000, 400_000], [100_000], [3 << 20], [4]]
+
+
+def test_replies_that_a_busy_broker_reads_late_count():
+    async def receive():
+        replies, received = PendingReplies(["north"]), asyncio.Queue()
+        loop, (provider, broker) = asyncio.get_running_loop(), socket.socketpair()
+        reader, writer = await asyncio.open_connection(sock=broker)
+
+        async def deliver():
+            replies.deliver("north", await received.get(), 0, b"")
+
+        async def read():
+            received.put_nowait(await reader.readexactly(5))
+
+        tasks = [asyncio.create_task(work()) for work in (deliver, read)]
+        waiting = asyncio.create_task(replies.wait(0.01))
+        await asyncio.sleep(0)
+        end = loop.time() + 0.01
+        provider.sendall(b"reply")
+        while loop.time() <= end:  # the broker works for another query
+            pass
+        await waiting
+        bodies = dict(replies.bodies)
+        await asyncio.gather(*tasks)
+        writer.close()
+        provider.close()
+        return bodies
+
+    assert asyncio.run(receive()) == {"north": b"reply"}

@@ -241,7 +241,9 @@ class PendingReplies:
         """Wait for all replies, or until the time is over."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._done
+                return await self._done
+        for _ in range(5):  # a broker that was busy has yet to read replies that came in time
+            await asyncio.sleep(0)
 
 
 @dataclass(frozen=True)
@@ -250,10 +252,8 @@ class Origin:
 
     Parameters
     ----------
-    user, purpose : str
-        Name of the user, and the stated purpose; empty if there is none.
-    groups : tuple of str
-        Groups of the user.
+    user, groups, purpose : str, tuple of str, str
+        Name and groups of the user, and the stated purpose; empty if there is none.
     k : int
         Number of neighbours; 0 for another kind of query.
     """
