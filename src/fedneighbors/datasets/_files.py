@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from io import TextIOWrapper
 from itertools import chain
 from pathlib import Path
-from typing import Any, TextIO, cast
+from typing import Any, TextIO
 
 from fedneighbors.datasets._text_format import recognize_utf8
 from fedneighbors.errors import DataError, MissingDataError
@@ -117,20 +117,15 @@ def _locate_error(path: Path, encoding: str) -> str:
     return ""
 
 
-def open_text(
-    path: Path, mode: str = "rt", *, newline: str | None = None, encoding: str = "utf-8"
-) -> TextIO:
+def open_text(path: Path, *, newline: str | None = None, encoding: str = "utf-8") -> TextIO:
     """Open text, decompressing ``.gz`` files.
 
     A byte order mark of UTF-8 is skipped; a file that is UTF-8 is read as such.
     """
-    if mode == "rt":
-        encoding = _find_encoding(path, encoding)
-    if path.suffix.lower() == ".gz" and mode == "rt":
-        return TextIOWrapper(CheckedGzip(path), encoding=encoding, newline=newline)
+    encoding = _find_encoding(path, encoding)
     if path.suffix.lower() == ".gz":
-        return cast(TextIO, gzip.open(path, mode, encoding=encoding, newline=newline))
-    return cast(TextIO, path.open(mode, encoding=encoding, newline=newline))
+        return TextIOWrapper(CheckedGzip(path), encoding=encoding, newline=newline)
+    return path.open(encoding=encoding, newline=newline)
 
 
 def _find_encoding(path: Path, encoding: str) -> str:

@@ -231,34 +231,6 @@ def graph_from_text(text: str) -> Graph:
     return graphs[0]
 
 
-def write_graphs(path: str | os.PathLike[str], graphs: GraphSet) -> None:
-    """Write graphs in the format of `read_graphs`.
-
-    Parameters
-    ----------
-    path : str or path
-        Gzipped if the name ends in ``.gz``. An existing file is replaced.
-    graphs : GraphSet
-        Names, classes and labels must not contain white space; names and labels must not be empty,
-        and a name must not be "-1".
-
-    Raises
-    ------
-    ValueError
-        If a name, class or label is invalid in this format; nothing is written.
-    """
-    lines: list[str] = []
-    for graph, name, label in zip(graphs.graphs, graphs.names, graphs.classes, strict=True):
-        if name == "-1":
-            raise ValueError('"-1" as the name of a graph would end the file; rename the graph')
-        lines.append(f"t # {_check_word(name)}" + (f" {_check_word(label)}" if label else ""))
-        lines += [f"v {i} {_check_word(label)}" for i, label in enumerate(graph.node_labels)]
-        labelled_edges = zip(graph.edges, graph.edge_labels, strict=True)
-        lines += [f"e {u} {v} {_check_word(label)}" for (u, v), label in labelled_edges]
-    with open_text(Path(path), "wt") as file:
-        file.writelines(line + "\n" for line in lines)
-
-
 _LINE_FORMATS = {
     "t": "'t # name' or 't # name class'",
     "v": "'v node label'",
@@ -321,10 +293,3 @@ def _parse_node(word: str) -> int:
     if not (word.isascii() and word.isdecimal() and len(word) < 10):
         raise ValueError(f"a node number, got {word[:20]!r}")
     return int(word)
-
-
-def _check_word(word: str) -> str:
-    """Return the word; raise if it is empty or has white space."""
-    if not word or len(word.split()) != 1 or word.split()[0] != word:
-        raise ValueError(f"expected a word without white space, got {word!r}; rename it")
-    return word
