@@ -7,12 +7,13 @@ import subprocess
 import sys
 import threading
 import time
+from queue import SimpleQueue
 from typing import ClassVar
 
 import pytest
 
 from fedneighbors.errors import PartyMissing, PartyRefused
-from fedneighbors.federation._inprocess import connected, run
+from fedneighbors.federation._inprocess import PartyReply, _next_reply, connected, run
 from fedneighbors.federation._links import Link
 from fedneighbors.federation._loop import gather
 from fedneighbors.federation._messages import message
@@ -254,6 +255,16 @@ def test_late_reply_during_another_request_is_dropped():
     assert missing == {"ann": LATE}
     assert reply == NameReply("second ann")
     assert blocked.greetings == ["first", "second"]
+
+
+def test_a_reply_that_was_ready_in_time_counts_if_it_is_read_late():
+    replies = SimpleQueue()
+    replies.put(PartyReply("ann", b""))
+    deadline = time.monotonic()
+    replies.put(PartyReply("bob", b"", ready=math.nextafter(deadline, math.inf)))
+
+    assert _next_reply(replies, deadline).name == "ann"
+    assert _next_reply(replies, deadline) is None
 
 
 def test_abandoned_request_is_not_started():

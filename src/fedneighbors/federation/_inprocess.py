@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Literal, TypeVar, cast
@@ -104,11 +104,12 @@ class _Stopped(SystemExit):
 
 @dataclass(frozen=True)
 class PartyReply:
-    """A party's reply frame or exception, and the wall seconds that it worked."""
+    """A party's reply frame or exception, its seconds of work, and the time it was ready."""
 
     name: str
     answer: bytes | BaseException
     busy_s: float = 0.0
+    ready: float = field(default_factory=time.monotonic)
 
 
 @dataclass(frozen=True)
@@ -279,8 +280,7 @@ class ConnectedParties:
         requests = SharedRequests()
         received: dict[str, PartyReply] = {}
         errors: dict[str, BaseException] = {}
-        unsent = list(frames)[::-1]  # `pop` takes the last
-        n_sent = 0
+        unsent, n_sent = list(frames)[::-1], 0  # `pop` takes the last
         while True:
             # after an error no further party is asked
             while unsent and not errors and n_sent - len(received) < self._n_workers:
@@ -305,13 +305,13 @@ class ConnectedParties:
 
 
 def _next_reply(replies: "SimpleQueue[PartyReply]", deadline: float) -> PartyReply | None:
-    """Return the next reply, or None if none arrives before the deadline."""
+    """Return the next reply, or None if none is ready before the deadline."""
     try:
         left_s = None if deadline == math.inf else max(deadline - time.monotonic(), 0.0)
         reply = replies.get(timeout=left_s)
     except Empty:
         return None
-    return reply if time.monotonic() <= deadline else None
+    return reply if reply.ready <= deadline else None
 
 
 @contextmanager
@@ -346,8 +346,8 @@ def connected(
         Emulated link to all parties, or to each party by name; a party that is not in the mapping
         has a link without delay.
     deadline_s : float, optional
-        Seconds from the start of an exchange after which a party that has not answered counts as
-        missing. Its late reply is dropped, and it answers no other request before sending it.
+        Seconds of an exchange after which a party that has not answered counts as missing, and its
+        search stops. Its late reply is dropped; it answers no other request before sending it.
     sums : {"plain", "masked"}
         ``"masked"`` forms sums by secure aggregation, with a new key for each party.
     threshold : int, optional

@@ -30,7 +30,7 @@ from fedneighbors.service._tls import peer_fingerprint, pinned_context
 
 HEARTBEAT_S = 1.0
 _PATH = "/v1/link"
-DATED = (9, 10)
+CLOCK_CODES = (9, 10)
 """OpenSSL's codes of certificates that are not yet valid, or have expired, by the clock."""
 
 
@@ -73,7 +73,7 @@ def read_link_fingerprint(connection: Any) -> bytes:
 
 def explain_certificate(broker: str, error: ssl.SSLCertVerificationError) -> str:
     """Return why the broker's certificate is refused."""
-    if error.verify_code in DATED:
+    if error.verify_code in CLOCK_CODES:
         return f"{broker}: {error.verify_message}; set the clock of this machine, or enrol again"
     return (
         f"{broker} has another certificate than at the enrolment: a proxy may inspect TLS, or the "

@@ -242,7 +242,7 @@ class PendingReplies:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 return await self._done
-        for _ in range(5):  # a broker that was busy has yet to read replies that came in time
+        for _ in range(5):  # steps in which a busy broker reads the replies that came in time
             await asyncio.sleep(0)
 
 

@@ -20,7 +20,7 @@ from fedneighbors.secure_sum._keys import Identity
 from fedneighbors.service._attestation import AmdRules, EvidenceRefused, IntelRules
 from fedneighbors.service._config import ProviderConfig
 from fedneighbors.service._dialling import (
-    DATED,
+    CLOCK_CODES,
     ConnectionRejected,
     check_version,
     explain_certificate,
@@ -235,11 +235,11 @@ class ProviderService:
         EvidenceRefused
             If a collection demands evidence of the broker, and it has none that is accepted.
         """
-        wait_s, is_known = MIN_WAIT_S, False
+        wait_s, has_connected = MIN_WAIT_S, False
 
         def connected() -> None:
-            nonlocal wait_s, is_known
-            wait_s, is_known = MIN_WAIT_S, True
+            nonlocal wait_s, has_connected
+            wait_s, has_connected = MIN_WAIT_S, True
             log.info("connected to %s", broker)
             on_connected()
 
@@ -260,7 +260,7 @@ class ProviderService:
                     await self._serve(broker, certificate, connected)
                 except ssl.SSLCertVerificationError as error:
                     reason = explain_certificate(broker, error)
-                    if not is_known and error.verify_code not in DATED:
+                    if not has_connected and error.verify_code not in CLOCK_CODES:
                         raise ConnectionRejected(reason) from None
                     log.error("%s; trying again in %.1f s", reason, wait_s)
                 except OSError as error:
