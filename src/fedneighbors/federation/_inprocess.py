@@ -305,7 +305,7 @@ class ConnectedParties:
 
 
 def _next_reply(replies: "SimpleQueue[PartyReply]", deadline: float) -> PartyReply | None:
-    """Return the next reply, or None if none is ready before the deadline."""
+    """Return the next reply that was ready before the deadline, else None."""
     try:
         left_s = None if deadline == math.inf else max(deadline - time.monotonic(), 0.0)
         reply = replies.get(timeout=left_s)
