@@ -2,6 +2,8 @@
 
 import re
 import shlex
+import subprocess
+import sys
 import tomllib
 
 from packaging.requirements import Requirement
@@ -54,3 +56,42 @@ def test_the_version_of_torch_is_that_of_the_tests():
     constraint = re.search(r"^torch==(\S+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
 
     assert set(re.findall(r"torch==(\d[\d.]*)", PAGE)) == {constraint[1]}
+
+
+BLOCK_EXTRAS = """
+import sys
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {packages}:
+            raise ModuleNotFoundError(f"{{name}} is of an extra", name=name)
+
+sys.meta_path.insert(0, Blocked())
+"""
+IMPORTED_AS = {
+    "dcap-qvl": "dcap_qvl",
+    "langchain-core": "langchain_core",
+    "opentelemetry-api": "opentelemetry",
+    "prometheus-client": "prometheus_client",
+    "pycryptodome": "Crypto",
+}
+
+
+def test_the_first_examples_of_the_readme_run_without_extras(tmp_path):
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    names = {
+        Requirement(line).name
+        for extra in EXTRAS
+        for line in project["optional-dependencies"][extra]
+    } - {"fedneighbors", *(Requirement(line).name for line in project["dependencies"])}
+    packages = sorted(IMPORTED_AS.get(name, name) for name in names)
+    examples = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.S)
+    program = BLOCK_EXTRAS.format(packages=packages) + "\n".join(examples[:4])
+
+    result = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True
+    )
+
+    assert result.returncode == 0, result.stderr
+    assert "Crypto" in packages
+    assert len(examples) >= 4

@@ -1,14 +1,10 @@
 """Secret sharing: any ``threshold`` shares give the secret, fewer reveal nothing (Shamir 1979)."""
 
 from collections.abc import Mapping
+from typing import Any
 
-from fedneighbors.errors import AggregationError, MissingExtraError
-
-try:
-    from Crypto.Protocol.SecretSharing import Shamir
-except ModuleNotFoundError as error:
-    raise MissingExtraError("pycryptodome", "privacy") from error
-
+from fedneighbors._lazy import optional_module
+from fedneighbors.errors import AggregationError
 
 SECRET_BYTES = 32  # an X25519 private key or a seed
 _HALF_BYTES = 16  # an element of GF(2^128); the two halves of a secret are shared separately
@@ -43,7 +39,8 @@ def split(secret: bytes, *, threshold: int, n_shares: int) -> list[bytes]:
             f"{len(secret)} bytes, {threshold} and {n_shares}"
         )
     halves = secret[:_HALF_BYTES], secret[_HALF_BYTES:]
-    shares = [Shamir.split(threshold, n_shares, half, ssss=False) for half in halves]
+    shamir = _load_shamir()
+    shares = [shamir.split(threshold, n_shares, half, ssss=False) for half in halves]
     return [first + second for (_, first), (_, second) in zip(*shares, strict=True)]
 
 
@@ -66,9 +63,15 @@ def combine(shares: Mapping[int, bytes], *, threshold: int) -> bytes:
     if len(shares) < threshold or any(len(share) != SECRET_BYTES for share in shares.values()):
         raise ValueError(f"expected {threshold} shares of {SECRET_BYTES} bytes, got {len(shares)}")
     used = [(position + 1, shares[position]) for position in sorted(shares)[:threshold]]
-    first = Shamir.combine([(index, share[:_HALF_BYTES]) for index, share in used], ssss=False)
-    second = Shamir.combine([(index, share[_HALF_BYTES:]) for index, share in used], ssss=False)
+    shamir = _load_shamir()
+    first = shamir.combine([(index, share[:_HALF_BYTES]) for index, share in used], ssss=False)
+    second = shamir.combine([(index, share[_HALF_BYTES:]) for index, share in used], ssss=False)
     return bytes(first) + bytes(second)
+
+
+def _load_shamir() -> Any:
+    """Import the scheme of pycryptodome; sums without masks do not need it."""
+    return optional_module("Crypto.Protocol.SecretSharing", "privacy").Shamir
 
 
 MIN_PARTIES_WITHOUT_NOISE = 3
