@@ -268,6 +268,54 @@ def test_a_bad_file_is_named_before_anything_is_written(text, options, message, 
     assert not (tmp_path / "out").exists()
 
 
+def test_a_file_without_the_default_label_asks_for_the_label(folder):
+    result = call("run", "flynn", "--data", folder / "north.csv", "--id", "patient")
+
+    assert result.exit_code == 1
+    assert "has no column 'target'" in result.stderr
+    assert "name the label column with --label" in result.stderr
+
+
+def test_outputs_never_replace_inputs(folder, tmp_path):
+    table = write(tmp_path / "t.csv", ROWS)
+    rows = tmp_path / "r.jsonl"
+    rows.write_text('{"a": 1, "b": 2, "c": 3, "d": 4, "kind": "setosa"}\n')
+    options = ["--label", "kind", "--id", "patient"]
+    model = ["--model", tmp_path / "run"]
+    trained = call("run", "flynn", "--data", table, *options, "--out", tmp_path / "run")
+    before = {path: path.read_bytes() for path in (table, rows, tmp_path / "run" / "model.fnn")}
+
+    messages = [
+        call_wrong("predict", *model, "--data", table, "--out", table),
+        call_wrong("predict", *model, "--data", rows, "--label", "kind", "--out", tmp_path / "r"),
+        call_wrong(
+            "predict", "--model", tmp_path / "run" / "model.fnn", "--data", table,
+            "--out", tmp_path / "run" / ".." / "run" / "model.fnn",
+        ),
+        call_wrong("data", "partition", table, *options, "--out", table),
+        call_wrong("synthesize", "--data", table, "--label", "kind", "--out", table),
+    ]  # fmt: skip
+
+    assert trained.exit_code == 0, trained.output
+    assert all("would replace it with its output" in text for text in messages), messages
+    assert {path: path.read_bytes() for path in before} == before
+    assert f"fedneighbors predict --model {tmp_path / 'run' / 'model.fnn'}" in trained.output
+
+
+def test_a_folder_needs_a_single_model(folder, tmp_path):
+    message = call_wrong("predict", "--model", tmp_path, "--data", folder / "north.csv")
+
+    assert "expected one model file in the folder" in message
+    assert "found none" in message
+
+
+@pytest.mark.parametrize("words", [["run", "flyn"], ["ledgerr"]])
+def test_a_similar_command_is_suggested_once(words):
+    message = call_wrong(*words)
+
+    assert message.count("Did you mean") == 1
+
+
 def test_missing_cells_and_separators_are_options(tmp_path):
     rows = [[*row[:4], "unknown" if n % 9 == 0 else row[4], row[5]] for n, row in enumerate(ROWS)]
     write(tmp_path / "t.csv", rows, separator=":", comma=True, encoding="latin-1")

@@ -1,7 +1,11 @@
 """Results of a run are printed unchanged and written to a folder."""
 
 import importlib.util
+import os
+import subprocess
+import sys
 
+import pytest
 from typer.testing import CliRunner
 
 from fedneighbors.cli._console import print_error, progress_bar
@@ -100,6 +104,27 @@ def test_progress_is_silent_without_a_terminal(capsys):
         progress(1, 2, "half way")
 
     assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(("terminal", "n_notes"), [("1", 1), ("", 0)])
+def test_the_first_compilation_is_noted_on_a_terminal(terminal, n_notes):
+    program = """
+import numba
+from fedneighbors.cli._console import note_compilation
+note_compilation()
+note_compilation()
+assert numba.njit(lambda x: x + 1)(1) == 2
+assert numba.njit(lambda x: x + 2)(1) == 3
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "FORCE_COLOR": terminal, "TTY_COMPATIBLE": ""},
+        capture_output=True,
+        text=True,
+    )
+
+    assert result.returncode == 0, result.stderr
+    assert result.stderr.count("compiling kernels") == n_notes
 
 
 def test_an_error_with_line_breaks_is_one_line(capsys):

@@ -150,7 +150,7 @@ def test_predict_uses_the_memory_of_each_rows_hospital(run_folder, visits, tmp_p
     _, north = predict(tmp_path, "--model", path, "--data", visits, "--party", "north")
     output, shared = predict(tmp_path, "--model", path, "--data", visits)
     unknown_output, unknown = predict(
-        tmp_path, "--model", path, "--data", visits, "--party", "moon"
+        tmp_path, "--model", run_folder, "--data", visits, "--party-column", "ward"
     )
 
     expected = model.predict_proba(x, table["hospital"])
@@ -160,7 +160,15 @@ def test_predict_uses_the_memory_of_each_rows_hospital(run_folder, visits, tmp_p
     network_labels = model.classes_[model.embed(x)[1].argmax(axis=1)].tolist()
     assert shared["prediction"].tolist() == unknown["prediction"].tolist() == network_labels
     assert "the model has 2 parties and none is given" in " ".join(output.split())
-    assert "parties ['moon'] are not in the model" in " ".join(unknown_output.split())
+    assert "parties 'A', 'B' are not in the model" in " ".join(unknown_output.split())
+
+
+def test_a_party_that_the_model_lacks_is_refused(run_folder, visits):
+    result = call("predict", "--model", run_folder, "--data", visits, "--party", "nord")
+
+    assert result.exit_code == 2
+    text = " ".join(result.output.replace("\N{BOX DRAWINGS LIGHT VERTICAL}", " ").split())
+    assert "no party 'nord'; it has 'north', 'south'" in text
 
 
 def test_party_and_party_column_are_exclusive(run_folder, visits):

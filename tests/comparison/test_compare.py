@@ -345,7 +345,7 @@ def test_a_method_that_had_no_time_is_not_said_to_have_failed():
     assert by_name["FlyNN"] == "not finished in time"
     assert by_name["FedPNN"] == "failed, see the reason"
     assert by_name["kNN-Per"] == "not measured"
-    assert summary.sentence.endswith("; not finished in time: FedPNN; without scores: kNN-Per.")
+    assert summary.sentence.endswith("; not finished in time: 'FedPNN'; without scores: 'kNN-Per'.")
 
 
 def test_the_best_method_under_a_budget_is_named():
@@ -540,7 +540,10 @@ def test_a_worker_is_replaced_after_a_time_out():
         ({"y": np.where(Y, np.inf, 0.0), "task": "regression"}, "a target is infinite"),
         ({"task": "ranking"}, "expected the task"),
         ({"y": np.where(Y, "yes", "no"), "task": "regression"}, "numbers to predict, got text"),
-        ({"candidates": ["oracle"]}, "expected candidates among alone, .*; got oracle"),
+        (
+            {"candidates": ["oracle"]},
+            "expected candidates among 'alone', .*'kNN-Per, pool', .*; got 'oracle'",
+        ),
     ],
 )
 def test_invalid_arguments_are_refused(arguments, message):

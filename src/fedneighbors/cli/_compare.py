@@ -115,8 +115,7 @@ def _report_result(result: "Comparison", out: Path, steps: list[str]) -> None:
     from fedneighbors.cli._results import print_tables, write_results
 
     reason, _, *others = result.record.notes
-    tables = [table.name for table in result.record.tables][:2]
-    print_tables(replace(result.record, notes=tuple(others)), tables)
+    print_tables(replace(result.record, notes=tuple(others)), ["scores", "parties", "failures"])
     record = replace(result.record, notes=(reason, *steps, *others))
     write_results(record, out, name="comparison", figures=False)
     echo(reason, "bold")

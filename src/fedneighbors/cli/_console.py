@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -79,6 +80,7 @@ def progress_bar() -> Iterator[ProgressCallback]:
     callable
         Updates the bar; takes steps done, total steps and the name of the current step.
     """
+    note_compilation()
     console = Console(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(
@@ -90,3 +92,30 @@ def progress_bar() -> Iterator[ProgressCallback]:
             bar.update(task, completed=done, total=total, description=message)
 
         yield report
+
+
+@cache
+def note_compilation() -> None:
+    """Print a note before the first kernel is compiled.
+
+    It is written to standard error, and only if that is a terminal.
+    """
+    if not Console(stderr=True).is_terminal:
+        return
+    from numba.core import event
+
+    class Note(event.Listener):
+        is_printed = False
+
+        def on_start(self, _: object) -> None:
+            if not self.is_printed:
+                self.is_printed = True
+                print_warning(
+                    "compiling kernels; this takes seconds, and only once: the results are stored. "
+                    "fedneighbors warmup compiles all in advance"
+                )
+
+        def on_end(self, _: object) -> None:
+            pass
+
+    event.register("numba:compile", Note())  # type: ignore[no-untyped-call] # of Numba

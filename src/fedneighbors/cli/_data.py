@@ -5,7 +5,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedneighbors.cli._files import DropOption, IdOption, choose_files, text_options
+from fedneighbors.cli._files import (
+    DropOption,
+    IdOption,
+    StrictCommand,
+    choose_files,
+    text_options,
+)
 from fedneighbors.cli._splits import (
     AlphaOption,
     ClassesOption,
@@ -84,7 +90,8 @@ def describe(
 
 
 @data.command(
-    epilog="Example: [bold]fedneighbors data partition digits --parties 8 --alpha 0.3[/bold]"
+    cls=StrictCommand,
+    epilog="Example: [bold]fedneighbors data partition digits --parties 8 --alpha 0.3[/bold]",
 )
 @text_options
 def partition(

@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,14 +61,14 @@ _TEXT_OPTIONS: Mapping[str, Any] = {
 
 
 class StrictCommand(TyperCommand):
-    """Command that refuses data or a split of rows which would be ignored.
+    """Command that refuses to ignore data or a split of rows, and to replace an input.
 
-    These are the first value of a repeated ``--data`` of one value, and a split together with a
-    file for each party or a column of parties.
+    The first value of a repeated ``--data`` of one value would be ignored, and a split together
+    with a file for each party or a column of parties.
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments; raise if data or a split would be ignored."""
+        """Parse the arguments; raise if data would be ignored or replaced."""
         order = self.make_parser(ctx).parse_args(args=list(args))[2]
         single = [
             param
@@ -91,7 +92,29 @@ class StrictCommand(TyperCommand):
             is_natural = option == "party_column" or ctx.params.get(option) == "natural"
             if is_given and (has_files or not is_natural):
                 raise typer.BadParameter(f"--{option.replace('_', '-')} and {reason}")
+        out = ctx.params.get("out")
+        if isinstance(out, str | Path):  # converted later
+            check_output(Path(out), *(value for name, value in ctx.params.items() if name != "out"))
         return rest
+
+
+def check_output(out: Path, *inputs: Any) -> None:
+    """Raise if a file to write is one of the inputs.
+
+    Parameters
+    ----------
+    out : Path
+        File to write.
+    *inputs
+        Values of the other options: paths, NAME=PATH, lists of them, or anything else.
+    """
+    values = [v for each in inputs for v in (each if isinstance(each, list | tuple) else [each])]
+    texts = [str(value) for value in values if isinstance(value, str | Path)]
+    for path in (*texts, *(text.partition("=")[2] for text in texts)):
+        if out.is_file() and os.path.isfile(path) and os.path.samefile(path, out):
+            raise typer.BadParameter(
+                f"the command reads {path} and would replace it with its output; give another --out"
+            )
 
 
 def text_options(command: Callable[..., None]) -> Callable[..., None]:

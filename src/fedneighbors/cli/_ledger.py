@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedneighbors.cli._files import StrictCommand
+
 if TYPE_CHECKING:
     from fractions import Fraction
 
@@ -112,7 +114,8 @@ def budget(
 
 
 @ledger.command(
-    epilog="Example: [bold]fedneighbors ledger export north.ledger --out ledger.csv[/bold]"
+    cls=StrictCommand,
+    epilog="Example: [bold]fedneighbors ledger export north.ledger --out ledger.csv[/bold]",
 )
 def export(
     path: LedgerArgument,

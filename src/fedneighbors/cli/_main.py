@@ -91,6 +91,7 @@ app = typer.Typer(
     name="fedneighbors",
     cls=OneLineFailures,
     no_args_is_help=True,
+    suggest_commands=False,  # click suggests them, too
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},

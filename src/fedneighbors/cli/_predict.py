@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedneighbors.cli._files import text_options
+from fedneighbors.cli._files import check_output, text_options
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -32,7 +32,10 @@ _READERS = {
 
 
 ModelFileOption = Annotated[
-    Path, typer.Option(help="Model file, such as model.fnn, model.fnp or model.fnk.")
+    Path,
+    typer.Option(
+        help="Model file, such as model.fnn, model.fnp or model.fnk, or a folder with one model."
+    ),
 ]
 RowsOption = Annotated[
     Path, typer.Option(help="CSV, Parquet, ARFF or .npz file with the rows to predict.")
@@ -78,6 +81,9 @@ def predict(
     With --label, prints the scores and writes them to a record next to --out.
     """
     roles = _list_roles(identifier, label, party_column, party)
+    if label is not None:
+        check_output(out.with_suffix(".jsonl"), data)  # the record of the scores
+    model = _find_model(model)
     estimator = _load(model)
     if proba and not hasattr(estimator, "classes_"):
         raise typer.BadParameter(
@@ -293,6 +299,19 @@ class _Source:
         )
 
 
+def _find_model(path: Path) -> Path:
+    """Return a model file, or the only one of a folder."""
+    if not path.is_dir():
+        return path
+    models = sorted(path.glob("*.fn?"))
+    if len(models) != 1:
+        names = ", ".join(each.name for each in models) or "none"
+        raise typer.BadParameter(
+            f"expected one model file in the folder {path}, found {names}; give the file"
+        )
+    return models[0]
+
+
 def _load(path: Path) -> "Model":
     """Return the estimator of a model file of any method."""
     from fedneighbors.errors import ModelFileError
@@ -316,12 +335,18 @@ def _parties_argument(
 ) -> dict[str, Any]:
     """Return the ``parties`` argument of predict; empty for shared models."""
     from fedneighbors.cli._console import print_warning
+    from fedneighbors.datasets._table import join_names
 
     clients = getattr(estimator, "clients_", None)
     if clients is None:
         if party is not None or cells is not None:
             raise typer.BadParameter("this model is the same for all parties: omit the party")
         return {}
+    if party is not None and party not in clients:
+        raise typer.BadParameter(
+            f"the model has no party {party!r}; it has {join_names(map(str, clients), most=10)}; "
+            "omit --party for predictions of the shared model"
+        )
     owners = cells if party is None else [party] * n_rows
     if owners is None and len(clients) != 1:
         print_warning(
@@ -331,7 +356,8 @@ def _parties_argument(
     unknown = sorted(str(name) for name in set(owners or ()) - set(clients))
     if unknown:
         print_warning(
-            f"parties {unknown[:5]} are not in the model and get predictions of the shared model"
+            f"parties {join_names(unknown, most=5)} are not in the model, and get predictions of "
+            "the shared model"
         )
     return {"parties": owners}
 

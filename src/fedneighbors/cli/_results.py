@@ -145,4 +145,4 @@ def print_and_save_model(
     if data.schema is not None:
         schema = path.with_name("schema.toml")
         replace_file(schema, data.schema.to_toml().encode("utf-8"))
-        echo(f"schema {schema}", "green")
+        echo(f"schema  {schema}", "green")

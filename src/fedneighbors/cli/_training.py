@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -97,7 +98,7 @@ class Training:
         **options
             Other arguments of ``train``.
         """
-        from fedneighbors.cli._console import delay_interrupt, progress_bar
+        from fedneighbors.cli._console import delay_interrupt, echo, progress_bar
         from fedneighbors.cli._results import print_and_save_model
         from fedneighbors.records._storage import lock_folder
         from fedneighbors.runs._figures import column_medians
@@ -142,6 +143,9 @@ class Training:
                 # exact counts would void the guarantee of a private model
                 if parameters.get("privacy") is None:
                     self._write_manifest(data_split, roles)
+            party = ["--party", "NAME"] if hasattr(model, "clients_") else []
+            words = ["predict", "--model", str(self.out / model_file), "--data", "FILE", *party]
+            echo(f"Predict new rows: fedneighbors {shlex.join(words)}")
 
     def _make_table(self, data_split: SplitData, task: TaskName) -> "RunTable":
         """Return the rows of all parties; targets of a regression are numbers."""

@@ -20,6 +20,7 @@ from fedneighbors.comparison._summary import Summary
 from fedneighbors.comparison._table import PartyRows, Task, convert_targets
 from fedneighbors.datasets._dataset import Dataset
 from fedneighbors.datasets._party_files import note_equal_rows
+from fedneighbors.datasets._table import join_names
 from fedneighbors.errors import DataError
 from fedneighbors.records import RunRecord, environment
 from fedneighbors.tabular._ownership import check_labels, plain_targets, rows_by_party
@@ -226,6 +227,8 @@ def _choose_candidates(names: Sequence[str] | None, task: Task) -> list[Any]:
     known = {candidate.name: candidate for candidate in able}
     unknown = [name for name in names if name not in known]
     if unknown or not names:
-        raise ValueError(f"expected candidates among {', '.join(known)}; got {', '.join(unknown)}")
+        raise ValueError(
+            f"expected candidates among {join_names(known)}; got {join_names(unknown) or 'none'}"
+        )
     wanted = {*names, *map(private_name, names)}
     return [candidate for candidate in able if candidate.name in wanted]

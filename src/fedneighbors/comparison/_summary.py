@@ -20,6 +20,7 @@ from fedneighbors.comparison._scores import (
     mean_score,
 )
 from fedneighbors.comparison._table import Task
+from fedneighbors.datasets._table import join_names
 from fedneighbors.records import Figure, ResultTable
 
 _SCORES = {
@@ -179,7 +180,7 @@ class Summary:
         late = [name for name in lacking if self._ran_out_of_time(name)]
         failed = [name for name in lacking if name not in late]
         for reason, names in (("not finished in time", late), ("without scores", failed)):
-            text += f"; {reason}: {', '.join(names)}" if names else ""
+            text += f"; {reason}: {join_names(names, most=len(names))}" if names else ""
         return text + "."
 
     @property
@@ -233,7 +234,7 @@ class Summary:
             )
         return ResultTable(
             name="scores",
-            title="Scores on held-out rows",
+            title=f"Scores on held-out rows; {self.metric} decides",
             columns=(
                 "method",
                 *_SCORES[self.task],

@@ -15,13 +15,18 @@ from fedneighbors.datasets._arrays import ReadArray, open_arrays
 from fedneighbors.datasets._dataset import Dataset
 from fedneighbors.datasets._files import CheckedGzip, explain_errors
 from fedneighbors.datasets._reading import dataset_from_table, read_columns
-from fedneighbors.datasets._table import Table, join_names, missing_cells, word_column
+from fedneighbors.datasets._table import (
+    DEFAULT_LABEL,
+    Table,
+    join_names,
+    missing_cells,
+    word_column,
+)
 from fedneighbors.errors import DataError, MissingDataError
 
 DATA_VARIABLE = "FEDNEIGHBORS_DATA"
 BUNDLED = ("breast_cancer", "digits", "iris", "wine")
 _IMAGE_FILES = {"mnist": "images/mnist.npz", "omniglot": "images/omniglot_small.npz"}
-_LABEL = "target"
 _OPENML_TARGET = "OpenML's default target"
 _TABLE_FOLDERS = ("tabular", "fedpnn")
 _OBJECT_FOLDERS = ("strings", "graphs", "spatial")
@@ -91,10 +96,10 @@ def load(name: str, *, keep_missing: bool = False) -> Dataset:
     if name in _IMAGE_FILES:
         return _load_images(name, data_folder(name))
     table = load_columns(name)
-    features = table.without([_LABEL])
+    features = table.without([DEFAULT_LABEL])
     empty = [name for name, column in features.columns.items() if missing_cells(column).all()]
     nonempty = table.without(empty) if empty else table
-    loaded = dataset_from_table(nonempty, _LABEL, name=name, keep_missing=keep_missing)
+    loaded = dataset_from_table(nonempty, DEFAULT_LABEL, name=name, keep_missing=keep_missing)
     return replace(loaded, n_train=_N_TRAIN.get(name))
 
 
@@ -123,7 +128,7 @@ def load_columns(name: str) -> Table:
     files = dict(_table_files(data_folder(name)))
     if name not in files:
         raise _unknown_error("table", name, {*BUNDLED, *_IMAGE_FILES, *files} - {name})
-    return read_columns(files[name], nominal=[_LABEL])
+    return read_columns(files[name], nominal=[DEFAULT_LABEL])
 
 
 def find_file(name: str) -> Path:
@@ -214,7 +219,7 @@ def data_folder(name: str) -> Path:
 def _build_table(data: Dataset) -> Table:
     """Return a numeric data set as a table, with labels as text."""
     columns = dict(zip(data.feature_names, data.x.T, strict=True))
-    return Table({**columns, _LABEL: word_column(map(str, data.y.tolist()))}, data.source)
+    return Table({**columns, DEFAULT_LABEL: word_column(map(str, data.y.tolist()))}, data.source)
 
 
 def _unknown_error(kind: str, name: str, known: Iterable[str]) -> MissingDataError:

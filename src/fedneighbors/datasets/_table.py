@@ -13,6 +13,9 @@ from fedneighbors.errors import DataError
 
 Column = npt.NDArray[np.float64] | npt.NDArray[np.object_]
 
+DEFAULT_LABEL = "target"
+"""Label column of tables whose label is not named."""
+
 
 @dataclass(frozen=True, eq=False)
 class Table:
@@ -195,11 +198,16 @@ def check_present(names: Iterable[str], columns: Sequence[str], *, source: str) 
         similar = [
             folded[match]
             for name in missing
-            for match in difflib.get_close_matches(name.casefold(), folded, n=1)
+            for match in difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=0.7)
         ]
+        advice = ""
+        if similar:
+            advice = f"; did you mean {join_names(dict.fromkeys(similar))}?"
+        elif missing == [DEFAULT_LABEL]:
+            advice = "; name the label column with --label, or label= in Python"
         raise DataError(
             f"{source} has no column {join_names(missing)}; its columns are {join_names(columns)}"
-            + (f"; did you mean {join_names(dict.fromkeys(similar))}?" if similar else "")
+            + advice
         )
 
 
