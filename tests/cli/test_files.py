@@ -302,6 +302,23 @@ def test_outputs_never_replace_inputs(folder, tmp_path):
     assert f"fedneighbors predict --model {tmp_path / 'run' / 'model.fnn'}" in trained.output
 
 
+def test_a_run_never_replaces_the_owners_schema(folder, tmp_path):
+    schema, options = tmp_path / "schema.toml", ["--label", "kind", "--id", "patient"]
+    table = write(tmp_path / "t.csv", ROWS)
+    drafted = call("schema", "draft", "--data", table, *options, "--out", schema)
+    assert drafted.exit_code == 0, drafted.output
+    text = "# checked by the owner\n" + schema.read_text("utf-8")
+    schema.write_text(text, encoding="utf-8")
+    run = ["run", "flynn", "--data", table, "--schema", schema]
+
+    message = call_wrong(*run, "--out", tmp_path)
+    first, second = (call(*run, "--out", tmp_path / "run") for _ in range(2))
+
+    assert "would be replaced; give another --out" in message
+    assert schema.read_text("utf-8") == text
+    assert [first.exit_code, second.exit_code] == [0, 0], first.output + second.output
+
+
 def test_a_folder_needs_a_single_model(folder, tmp_path):
     message = call_wrong("predict", "--model", tmp_path, "--data", folder / "north.csv")
 

@@ -9,6 +9,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import typer
+
 from fedneighbors.cli._files import (
     DropOption,
     Files,
@@ -103,6 +105,11 @@ class Training:
         from fedneighbors.records._storage import lock_folder
         from fedneighbors.runs._figures import column_medians
 
+        schema_file = self.out / "schema.toml"
+        if schema_file.exists() and not (self.out / "record.jsonl").exists():
+            raise typer.BadParameter(
+                f"{schema_file} is not of an earlier run, and would be replaced; give another --out"
+            )
         has_arrays = any(source.endswith(".npz") for source in self.files.sources.values())
         data_split = read_and_split(
             self.files,
