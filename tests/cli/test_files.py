@@ -294,6 +294,8 @@ def test_outputs_never_replace_inputs(folder, tmp_path):
         ),
         call_wrong("data", "partition", table, *options, "--out", table),
         call_wrong("synthesize", "--data", table, "--label", "kind", "--out", table),
+        call_wrong("synthesize", "--data", table, "--label", "kind", "--report", table),
+        call_wrong("synthesize", "--data", table, "--label", "kind", "--model", table),
     ]  # fmt: skip
 
     assert trained.exit_code == 0, trained.output

@@ -92,9 +92,12 @@ class StrictCommand(TyperCommand):
             is_natural = option == "party_column" or ctx.params.get(option) == "natural"
             if is_given and (has_files or not is_natural):
                 raise typer.BadParameter(f"--{option.replace('_', '-')} and {reason}")
-        out = ctx.params.get("out")
-        if isinstance(out, str | Path):  # converted later
-            check_output(Path(out), *(value for name, value in ctx.params.items() if name != "out"))
+        for option in ("out", "report"):
+            out = ctx.params.get(option)
+            if isinstance(out, str | Path):  # converted later
+                check_output(
+                    Path(out), *(value for name, value in ctx.params.items() if name != option)
+                )
         return rest
 
 
@@ -113,7 +116,7 @@ def check_output(out: Path, *inputs: Any) -> None:
     for path in (*texts, *(text.partition("=")[2] for text in texts)):
         if out.is_file() and os.path.isfile(path) and os.path.samefile(path, out):
             raise typer.BadParameter(
-                f"the command reads {path} and would replace it with its output; give another --out"
+                f"the command reads {path} and would replace it with its output; name another file"
             )
 
 

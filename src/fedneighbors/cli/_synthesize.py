@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedneighbors.cli._files import DropOption, Files, IdOption, choose_files, is_file, text_options
+from fedneighbors.cli._files import (
+    DropOption,
+    Files,
+    IdOption,
+    check_output,
+    choose_files,
+    is_file,
+    text_options,
+)
 
 if TYPE_CHECKING:
     from fedneighbors.datasets._table import Table
@@ -118,6 +126,8 @@ def synthesize(
     from fedneighbors.cli._console import echo, progress_bar
     from fedneighbors.runs._synthesis import synthesize as train_and_sample
 
+    if model is not None:
+        check_output(model, data)
     options = {
         "per_class": not together,
         "epochs": epochs,
