@@ -42,7 +42,8 @@ def serve_broker(config: BrokerFile = _BROKER) -> None:
     """Answer users and providers on one port, until interrupted.
 
     A certificate is made at the first start, unless the configuration names one. Before the first
-    token is made, a one-time link to the console is printed.
+    token is made, a one-time link to the console is printed. A changed configuration needs a
+    restart; the signal HUP does not reload it.
     """
     from fedneighbors.cli._console import echo, log_with_times
     from fedneighbors.service._server import run_broker

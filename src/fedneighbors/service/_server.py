@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import csv
 import logging
+import signal
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -27,6 +28,10 @@ from fedneighbors.service._tsm import Attester
 
 log = logging.getLogger(__name__)
 _CLOSE_S = 0.1  # time to send the last answers
+_HANG_UP = (
+    "SIGHUP does not reload a broker: to read a changed configuration or certificate, run "
+    "`fedneighbors broker check` and restart the broker"
+)
 
 
 @asynccontextmanager
@@ -149,6 +154,8 @@ def _make_link(broker: Broker, url: str) -> str:
 async def run_broker(config: BrokerConfig, on_ready: Callable[[str, str], None]) -> None:
     """Run the broker until cancelled.
 
+    The signal HUP changes nothing; its line in the log says what to do instead.
+
     Parameters
     ----------
     config : BrokerConfig
@@ -157,6 +164,7 @@ async def run_broker(config: BrokerConfig, on_ready: Callable[[str, str], None])
         Called with the broker's address and, before the first token is made, with a one-time link
         to the console, otherwise with an empty text.
     """
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, log.warning, _HANG_UP)
     async with running_broker(config) as (broker, url):
         on_ready(url, "" if broker.state.has_tokens else _make_link(broker, url))
         await asyncio.Event().wait()
