@@ -441,6 +441,24 @@ def test_commands_are_logged_as_changes(tmp_path):
     ]
 
 
+def test_deleting_no_token_is_an_error(tmp_path):
+    (tmp_path / "broker.toml").write_text(BROKER)
+
+    def call(*words):
+        return CliRunner().invoke(app, ["broker", *words, "--config", f"{tmp_path}/broker.toml"])
+
+    call("token", "bob", "--days", "2", "--scope", "search:points")
+    done = call("token", "bobb", "--delete")
+    assert done.exit_code == 1
+    assert "user 'bobb' has no tokens; `fedneighbors broker status` lists" in done.stderr
+    assert "did you mean 'bob'?" in done.stderr
+    listed = call("status").stdout
+    assert re.search(r"^user bob: a token for search:points, until \d{4}-\d\d-\d\d$", listed, re.M)
+    call("token", "bob", "--delete")
+    assert "user bob" not in call("status").stdout
+    assert call("token", "bob", "--delete").exit_code == 1
+
+
 def test_nothing_changes_without_an_entry(tmp_path):
     (tmp_path / "broker.toml").write_text(BROKER)
     config = BrokerConfig.read(tmp_path / "broker.toml")

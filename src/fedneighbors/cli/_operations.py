@@ -1,4 +1,4 @@
-"""``fedneighbors broker backup``, ``restore`` and ``check``, and ``bench``."""
+"""``fedneighbors broker backup``, ``restore``, ``check`` and ``status``, and ``bench``."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,6 +8,7 @@ import typer
 from fedneighbors.cli._search import Certificate, Keys, Purpose, read_keys, read_token
 
 _CONFIG_HELP = "The configuration; broker.toml or provider.toml by default."
+BrokerFile = Annotated[Path, typer.Option("--config", help="The broker's configuration (TOML).")]
 ConfigFile = Annotated[Path | None, typer.Option("--config", help=_CONFIG_HELP)]
 
 
@@ -54,11 +55,31 @@ def restore(
         )
 
 
-def check_broker(
-    config: Annotated[Path, typer.Option(help="The broker's configuration (TOML).")] = Path(
-        "broker.toml"
-    ),
-) -> None:
+def show_status(config: BrokerFile = Path("broker.toml")) -> None:
+    """List providers of collections, which are enrolled, and users with tokens."""
+    import contextlib
+    import time
+
+    from fedneighbors.cli._console import echo
+    from fedneighbors.service._config import BrokerConfig
+    from fedneighbors.service._state import open_state
+
+    loaded = BrokerConfig.read(config)
+    with contextlib.closing(open_state(loaded)[0]) as state:
+        keys, tokens = {one.name: one for one in state.providers()}, state.tokens()
+    for name, section in loaded.collections.items():
+        echo(f"{name}: {section.metric}, {section.algorithm}")
+        for party in section.providers:
+            found = keys.get(party)
+            text = "not enrolled" if found is None else f"enrolled, key {found.key.hex()[:16]}"
+            echo(f"  {party}: {'revoked' if found and found.is_revoked else text}")
+    for token in tokens:
+        text = f"user {token.user.name}: a token for {', '.join(token.user.scopes)}"
+        day = time.strftime("%Y-%m-%d", time.gmtime(token.expires))
+        echo(f"{text}, {'expired' if token.expires < time.time() else f'until {day}'}")
+
+
+def check_broker(config: BrokerFile = Path("broker.toml")) -> None:
     """Read the configuration and the state, without serving.
 
     Prints for each collection its metric, filters and enrolled providers, or its first error.

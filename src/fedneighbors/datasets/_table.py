@@ -191,16 +191,34 @@ def check_present(names: Iterable[str], columns: Sequence[str], *, source: str) 
     """
     missing = [name for name in names if name not in columns]
     if missing:
-        folded = {column.casefold(): column for column in columns}
-        similar = [
-            folded[match]
-            for name in missing
-            for match in difflib.get_close_matches(name.casefold(), folded, n=1)
-        ]
         raise DataError(
             f"{source} has no column {join_names(missing)}; its columns are {join_names(columns)}"
-            + (f"; did you mean {join_names(dict.fromkeys(similar))}?" if similar else "")
+            + suggest(missing, columns)
         )
+
+
+def suggest(missing: Iterable[str], known: Iterable[str]) -> str:
+    """Return a question for the known names that are similar to missing ones.
+
+    Parameters
+    ----------
+    missing : iterable of str
+        Names that are unknown.
+    known : iterable of str
+        Names that would be right.
+
+    Returns
+    -------
+    str
+        The end of a message; empty if no known name is similar.
+    """
+    folded = {name.casefold(): name for name in known}
+    similar = dict.fromkeys(
+        folded[match]
+        for name in missing
+        for match in difflib.get_close_matches(name.casefold(), folded, n=1)
+    )
+    return f"; did you mean {join_names(similar)}?" if similar else ""
 
 
 def check_names(names: Iterable[str], *, source: str) -> None:

@@ -111,7 +111,13 @@ class Administrator:
             return self.state.new_token(user, days, scopes, groups)
 
     def delete_tokens(self, user: str) -> int:
-        """Delete all tokens of a user; return their number."""
+        """Delete all tokens of a user; return their number.
+
+        Raises
+        ------
+        DataError
+            If the user has none.
+        """
         with self._logged("delete-tokens", f"user {user}"):
             return self.state.delete_tokens(user)
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedneighbors.datasets._table import suggest
 from fedneighbors.errors import DataError, FederationError, PartyRefused
 from fedneighbors.privacy.ledger._ledger import Ledger
 from fedneighbors.secure_sum._keys import Roster, digest
@@ -380,8 +381,20 @@ class BrokerState:
         self._run(statement, _ID_BYTES, token_id)
 
     def delete_tokens(self, user: str) -> int:
-        """Delete all tokens of a user; return their number."""
-        return len(self._run("DELETE FROM tokens WHERE user = ? RETURNING user", user))
+        """Delete all tokens of a user; return their number.
+
+        Raises
+        ------
+        DataError
+            If the user has none.
+        """
+        deleted = self._run("DELETE FROM tokens WHERE user = ? RETURNING user", user)
+        if not deleted:
+            raise DataError(
+                f"user {user!r} has no tokens; `fedneighbors broker status` lists users with tokens"
+                + suggest([user], [one.user.name for one in self.tokens()])
+            )
+        return len(deleted)
 
 
 def _add_columns(connection: sqlite3.Connection) -> None:
