@@ -144,10 +144,11 @@ def try_code(state, provider, code, identity):
 
 def test_a_code_enrols_one_provider_once(state):
     code, identity = state.new_code("north", b""), Identity.new()
-    with pytest.raises(PartyRefused, match="wrong, was used, or has expired"):
+    message = r"is for the provider 'north': set this name .* fedneighbors broker enrol south$"
+    with pytest.raises(PartyRefused, match=message):
         try_code(state, "south", code, identity)
     try_code(state, "north", code, identity)
-    with pytest.raises(PartyRefused, match="wrong, was used, or has expired"):
+    with pytest.raises(PartyRefused, match=r"was used, or has expired; ask .* enrol north$"):
         try_code(state, "north", code, Identity.new())
     assert [(one.name, one.key) for one in state.providers()] == [("north", identity.public)]
 
@@ -373,13 +374,27 @@ def test_a_token_has_the_scopes_of_the_command(tmp_path):
         path = str(tmp_path / "broker.toml")
         return CliRunner().invoke(app, ["broker", "token", "bob", "--config", path, *options])
 
-    assert "expected a scope such as" in make("count:cities").stderr
-    assert make("delete").exit_code == 1
+    unknown = make("count:word").stderr
+    assert "expected a collection among 'words'; did you mean 'words'?" in unknown
+    assert "did you mean 'search'?" in make("serch").stderr
+    for scope in ("delete", "search:", "admin:words"):
+        assert "expected a" in make(scope).stderr
     tokens = [make().stdout.strip(), make("count:words", "search:words").stdout.strip()]
     state, _ = open_state(config)
     with contextlib.closing(state):
         scopes = [state.user_of(token).scopes for token in tokens]
     assert scopes == [("search",), ("count:words", "search:words")]
+
+
+def test_groups_of_a_login_service_have_scopes_of_known_collections(tmp_path):
+    table = '[oidc]\nissuer = "https://login.example"\naudience = "a"\n'
+    for scope, message in (
+        ("count:word", "oidc.groups: scope 'count:word': expected a collection among 'words'"),
+        ("serch", "oidc.groups: expected a scope .*; did you mean 'search'"),
+    ):
+        with pytest.raises(DataError, match=message):
+            write_broker(tmp_path, f'{BROKER}{table}groups = {{ planners = ["{scope}"] }}\n')
+    write_broker(tmp_path, f'{BROKER}{table}groups = {{ planners = ["count:words"] }}\n')
 
 
 MOLECULES = """
