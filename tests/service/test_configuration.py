@@ -272,7 +272,7 @@ def test_objects_and_filters_are_read_from_a_table(tmp_path):
     ("text", "message"),
     [
         (TABLE.replace("b,2", "a,2"), "column 'name' has equal names; ids must be unique"),
-        (TABLE.replace("age", "years"), "no column 'age' for filters"),
+        (TABLE.replace("age", "ages"), "no column 'age'; its .*, 'ages', .*; did you mean 'ages'"),
         (TABLE.replace("true", "yes"), "expected boolean cells in column 'alive', got text"),
         (TABLE.replace("x", "z"), "x"),
     ],

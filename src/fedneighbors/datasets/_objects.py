@@ -203,18 +203,26 @@ def read_filter_cells(
     nominal: Collection[str] = (),
     text_format: TextFormat | None = None,
 ) -> dict[str, list[Any]]:
-    """Read those of the named columns that a table has.
+    """Read columns of a table by name.
 
     A file of molecules has the column ``smiles``, of the molecules with these labels. Other options
     are those of `read_columns`.
+
+    Raises
+    ------
+    DataError
+        If the table lacks a column, or cannot be read.
     """
     if set(file.suffixes) & MOLECULE_FILES:
+        check_present(names, ["smiles"], source=str(file))
         return {"smiles": read_smiles(file, labels)} if "smiles" in names else {}
     if has_values(file):
         cells = read_all_cells(file)
-        return {name: cells[name] for name in names if name in cells}
+        check_present(names, list(cells), source=str(file))
+        return {name: cells[name] for name in names}
     table = read_columns(file, nominal=nominal, text_format=text_format)
-    return {name: table.columns[name].tolist() for name in names if name in table.columns}
+    check_present(names, table.names, source=table.source)
+    return {name: table.columns[name].tolist() for name in names}
 
 
 def read_text_query(
