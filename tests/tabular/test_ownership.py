@@ -172,6 +172,14 @@ def test_gaps_of_nullable_columns_are_missing_cells(make):
     np.testing.assert_array_equal(fitted.predict_proba(frame), plain.predict_proba(numbers))
 
 
+@pytest.mark.parametrize("make", [FlyNNClassifier, FedPNNClassifier, KNNPerClassifier])
+def test_a_number_in_place_of_a_privacy_budget_is_refused(make):
+    x, y = np.arange(8.0).reshape(4, 2), [0, 1, 0, 1]
+
+    with pytest.raises(TypeError, match=r"expected privacy=fedneighbors.Privacy\(.*, got 1.0"):
+        make(privacy=1.0).fit(x, y, parties=["a", "a", "b", "b"])
+
+
 def test_a_mapping_or_text_in_place_of_a_column_is_refused():
     x = np.arange(8.0).reshape(4, 2)
 

@@ -18,7 +18,7 @@ from threadpoolctl import ThreadpoolController
 
 from fedneighbors._typing import Integers
 from fedneighbors.datasets._schema_columns import read_labels
-from fedneighbors.privacy._policy import Privacy
+from fedneighbors.privacy._policy import Privacy, check_privacy
 from fedneighbors.tabular._model_file import (
     SCHEMA_SUFFIX,
     copy_schema,
@@ -385,12 +385,15 @@ def apply_schema(X: Any, y: Any, privacy: Privacy) -> tuple[Any, npt.NDArray[np.
 
     Raises
     ------
+    TypeError
+        If the budget is no Privacy.
     ValueError
         If a data frame has no schema, the classes are not declared, or the numbers of rows and
         labels differ.
     DataError
         If a column of the schema is missing.
     """
+    check_privacy(privacy)
     privacy.check_classes()
     if privacy.schema is None and hasattr(X, "columns"):
         raise ValueError(
