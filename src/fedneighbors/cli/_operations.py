@@ -22,10 +22,14 @@ def backup(
     The service may run. Keep the file secret: it has private keys. Objects are not in it. Prints
     the digest of the file, for the restoration.
     """
+    from fedneighbors.cli._console import print_warning
     from fedneighbors.service._backup import write_backup
 
     role, path = _find_role(context, config)
-    typer.echo(write_backup(role, path, archive))
+    digest = write_backup(role, path, archive)
+    typer.echo(digest)
+    command = f"fedneighbors {role} restore {archive} --digest {digest}"
+    print_warning(f"keep this digest elsewhere than the archive; to restore it: {command}")
 
 
 def restore(
@@ -41,12 +45,15 @@ def restore(
     No file is replaced: if one exists, nothing is written. Private queries are refused until
     `fedneighbors ledger reconcile`.
     """
-    from fedneighbors.cli._console import echo
-    from fedneighbors.service._backup import restore_backup
+    from fedneighbors.cli._console import echo, print_warning
+    from fedneighbors.service._backup import read_digest, restore_backup
 
     role, path = _find_role(context, config)
     ledgers = restore_backup(role, archive, path, digest=digest)
     echo(f"the {role} of {path} is restored", "green")
+    if not digest:
+        found = read_digest(archive)
+        print_warning(f"compare the digest of the archive with that of the backup: {found}")
     echo("repeat what was done after the backup: revoked keys, deleted tokens, forgotten names")
     for ledger in ledgers:
         echo(
