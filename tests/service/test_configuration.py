@@ -47,6 +47,16 @@ source = { file = "words.txt" }
         (("format = 1", "format = 2"), "format: input should be 1, got 2"),
         (("format = 1", ""), "format: this key is required"),
         (("format = 1", "format = 1\nspeed = 3"), "speed: unknown key"),
+        (
+            ("metric", "metrc"),
+            "collections.words.metrc: unknown key; did you mean 'metric'? "
+            "collections.words.metric: this key is required",
+        ),
+        (
+            ("format = 1", "server = { nams = [] }"),
+            "server.nams: unknown key; did you mean 'names'? format: this key is required",
+        ),
+        (("format = 1", "format = 1\nfoldr = 1"), "toml: foldr: unknown key"),
         (('metric = "edit"', 'metric = "fast"'), "words.metric: value error, expected one of"),
         (('["north", "south"]', "[]"), "collections.words.providers: tuple should have at least"),
         (('["north", "south"]', '["a b"]'), "words.providers.0: string should match pattern"),
@@ -88,6 +98,10 @@ def test_an_error_in_a_file_names_its_key(tmp_path, change, message):
     [
         ('{ file = "words.txt", speed = 3 }', "collections.words.source.speed: unknown key"),
         ('{ file = "words.txt", loaded = 3 }', "collections.words.source.loaded: unknown key"),
+        (
+            '{ file = "words.txt", colums = [] }',
+            "collections.words.source.colums: unknown key; did you mean 'columns'",
+        ),
         ('{ file = "words.txt", sql = "SELECT 1" }', "collections.words.source: expected"),
         ('{ kind = "omop", file = "a" }', "collections.words.source.reference_date: this key is"),
         ("{ kind = 3 }", "collections.words.source.kind: input should be a valid string, got 3"),
