@@ -1,6 +1,7 @@
 """Configuration files, enrolment and durable state."""
 
 import contextlib
+import re
 import stat
 
 import numpy as np
@@ -398,6 +399,29 @@ def test_a_token_has_the_scopes_of_the_command(tmp_path):
     with contextlib.closing(state):
         scopes = [state.user_of(token).scopes for token in tokens]
     assert scopes == [("search",), ("count:words", "search:words")]
+
+
+def test_the_status_of_a_broker_names_who_is_connected(tmp_path):
+    def call():
+        path = str(tmp_path / "broker.toml")
+        return CliRunner().invoke(app, ["broker", "status", "--config", path])
+
+    words = {"words": {"metric": "edit", "providers": ["north", "south"]}}
+    with deployed(tmp_path, words) as deployment:
+        listen = deployment.url.removeprefix("https://")
+        write_broker(tmp_path, f'{BROKER}[server]\nlisten = "{listen}"\n')
+        deployment.start("north", {"words": offered("north", "words", "edit", ["alpha"])})
+        deployment.enrol("south")
+        deployment.wait("north")
+        running = call()
+        users = [token.user.name for token in deployment.broker.state.tokens()]
+    stopped = call()
+    assert re.search("north: enrolled, key [0-9a-f]{16}, connected\n", running.stdout)
+    assert re.search("south: enrolled, key [0-9a-f]{16}, not connected\n", running.stdout)
+    assert running.stderr == ""
+    assert users == ["alice"]
+    assert re.search("north: enrolled, key [0-9a-f]{16}\n", stopped.stdout)
+    assert f"no broker with this state answers at https://{listen}" in stopped.stderr
 
 
 def test_groups_of_a_login_service_have_scopes_of_known_collections(tmp_path):

@@ -256,7 +256,7 @@ def test_a_token_is_shown_once_and_revoked(deployment, admin):
         ({"days": "nan"}, "at most 36500 days, got nan"),
         ({"days": "1e300"}, "at most 36500 days, got 1e+300"),
         ({"scope.count": ""}, "expected at least one scope"),
-        ({"scope.count:nothing": "true"}, "such as search or count:COLLECTION, got"),
+        ({"scope.count:nothing": "true"}, "'count:nothing': expected a collection among "),
         ({"scope.root": "true"}, "such as search or count:COLLECTION, got 'root'"),
     ],
 )

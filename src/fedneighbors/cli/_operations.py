@@ -63,23 +63,35 @@ def restore(
 
 
 def show_status(config: BrokerFile = Path("broker.toml")) -> None:
-    """List providers of collections, which are enrolled, and users with tokens."""
+    """List providers of collections, which are enrolled and connected, and users with tokens.
+
+    The running broker is asked who is connected.
+    """
     import contextlib
     import time
 
-    from fedneighbors.cli._console import echo
+    from fedneighbors.cli._console import echo, print_warning
     from fedneighbors.service._config import BrokerConfig
+    from fedneighbors.service._server import find_connected
     from fedneighbors.service._state import open_state
 
     loaded = BrokerConfig.read(config)
     with contextlib.closing(open_state(loaded)[0]) as state:
         keys, tokens = {one.name: one for one in state.providers()}, state.tokens()
+        connected = find_connected(loaded, state)
     for name, section in loaded.collections.items():
         echo(f"{name}: {section.metric}, {section.algorithm}")
         for party in section.providers:
             found = keys.get(party)
             text = "not enrolled" if found is None else f"enrolled, key {found.key.hex()[:16]}"
+            if connected is not None:
+                text += ", connected" if party in connected else ", not connected"
             echo(f"  {party}: {'revoked' if found and found.is_revoked else text}")
+    if connected is None:
+        print_warning(
+            f"no broker with this state answers at {loaded.server.url}, so it is unknown who is "
+            "connected; fedneighbors broker serve starts one"
+        )
     for token in tokens:
         text = f"user {token.user.name}: a token for {', '.join(token.user.scopes)}"
         day = time.strftime("%Y-%m-%d", time.gmtime(token.expires))
