@@ -63,7 +63,7 @@ def restore(
 
 
 def show_status(config: BrokerFile = Path("broker.toml")) -> None:
-    """List providers of collections, which are enrolled and connected, and users with tokens.
+    """List enrolled and connected providers of collections, and users with tokens.
 
     The running broker is asked who is connected.
     """

@@ -198,7 +198,7 @@ def check_present(names: Iterable[str], columns: Sequence[str], *, source: str) 
 
 
 def suggest(missing: Iterable[str], known: Iterable[str]) -> str:
-    """Return a question for the known names that are similar to missing ones.
+    """Suggest known names in place of missing ones.
 
     Parameters
     ----------

@@ -181,7 +181,7 @@ SCOPES = ("search", "count", "metrics", "admin")
 
 
 def check_scope(scope: str, collections: Collection[str]) -> None:
-    """Raise ValueError if a scope is unknown, or is for an unknown collection."""
+    """Raise ValueError if a scope or its collection is unknown."""
     right, colon, collection = scope.partition(":")
     if right not in (SCOPES[:2] if colon else SCOPES):
         raise ValueError(

@@ -103,7 +103,7 @@ class Config(ConfigSection):
 
 
 def _list_keys(models: list[type[BaseModel]], place: Sequence[object]) -> list[str]:
-    """Return the keys of the tables at a place below one of models."""
+    """Return the keys of the tables at a place."""
     for key in place:
         found = [
             field.annotation
