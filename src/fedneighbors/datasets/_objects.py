@@ -16,7 +16,6 @@ from fedneighbors.datasets._cells import has_values, read_all_cells
 from fedneighbors.datasets._files import read_fasta, read_lines
 from fedneighbors.datasets._graphs import read_graphs
 from fedneighbors.datasets._molecules import (
-    list_numbers,
     read_fingerprints,
     read_molecules,
     read_smiles,
@@ -31,7 +30,7 @@ from fedneighbors.datasets._object_cells import (
 )
 from fedneighbors.datasets._reading import read_columns, read_declared_cells
 from fedneighbors.datasets._schema import Schema
-from fedneighbors.datasets._table import Table, check_present
+from fedneighbors.datasets._table import Table, check_present, list_numbers, list_others
 from fedneighbors.datasets._text_format import TextFormat
 from fedneighbors.errors import DataError
 
@@ -382,18 +381,19 @@ def _build_matrix(table: Table, columns: Sequence[str]) -> npt.NDArray[np.float6
     table.require(columns)
     for name in columns:
         column = table.columns[name]
-        for row, cell in enumerate(column.tolist(), start=1):
-            if not _is_number(cell):
-                is_missing = cell is None or cell != cell
-                raise DataError(
-                    f"{table.source}, data row {row}: expected a number in column {name!r}, got "
-                    + (
-                        "a missing cell; fill it, leave the column out (--columns), or search with "
-                        "--metric tabular, which compares the other cells"
-                        if is_missing
-                        else repr(cell)
-                    )
+        wrong = [n for n, cell in enumerate(column.tolist(), start=1) if not _is_number(cell)]
+        if wrong:
+            cell = column[wrong[0] - 1]
+            raise DataError(
+                f"{table.source}, data row {wrong[0]}: expected a number in column {name!r}, got "
+                + (
+                    "a missing cell; fill it, leave the column out (--columns), or search with "
+                    "--metric tabular, which compares the other cells"
+                    if cell is None or cell != cell
+                    else repr(cell)
                 )
+                + list_others(wrong[1:])
+            )
     return np.column_stack([np.asarray(table.columns[name], np.float64) for name in columns])
 
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from fedneighbors.errors import DataError
 
+_MAX_LISTED = 10  # numbers in messages
 Column = npt.NDArray[np.float64] | npt.NDArray[np.object_]
 
 
@@ -170,6 +171,18 @@ def join_names(names: Iterable[str], *, most: int = 30) -> str:
     listed = list(names)
     more = f" and {len(listed) - most} more" if len(listed) > most else ""
     return ", ".join(repr(name) for name in listed[:most]) + more
+
+
+def list_numbers(numbers: Sequence[int]) -> str:
+    """Return the first of some numbers as text for a message."""
+    shown = ", ".join(map(str, numbers[:_MAX_LISTED]))
+    rest = len(numbers) - _MAX_LISTED
+    return f"{shown} and {rest} more" if rest > 0 else shown
+
+
+def list_others(numbers: Sequence[int], *, unit: str = "row") -> str:
+    """Return the end of a message about the first of several faults."""
+    return f"; other such {unit}s: {list_numbers(numbers)}" if numbers else ""
 
 
 def check_present(names: Iterable[str], columns: Sequence[str], *, source: str) -> None:
