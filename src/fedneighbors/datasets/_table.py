@@ -211,7 +211,7 @@ def check_present(names: Iterable[str], columns: Sequence[str], *, source: str) 
 
 
 def suggest(missing: Iterable[str], known: Iterable[str]) -> str:
-    """Suggest known names in place of missing ones.
+    """Return similar known names as the end of a message.
 
     Parameters
     ----------

@@ -377,7 +377,7 @@ def check_labels(labels: npt.NDArray[Any]) -> None:
 
 
 def validate_rows(estimator: Any, X: Any, *others: Any, **options: Any) -> Any:
-    """Validate inputs as scikit-learn does; name columns without numbers."""
+    """Return inputs that scikit-learn validates; name columns without numbers."""
     from sklearn.utils.validation import validate_data  # slow to import
 
     try:
