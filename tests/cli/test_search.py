@@ -153,7 +153,8 @@ def test_filters_use_columns_of_each_file(patients):
 
     found = [row["object"] for row in read_table(record, "neighbors")]
     assert found == ["n row 4", "s row 1"]
-    assert "expected a column among none in a filter, got 'wards'" in wrong.stderr
+    assert "north.csv has no column 'wards'; its columns are 'age'" in wrong.stderr
+    assert "did you mean 'ward'?" in wrong.stderr
 
 
 def test_molecules_are_filtered_by_a_substructure(tmp_path):

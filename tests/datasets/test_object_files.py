@@ -114,6 +114,7 @@ def test_json_lines_have_objects_in_one_column_or_in_several(tmp_path):
         ('{"v": [1]}\n{"w": [1]}', "data row 2, column 'v': the cell is missing"),
         ('{"v": [1]}\n{"v": [NaN]}', "data row 2, column 'v': expected finite numbers"),
         ('{"v": [[1]]}', "data row 1, column 'v': expected a list of numbers"),
+        ('{"v": 1}\n{"v": "a"}\n{"v": 2}\n{"w": 2}', "'a'; other such rows: 4$"),
         ('{"v": 1}\n{"v": [1]}', "data row 2, column 'v': expected a finite number"),
         ('{"v": 1}\n{"v": true, "w": 1}\n{"v": "1"}', "data row 3, column 'v': expected a finite"),
     ],

@@ -141,6 +141,7 @@ def test_graphs_are_read_from_their_own_format(write_text):
     [
         ("v.csv", "a,b\n1,2\n3,x\n", "vectors", {"columns": ["a", "b"]}, "row 2: .* 'b', got 'x'"),
         ("v.csv", "a,b\n1,2\n,4\n", "vectors", {}, "data row 2: .* 'a', got a missing cell"),
+        ("v.csv", "a,b\n1,2\n,4\n3,\n,5\n", "vectors", {}, "data row 2: .*; other such rows: 4$"),
         ("v.csv", "a,b\n1,2\n3\n", "vectors", {}, "line 3 of .* has 1 cells"),
         ("v.csv", "a\nx\n", "vectors", {}, "has no numeric column"),
         ("v.csv", "a\n1\n", "vectors", {"columns": ["b"]}, "has no column 'b'"),

@@ -8,7 +8,9 @@ from contextlib import closing
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from fedneighbors.cli._main import app
 from fedneighbors.errors import BudgetExceeded, DataError
 from fedneighbors.privacy import ZCDP, ApproxDP, PureDP
 from fedneighbors.privacy.ledger._ledger import Ledger
@@ -122,7 +124,9 @@ def test_a_restored_service_spends_no_budget_before_its_owners_agree(commands, t
     answer, folders = service.search(1.0), {"broker": "broker", "north": "provider"}
     digests, heads = {}, {}
     for name, role in folders.items():  # they run
-        digests[name] = service.call(name, role, "backup", f"../{name}.backup")
+        printed = service.call(name, role, "backup", f"../{name}.backup")
+        digests[name] = printed.split()[0]
+        assert f"restore ../{name}.backup --digest {digests[name]}" in " ".join(printed.split())
         assert (tmp_path / f"{name}.backup").stat().st_mode & 0o777 == 0o600
         text = "".join(service.call(name, role, "log", "verify").split())
         heads[name] = re.search(r"\d+:[0-9a-f]{64}$", text)[0]
@@ -132,7 +136,9 @@ def test_a_restored_service_spends_no_budget_before_its_owners_agree(commands, t
         shutil.rmtree(tmp_path / name / "state")
         (tmp_path / name / f"{role}.toml").unlink()
         arguments = f"../{name}.backup", "--digest", digests[name]
-        assert "ledger reconcile" in service.call(name, role, "restore", *arguments)
+        restored = service.call(name, role, "restore", *arguments)
+        assert "ledger reconcile" in restored
+        assert "compare the digest" not in restored
         service.call(name, role, "log", "verify", "--head", heads[name])
     assert "points: 0 of 0" in service.call("north", "provider", "budget")
     service.processes["north"] = commands.start(tmp_path / "north", "provider", "serve")
@@ -248,6 +254,24 @@ def test_an_archive_with_any_change_is_refused(tmp_path):
         restore_backup("provider", archive, target, digest="0" * 64)
     assert not target.parent.exists()
     restore_backup("provider", archive, target, digest=digest)
+
+
+def test_commands_print_the_digest_for_a_comparison(tmp_path):
+    path, ledger = make_state(tmp_path / "north")
+    ledger.close()
+    archive = str(tmp_path / "north.backup")
+
+    def call(*words):
+        return CliRunner().invoke(app, ["provider", *words])
+
+    made = call("backup", archive, "--config", str(path))
+    digest = made.stdout.strip()
+    assert f"provider restore {archive} --digest {digest}" in made.stderr
+    target = str(tmp_path / "new/provider.toml")
+    wrong = call("restore", archive, "--config", target, "--digest", "0" * 64)
+    assert f"or is another archive: expected the digest {'0' * 64}, found {digest}" in wrong.stderr
+    restored = call("restore", archive, "--config", target)
+    assert f"compare the digest of the archive with that of the backup: {digest}" in restored.stderr
 
 
 def test_a_restoration_replaces_no_file_and_leaves_nothing_half_done(tmp_path):

@@ -1,6 +1,7 @@
 """Configuration files, enrolment and durable state."""
 
 import contextlib
+import re
 import stat
 
 import numpy as np
@@ -47,6 +48,16 @@ source = { file = "words.txt" }
         (("format = 1", "format = 2"), "format: input should be 1, got 2"),
         (("format = 1", ""), "format: this key is required"),
         (("format = 1", "format = 1\nspeed = 3"), "speed: unknown key"),
+        (
+            ("metric", "metrc"),
+            "collections.words.metrc: unknown key; did you mean 'metric'? "
+            "collections.words.metric: this key is required",
+        ),
+        (
+            ("format = 1", "server = { nams = [] }"),
+            "server.nams: unknown key; did you mean 'names'? format: this key is required",
+        ),
+        (("format = 1", "format = 1\nfoldr = 1"), "toml: foldr: unknown key"),
         (('metric = "edit"', 'metric = "fast"'), "words.metric: value error, expected one of"),
         (('["north", "south"]', "[]"), "collections.words.providers: tuple should have at least"),
         (('["north", "south"]', '["a b"]'), "words.providers.0: string should match pattern"),
@@ -88,6 +99,10 @@ def test_an_error_in_a_file_names_its_key(tmp_path, change, message):
     [
         ('{ file = "words.txt", speed = 3 }', "collections.words.source.speed: unknown key"),
         ('{ file = "words.txt", loaded = 3 }', "collections.words.source.loaded: unknown key"),
+        (
+            '{ file = "words.txt", colums = [] }',
+            "collections.words.source.colums: unknown key; did you mean 'columns'",
+        ),
         ('{ file = "words.txt", sql = "SELECT 1" }', "collections.words.source: expected"),
         ('{ kind = "omop", file = "a" }', "collections.words.source.reference_date: this key is"),
         ("{ kind = 3 }", "collections.words.source.kind: input should be a valid string, got 3"),
@@ -144,10 +159,11 @@ def try_code(state, provider, code, identity):
 
 def test_a_code_enrols_one_provider_once(state):
     code, identity = state.new_code("north", b""), Identity.new()
-    with pytest.raises(PartyRefused, match="wrong, was used, or has expired"):
+    message = r"is for the provider 'north': set this name .* fedneighbors broker enrol south$"
+    with pytest.raises(PartyRefused, match=message):
         try_code(state, "south", code, identity)
     try_code(state, "north", code, identity)
-    with pytest.raises(PartyRefused, match="wrong, was used, or has expired"):
+    with pytest.raises(PartyRefused, match=r"was used, or has expired; ask .* enrol north$"):
         try_code(state, "north", code, Identity.new())
     assert [(one.name, one.key) for one in state.providers()] == [("north", identity.public)]
 
@@ -271,7 +287,7 @@ def test_objects_and_filters_are_read_from_a_table(tmp_path):
     ("text", "message"),
     [
         (TABLE.replace("b,2", "a,2"), "column 'name' has equal names; ids must be unique"),
-        (TABLE.replace("age", "years"), "no column 'age' for filters"),
+        (TABLE.replace("age", "ages"), "no column 'age'; its .*, 'ages', .*; did you mean 'ages'"),
         (TABLE.replace("true", "yes"), "expected boolean cells in column 'alive', got text"),
         (TABLE.replace("x", "z"), "x"),
     ],
@@ -373,13 +389,50 @@ def test_a_token_has_the_scopes_of_the_command(tmp_path):
         path = str(tmp_path / "broker.toml")
         return CliRunner().invoke(app, ["broker", "token", "bob", "--config", path, *options])
 
-    assert "expected a scope such as" in make("count:cities").stderr
-    assert make("delete").exit_code == 1
+    unknown = make("count:word").stderr
+    assert "expected a collection among 'words'; did you mean 'words'?" in unknown
+    assert "did you mean 'search'?" in make("serch").stderr
+    for scope in ("delete", "search:", "admin:words"):
+        assert "expected a" in make(scope).stderr
     tokens = [make().stdout.strip(), make("count:words", "search:words").stdout.strip()]
     state, _ = open_state(config)
     with contextlib.closing(state):
         scopes = [state.user_of(token).scopes for token in tokens]
     assert scopes == [("search",), ("count:words", "search:words")]
+
+
+def test_the_status_of_a_broker_names_who_is_connected(tmp_path):
+    def call():
+        path = str(tmp_path / "broker.toml")
+        return CliRunner().invoke(app, ["broker", "status", "--config", path])
+
+    words = {"words": {"metric": "edit", "providers": ["north", "south"]}}
+    with deployed(tmp_path, words) as deployment:
+        listen = deployment.url.removeprefix("https://")
+        write_broker(tmp_path, f'{BROKER}[server]\nlisten = "{listen}"\n')
+        deployment.start("north", {"words": offered("north", "words", "edit", ["alpha"])})
+        deployment.enrol("south")
+        deployment.wait("north")
+        running = call()
+        users = [token.user.name for token in deployment.broker.state.tokens()]
+    stopped = call()
+    assert re.search("north: enrolled, key [0-9a-f]{16}, connected\n", running.stdout)
+    assert re.search("south: enrolled, key [0-9a-f]{16}, not connected\n", running.stdout)
+    assert running.stderr == ""
+    assert users == ["alice"]
+    assert re.search("north: enrolled, key [0-9a-f]{16}\n", stopped.stdout)
+    assert f"no broker with this state answers at https://{listen}" in stopped.stderr
+
+
+def test_groups_of_a_login_service_have_scopes_of_known_collections(tmp_path):
+    table = '[oidc]\nissuer = "https://login.example"\naudience = "a"\n'
+    for scope, message in (
+        ("count:word", "oidc.groups: scope 'count:word': expected a collection among 'words'"),
+        ("serch", "oidc.groups: expected a scope .*; did you mean 'search'"),
+    ):
+        with pytest.raises(DataError, match=message):
+            write_broker(tmp_path, f'{BROKER}{table}groups = {{ planners = ["{scope}"] }}\n')
+    write_broker(tmp_path, f'{BROKER}{table}groups = {{ planners = ["count:words"] }}\n')
 
 
 MOLECULES = """

@@ -256,7 +256,7 @@ def test_a_token_is_shown_once_and_revoked(deployment, admin):
         ({"days": "nan"}, "at most 36500 days, got nan"),
         ({"days": "1e300"}, "at most 36500 days, got 1e+300"),
         ({"scope.count": ""}, "expected at least one scope"),
-        ({"scope.count:nothing": "true"}, "such as search or count:COLLECTION, got"),
+        ({"scope.count:nothing": "true"}, "'count:nothing': expected a collection among "),
         ({"scope.root": "true"}, "such as search or count:COLLECTION, got 'root'"),
     ],
 )
@@ -439,6 +439,24 @@ def test_commands_are_logged_as_changes(tmp_path):
         ("delete-tokens", "user bob", ""),
         ("new-link", "user command line", ""),
     ]
+
+
+def test_deleting_no_token_is_an_error(tmp_path):
+    (tmp_path / "broker.toml").write_text(BROKER)
+
+    def call(*words):
+        return CliRunner().invoke(app, ["broker", *words, "--config", f"{tmp_path}/broker.toml"])
+
+    call("token", "bob", "--days", "2", "--scope", "search:points")
+    done = call("token", "bobb", "--delete")
+    assert done.exit_code == 1
+    assert "user 'bobb' has no tokens; `fedneighbors broker status` lists" in done.stderr
+    assert "did you mean 'bob'?" in done.stderr
+    listed = call("status").stdout
+    assert re.search(r"^user bob: a token for search:points, until \d{4}-\d\d-\d\d$", listed, re.M)
+    call("token", "bob", "--delete")
+    assert "user bob" not in call("status").stdout
+    assert call("token", "bob", "--delete").exit_code == 1
 
 
 def test_nothing_changes_without_an_entry(tmp_path):

@@ -11,6 +11,7 @@ import struct
 import threading
 import time
 from collections import deque
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -30,8 +31,11 @@ from fedneighbors.service import (
     BrokerUnreachable,
     ServiceError,
     _app,
+    _broker,
     _limits,
+    _links,
     _offers,
+    _query_run,
     _rest,
     _tls,
 )
@@ -315,6 +319,29 @@ def test_a_query_is_run_again_if_a_provider_is_restarted_during_it(deployment, a
     steps = np.arange(4) * 8**0.5
     np.testing.assert_array_equal(distances[0], np.sqrt((np.arange(4) * 2) ** 2 * 2))
     assert np.allclose(distances[0], steps)
+
+
+def test_a_lost_provider_leaves_time_for_a_partial_answer(deployment, monkeypatch):
+    link, query = deployment.broker.registry.links["north"], encode_query([0.0, 1.0])
+    passed = [0.0]
+
+    async def close(_):
+        deployment.tasks["north"].cancel()
+        link.close()
+
+    async def pass_time(_, seconds):  # the provider stays away
+        passed[0] += seconds
+
+    clock = SimpleNamespace(**{**vars(time), "monotonic": lambda: time.monotonic() + passed[0]})
+    for module in (_broker, _query_run, _links):
+        monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(_broker, "_RECONNECT_S", 600.0)
+    monkeypatch.setattr(deployment.broker.registry, "wait_for", pass_time)
+    monkeypatch.setattr(link, "_send", close)
+    search = deployment.broker.search("points", query, 1, deadline_s=600.0, allow_partial=True)
+    answer = deployment.run(search).outcome.result
+    assert 0 < passed[0] <= 300
+    assert list(answer.missing) == ["north"]
 
 
 def test_a_query_is_lost_if_its_link_closes_between_exchanges(deployment):

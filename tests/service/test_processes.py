@@ -180,6 +180,20 @@ def test_logs_have_times_and_name_links_of_providers(commands, tmp_path):
     expect(server, "provider north disconnected", " (the key of the provider is revoked)")
 
 
+def test_a_broker_survives_a_hangup_and_says_to_restart_it(commands, tmp_path):
+    (tmp_path / "broker.toml").write_text(
+        f'format = 1\n[server]\nlisten = "127.0.0.1:{free_port()}"\n[collections.titles]\n'
+        'metric = "edit"\nproviders = ["north"]\n'
+    )
+    server = commands.start(tmp_path, "broker", "serve")
+    commands.wait_for(server, "the broker answers at")
+    for _ in range(2):
+        server.send_signal(signal.SIGHUP)
+        commands.wait_for(server, "`fedneighbors broker check` and restart the broker")
+    server.send_signal(signal.SIGTERM)
+    assert server.wait(TIMEOUT_S) == 0
+
+
 def test_each_command_that_the_demonstration_prints_works(commands, tmp_path):
     demo = commands.start(tmp_path, "serve", "--demo", "--listen", f"127.0.0.1:{free_port()}")
     text = commands.wait_for(demo, "Ctrl-C ends")

@@ -6,12 +6,14 @@ import pytest
 from sklearn.base import clone
 
 from fedneighbors import (
+    FederatedNeighbors,
     FederatedNeighborsClassifier,
     FederatedNeighborsRegressor,
     FedPNNClassifier,
     FlyNNClassifier,
     KNNPerClassifier,
     KNNPerRegressor,
+    compare,
 )
 from fedneighbors.baselines import (
     FederatedBoostingClassifier,
@@ -170,6 +172,44 @@ def test_gaps_of_nullable_columns_are_missing_cells(make):
     plain = make().fit(numbers, labels, parties=parties)
 
     np.testing.assert_array_equal(fitted.predict_proba(frame), plain.predict_proba(numbers))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        FlyNNClassifier,
+        FedPNNClassifier,
+        KNNPerClassifier,
+        KNNPerRegressor,
+        FederatedNeighborsClassifier,
+        FederatedBoostingClassifier,
+        FederatedDiscriminantClassifier,
+        FederatedNaiveBayes,
+    ],
+)
+def test_columns_without_numbers_are_named(make):
+    dates, texts = pd.date_range("2020-01-01", periods=8), pd.Series(["1", "2"] * 4)
+    frame = pd.DataFrame({"city": ["a", "b"] * 4, "n": range(8), "texts": texts, "day": dates})
+
+    with pytest.raises(ValueError, match="text or dates in place of numbers: 'city', 'day'; drop"):
+        make().fit(frame, [0, 1] * 4, parties=["p"] * 4 + ["q"] * 4)
+
+
+def test_a_search_and_a_comparison_name_columns_without_numbers():
+    frame = pd.DataFrame({"city": ["a", "b"] * 4, "n": range(8)})
+
+    with pytest.raises(ValueError, match=r"numbers: 'city'; .*; metric='tabular' compares rows"):
+        FederatedNeighbors().fit(frame)
+    with pytest.raises(ValueError, match="in place of numbers: 'city'; drop them"):
+        compare(frame, [0, 1] * 4, parties=["p"] * 4 + ["q"] * 4)
+
+
+@pytest.mark.parametrize("make", [FlyNNClassifier, FedPNNClassifier, KNNPerClassifier])
+def test_a_number_in_place_of_a_privacy_budget_is_refused(make):
+    x, y = np.arange(8.0).reshape(4, 2), [0, 1, 0, 1]
+
+    with pytest.raises(TypeError, match=r"expected privacy=fedneighbors.Privacy\(.*, got 1.0"):
+        make(privacy=1.0).fit(x, y, parties=["a", "a", "b", "b"])
 
 
 def test_a_mapping_or_text_in_place_of_a_column_is_refused():

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from scipy.linalg import solve_triangular
 from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from fedneighbors._typing import Floats
 from fedneighbors.errors import DataError
@@ -43,6 +43,7 @@ from fedneighbors.tabular._ownership import (
     repeat_rows,
     rows_by_party,
     set_columns,
+    validate_rows,
 )
 from fedneighbors.tabular._schema import (
     JointSchema,
@@ -251,7 +252,7 @@ class FederatedDiscriminantClassifier(ClassifierMixin, ModelFileMixin, BaseEstim
         AggregationError
             If there are too few parties for masked sums.
         """
-        x, labels = validate_data(self, X, plain_targets(y, parties), dtype=np.float64)
+        x, labels = validate_rows(self, X, plain_targets(y, parties), dtype=np.float64)
         check_labels(labels)
         if not 0 <= self.shrinkage <= 1:
             raise ValueError(f"expected shrinkage from 0 to 1, got {self.shrinkage!r}")
@@ -373,7 +374,7 @@ class FederatedDiscriminantClassifier(ClassifierMixin, ModelFileMixin, BaseEstim
     def predict_proba(self, X: Any) -> Floats:
         """Return the class probabilities, shape (n_rows, n_classes)."""
         check_is_fitted(self)
-        x = validate_data(self, X, dtype=np.float64, reset=False)
+        x = validate_rows(self, X, dtype=np.float64, reset=False)
         return np.asarray(softmax(self.model_.log_densities(x), axis=1))
 
     def predict(self, X: Any) -> npt.NDArray[Any]:

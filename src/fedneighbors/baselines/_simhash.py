@@ -6,10 +6,10 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from fedneighbors._typing import Floats
-from fedneighbors.tabular._ownership import check_labels, plain_targets, public_seed
+from fedneighbors.tabular._ownership import check_labels, plain_targets, public_seed, validate_rows
 
 # Default number of bits per feature, and the limits of their total.
 BITS_PER_FEATURE = 16
@@ -136,7 +136,7 @@ class SimHashBloomClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         ValueError
             If ``n_bits`` is below 1 or ``decay`` outside [0, 1].
         """
-        x, y = validate_data(self, X, plain_targets(y), dtype=np.float64)
+        x, y = validate_rows(self, X, plain_targets(y), dtype=np.float64)
         check_labels(y)
         self.n_bits_ = self._choose_bits(x.shape[1])
         self.classes_, labels = np.unique(y, return_inverse=True)
@@ -161,7 +161,7 @@ class SimHashBloomClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
     def _novelty(self, X: Any) -> Floats:
         check_is_fitted(self)
-        x = validate_data(self, X, dtype=np.float64, reset=False)
+        x = validate_rows(self, X, dtype=np.float64, reset=False)
         bits = hash_signs(x, self.n_bits_, self._seed)
         return np.asarray(bits.astype(np.float64) @ np.power(self.decay_, self.counts_).T)
 

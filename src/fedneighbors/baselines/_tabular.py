@@ -24,7 +24,12 @@ from fedneighbors._typing import Floats, Integers
 from fedneighbors.baselines._discriminant import FederatedDiscriminantClassifier
 from fedneighbors.methods.fedpnn._network import ProbabilisticNeuralNetwork
 from fedneighbors.methods.fedpnn._scaling import column_constants, make_scaling
-from fedneighbors.tabular._ownership import check_labels, plain_targets, rows_by_party
+from fedneighbors.tabular._ownership import (
+    check_labels,
+    check_numbers,
+    plain_targets,
+    rows_by_party,
+)
 from fedneighbors.tabular._schema import PointMomentsReply, class_moments, covariance_within
 
 _KNOTS, _MIN_COUNT = 100, 5  # the defaults of FedPNN
@@ -45,6 +50,7 @@ class _ScaledClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         parties : sequence of shape (n_rows,), optional
             Party of each row. None means one party.
         """
+        check_numbers(X)
         x = np.asarray(X, np.float64)
         owned = rows_by_party(parties, len(x))
         y = plain_targets(y, parties)

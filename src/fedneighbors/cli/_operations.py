@@ -1,4 +1,4 @@
-"""``fedneighbors broker backup``, ``restore`` and ``check``, and ``bench``."""
+"""``fedneighbors broker backup``, ``restore``, ``check`` and ``status``, and ``bench``."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,6 +8,7 @@ import typer
 from fedneighbors.cli._search import Certificate, Keys, Purpose, read_keys, read_token
 
 _CONFIG_HELP = "The configuration; broker.toml or provider.toml by default."
+BrokerFile = Annotated[Path, typer.Option("--config", help="The broker's configuration (TOML).")]
 ConfigFile = Annotated[Path | None, typer.Option("--config", help=_CONFIG_HELP)]
 
 
@@ -21,10 +22,14 @@ def backup(
     The service may run. Keep the file secret: it has private keys. Objects are not in it. Prints
     the digest of the file, for the restoration.
     """
+    from fedneighbors.cli._console import print_warning
     from fedneighbors.service._backup import write_backup
 
     role, path = _find_role(context, config)
-    typer.echo(write_backup(role, path, archive))
+    digest = write_backup(role, path, archive)
+    typer.echo(digest)
+    command = f"fedneighbors {role} restore {archive} --digest {digest}"
+    print_warning(f"keep this digest elsewhere than the archive; to restore it: {command}")
 
 
 def restore(
@@ -40,12 +45,15 @@ def restore(
     No file is replaced: if one exists, nothing is written. Private queries are refused until
     `fedneighbors ledger reconcile`.
     """
-    from fedneighbors.cli._console import echo
-    from fedneighbors.service._backup import restore_backup
+    from fedneighbors.cli._console import echo, print_warning
+    from fedneighbors.service._backup import read_digest, restore_backup
 
     role, path = _find_role(context, config)
     ledgers = restore_backup(role, archive, path, digest=digest)
     echo(f"the {role} of {path} is restored", "green")
+    if not digest:
+        found = read_digest(archive)
+        print_warning(f"compare the digest of the archive with that of the backup: {found}")
     echo("repeat what was done after the backup: revoked keys, deleted tokens, forgotten names")
     for ledger in ledgers:
         echo(
@@ -54,11 +62,43 @@ def restore(
         )
 
 
-def check_broker(
-    config: Annotated[Path, typer.Option(help="The broker's configuration (TOML).")] = Path(
-        "broker.toml"
-    ),
-) -> None:
+def show_status(config: BrokerFile = Path("broker.toml")) -> None:
+    """List enrolled and connected providers of collections, and users with tokens.
+
+    The running broker is asked who is connected.
+    """
+    import contextlib
+    import time
+
+    from fedneighbors.cli._console import echo, print_warning
+    from fedneighbors.service._config import BrokerConfig
+    from fedneighbors.service._server import find_connected
+    from fedneighbors.service._state import open_state
+
+    loaded = BrokerConfig.read(config)
+    with contextlib.closing(open_state(loaded)[0]) as state:
+        keys, tokens = {one.name: one for one in state.providers()}, state.tokens()
+        connected = find_connected(loaded, state)
+    for name, section in loaded.collections.items():
+        echo(f"{name}: {section.metric}, {section.algorithm}")
+        for party in section.providers:
+            found = keys.get(party)
+            text = "not enrolled" if found is None else f"enrolled, key {found.key.hex()[:16]}"
+            if connected is not None:
+                text += ", connected" if party in connected else ", not connected"
+            echo(f"  {party}: {'revoked' if found and found.is_revoked else text}")
+    if connected is None:
+        print_warning(
+            f"no broker with this state answers at {loaded.server.url}, so it is unknown who is "
+            "connected; fedneighbors broker serve starts one"
+        )
+    for token in tokens:
+        text = f"user {token.user.name}: a token for {', '.join(token.user.scopes)}"
+        day = time.strftime("%Y-%m-%d", time.gmtime(token.expires))
+        echo(f"{text}, {'expired' if token.expires < time.time() else f'until {day}'}")
+
+
+def check_broker(config: BrokerFile = Path("broker.toml")) -> None:
     """Read the configuration and the state, without serving.
 
     Prints for each collection its metric, filters and enrolled providers, or its first error.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedneighbors.cli._access_log import broker_log, provider_log
-from fedneighbors.cli._operations import backup, check_broker, restore
+from fedneighbors.cli._operations import BrokerFile, backup, check_broker, restore, show_status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
@@ -31,8 +31,8 @@ for group, name in ((broker, "broker"), (provider, "provider")):
     group.command("restore", epilog=example.format("restore"))(restore)
 
 broker.command("check", epilog="Example: [bold]fedneighbors broker check[/bold]")(check_broker)
+broker.command("status", epilog="Example: [bold]fedneighbors broker status[/bold]")(show_status)
 
-BrokerFile = Annotated[Path, typer.Option("--config", help="The broker's configuration (TOML).")]
 ProviderFile = Annotated[Path, typer.Option("--config", help="The provider's configuration.")]
 _BROKER, _PROVIDER = Path("broker.toml"), Path("provider.toml")
 
@@ -42,7 +42,8 @@ def serve_broker(config: BrokerFile = _BROKER) -> None:
     """Answer users and providers on one port, until interrupted.
 
     A certificate is made at the first start, unless the configuration names one. Before the first
-    token is made, a one-time link to the console is printed.
+    token is made, a one-time link to the console is printed. A changed configuration needs a
+    restart; the signal HUP does not reload it.
     """
     from fedneighbors.cli._console import echo, log_with_times
     from fedneighbors.service._server import run_broker
@@ -134,23 +135,6 @@ def token(
         else:
             rights = tuple(scope or ("search",)), tuple(group or ())
             echo(administrator.new_token(user, days, *rights))
-
-
-@broker.command(epilog="Example: [bold]fedneighbors broker status[/bold]")
-def status(config: BrokerFile = _BROKER) -> None:
-    """List the collections, and which of their providers are enrolled."""
-    from fedneighbors.cli._console import echo
-    from fedneighbors.service._state import open_state
-
-    loaded = _read_broker(config)
-    with contextlib.closing(open_state(loaded)[0]) as state:
-        keys = {one.name: one for one in state.providers()}
-    for name, section in loaded.collections.items():
-        echo(f"{name}: {section.metric}, {section.algorithm}")
-        for party in section.providers:
-            found = keys.get(party)
-            text = "not enrolled" if found is None else f"enrolled, key {found.key.hex()[:16]}"
-            echo(f"  {party}: {'revoked' if found and found.is_revoked else text}")
 
 
 @provider.command("enrol", epilog="Example: [bold]fedneighbors provider enrol CODE[/bold]")

@@ -23,7 +23,12 @@ from fedneighbors.datasets._party_files import note_equal_rows
 from fedneighbors.datasets._table import join_names
 from fedneighbors.errors import DataError
 from fedneighbors.records import RunRecord, environment
-from fedneighbors.tabular._ownership import check_labels, plain_targets, rows_by_party
+from fedneighbors.tabular._ownership import (
+    check_labels,
+    check_numbers,
+    plain_targets,
+    rows_by_party,
+)
 
 _MIN_ROWS = 20  # a test quarter of 5
 
@@ -177,7 +182,11 @@ def _encode(
     """Return rows with codes, party names, and the number of classes."""
     if task not in ("classification", "regression"):
         raise ValueError(f"expected the task classification or regression, got {task!r}")
-    x: Floats = check_array(X, dtype=np.float64, ensure_2d=False, ensure_all_finite=False)
+    try:
+        x: Floats = check_array(X, dtype=np.float64, ensure_2d=False, ensure_all_finite=False)
+    except (ValueError, TypeError):
+        check_numbers(X)
+        raise
     targets = np.asarray(plain_targets(y, parties))
     if x.ndim != 2 or targets.shape != (len(x),):
         raise ValueError(

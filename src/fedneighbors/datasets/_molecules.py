@@ -14,6 +14,7 @@ import numpy.typing as npt
 from fedneighbors._lazy import optional_module
 from fedneighbors.datasets._files import read_lines
 from fedneighbors.datasets._graphs import Graph, GraphSet
+from fedneighbors.datasets._table import list_numbers
 from fedneighbors.errors import DataError, MissingExtraError
 
 _M = TypeVar("_M")
@@ -21,7 +22,7 @@ MAX_PATTERN = 1000
 """Maximum number of characters of a substructure."""
 
 _PATTERN_BITS, _SCREENED = 2048, 1 << 14  # bits of a fingerprint; molecules compared at a time
-_HEADER, _MAX_LISTED = re.compile("[\"']?([a-z]+_)?smiles", re.IGNORECASE), 10  # in messages
+_HEADER = re.compile("[\"']?([a-z]+_)?smiles", re.IGNORECASE)
 _AROMATIC = "4"  # bond type of aromatic bonds in MDL Molfiles
 
 
@@ -317,13 +318,6 @@ def _read_molecules(
         raise DataError(f"{file}, {unit} {unreadable[0]}: {first}{others}")
     (skipped if skipped is not None else []).extend(unreadable)
     return molecules
-
-
-def list_numbers(numbers: Sequence[int]) -> str:
-    """Return the first of some numbers as text for a message."""
-    shown = ", ".join(map(str, numbers[:_MAX_LISTED]))
-    rest = len(numbers) - _MAX_LISTED
-    return f"{shown} and {rest} more" if rest > 0 else shown
 
 
 def _smiles_lines(file: Path) -> Iterator[tuple[int, str, str]]:

@@ -13,7 +13,7 @@ from fedneighbors.datasets._cells import cell_to_text, parse_ewkb, read_srid
 from fedneighbors.datasets._graphs import Graph, graph_from_text
 from fedneighbors.datasets._molecules import fingerprint_from_smiles, graph_from_smiles
 from fedneighbors.datasets._schema import Schema
-from fedneighbors.datasets._table import check_present, join_names
+from fedneighbors.datasets._table import check_present, join_names, list_others
 from fedneighbors.errors import DataError
 
 Kind = Literal["vectors", "places", "strings", "sets", "graphs", "fingerprints", "rows"]
@@ -155,14 +155,17 @@ def items_from_cells(cells: Cells, names: Sequence[str], kind: Kind, *, source: 
 def _parse_column(
     cells: Sequence[Any], parse: Callable[[Any], Any], *, name: str, source: str
 ) -> list[Any]:
-    parsed = []
+    parsed, wrong, text = list[Any](), list[int](), ""
     for row, cell in enumerate(cells, start=1):
         try:
             if cell is None:
                 raise DataError("the cell is missing; leave such rows out")
             parsed.append(parse(cell))
         except DataError as error:
-            raise DataError(f"{source}, data row {row}, column {name!r}: {error}") from None
+            text = text or f"{source}, data row {row}, column {name!r}: {error}"
+            wrong.append(row)
+    if wrong:
+        raise DataError(text + list_others(wrong[1:]))
     return parsed
 
 

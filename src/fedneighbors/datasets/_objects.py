@@ -16,7 +16,6 @@ from fedneighbors.datasets._cells import has_values, read_all_cells
 from fedneighbors.datasets._files import read_fasta, read_lines
 from fedneighbors.datasets._graphs import read_graphs
 from fedneighbors.datasets._molecules import (
-    list_numbers,
     read_fingerprints,
     read_molecules,
     read_smiles,
@@ -31,7 +30,7 @@ from fedneighbors.datasets._object_cells import (
 )
 from fedneighbors.datasets._reading import read_columns, read_declared_cells
 from fedneighbors.datasets._schema import Schema
-from fedneighbors.datasets._table import Table, check_present
+from fedneighbors.datasets._table import Table, check_present, list_numbers, list_others
 from fedneighbors.datasets._text_format import TextFormat
 from fedneighbors.errors import DataError
 
@@ -203,18 +202,26 @@ def read_filter_cells(
     nominal: Collection[str] = (),
     text_format: TextFormat | None = None,
 ) -> dict[str, list[Any]]:
-    """Read those of the named columns that a table has.
+    """Read columns of a table by name.
 
     A file of molecules has the column ``smiles``, of the molecules with these labels. Other options
     are those of `read_columns`.
+
+    Raises
+    ------
+    DataError
+        If the table lacks a column, or cannot be read.
     """
     if set(file.suffixes) & MOLECULE_FILES:
+        check_present(names, ["smiles"], source=str(file))
         return {"smiles": read_smiles(file, labels)} if "smiles" in names else {}
     if has_values(file):
         cells = read_all_cells(file)
-        return {name: cells[name] for name in names if name in cells}
+        check_present(names, list(cells), source=str(file))
+        return {name: cells[name] for name in names}
     table = read_columns(file, nominal=nominal, text_format=text_format)
-    return {name: table.columns[name].tolist() for name in names if name in table.columns}
+    check_present(names, table.names, source=table.source)
+    return {name: table.columns[name].tolist() for name in names}
 
 
 def read_text_query(
@@ -374,18 +381,19 @@ def _build_matrix(table: Table, columns: Sequence[str]) -> npt.NDArray[np.float6
     table.require(columns)
     for name in columns:
         column = table.columns[name]
-        for row, cell in enumerate(column.tolist(), start=1):
-            if not _is_number(cell):
-                is_missing = cell is None or cell != cell
-                raise DataError(
-                    f"{table.source}, data row {row}: expected a number in column {name!r}, got "
-                    + (
-                        "a missing cell; fill it, leave the column out (--columns), or search with "
-                        "--metric tabular, which compares the other cells"
-                        if is_missing
-                        else repr(cell)
-                    )
+        wrong = [n for n, cell in enumerate(column.tolist(), start=1) if not _is_number(cell)]
+        if wrong:
+            cell = column[wrong[0] - 1]
+            raise DataError(
+                f"{table.source}, data row {wrong[0]}: expected a number in column {name!r}, got "
+                + (
+                    "a missing cell; fill it, leave the column out (--columns), or search with "
+                    "--metric tabular, which compares the other cells"
+                    if cell is None or cell != cell
+                    else repr(cell)
                 )
+                + list_others(wrong[1:])
+            )
     return np.column_stack([np.asarray(table.columns[name], np.float64) for name in columns])
 
 

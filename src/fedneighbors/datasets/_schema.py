@@ -29,7 +29,7 @@ from fedneighbors.datasets._schema_columns import (
     read_column,
     read_labels,
 )
-from fedneighbors.datasets._table import Table, check_names, join_names, missing_cells
+from fedneighbors.datasets._table import Table, check_names, join_names, missing_cells, suggest
 from fedneighbors.errors import DataError
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
@@ -449,9 +449,9 @@ class Schema:
             content = tomllib.loads(text)
         except (ValueError, RecursionError) as error:
             raise DataError(f"the schema is not valid TOML: {error}") from None
-        unknown = content.keys() - {"name", "label", "classes", "columns"}
+        unknown = sorted(content.keys() - (known := {"name", "label", "classes", "columns"}))
         if unknown:
-            raise DataError(f"the schema has an unknown key {join_names(sorted(unknown))}")
+            raise DataError(f"unknown schema key {join_names(unknown)}{suggest(unknown, known)}")
         name, label = content.get("name", ""), content.get("label", "")
         classes, columns = content.get("classes", []), content.get("columns", {})
         if not (isinstance(name, str) and isinstance(label, str)):

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from fedneighbors._typing import Floats
 from fedneighbors.datasets._ontology import Ontology
-from fedneighbors.datasets._table import join_names, missing_cells
+from fedneighbors.datasets._table import join_names, missing_cells, suggest
 from fedneighbors.datasets._text_format import parse_number
 from fedneighbors.errors import DataError
 
@@ -272,13 +272,16 @@ def read_column(name: str, rule: Any) -> Column:
         raise DataError(f"expected a table columns.{name}, got {rule!r}")
     kind = rule.get("kind")
     known = {"number": {"low", "high"}, "category": {"categories"}, "set": {"ontology"}}
-    if not isinstance(kind, str) or kind not in known:
+    own = [known[kind]] if isinstance(kind, str) and kind in known else []
+    allowed = sorted({"kind", "missing", "weight"}.union(*(own or known.values())))
+    if unknown := sorted(rule.keys() - set(allowed)):
+        raise DataError(
+            f"column {name!r} has an unknown key {join_names(unknown)}{suggest(unknown, allowed)}"
+        )
+    if not own:
         raise DataError(
             f"column {name!r}: expected kind 'number', 'category' or 'set', got {kind!r}"
         )
-    unknown = rule.keys() - known[kind] - {"kind", "missing", "weight"}
-    if unknown:
-        raise DataError(f"column {name!r} has an unknown key {join_names(sorted(unknown))}")
     values = {key: value for key, value in rule.items() if key != "kind"}
     try:
         if "weight" in values:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from fedneighbors.errors import DataError
 
+_MAX_LISTED = 10  # numbers in messages
 Column = npt.NDArray[np.float64] | npt.NDArray[np.object_]
 
 DEFAULT_LABEL = "target"
@@ -175,6 +176,18 @@ def join_names(names: Iterable[str], *, most: int = 30) -> str:
     return ", ".join(repr(name) for name in listed[:most]) + more
 
 
+def list_numbers(numbers: Sequence[int]) -> str:
+    """Return the first of some numbers as text for a message."""
+    shown = ", ".join(map(str, numbers[:_MAX_LISTED]))
+    rest = len(numbers) - _MAX_LISTED
+    return f"{shown} and {rest} more" if rest > 0 else shown
+
+
+def list_others(numbers: Sequence[int], *, unit: str = "row") -> str:
+    """Return the end of a message about the first of several faults."""
+    return f"; other such {unit}s: {list_numbers(numbers)}" if numbers else ""
+
+
 def check_present(names: Iterable[str], columns: Sequence[str], *, source: str) -> None:
     """Raise if a name is not among the columns; suggest similar ones.
 
@@ -194,21 +207,37 @@ def check_present(names: Iterable[str], columns: Sequence[str], *, source: str) 
     """
     missing = [name for name in names if name not in columns]
     if missing:
-        folded = {column.casefold(): column for column in columns}
-        similar = [
-            folded[match]
-            for name in missing
-            for match in difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=0.7)
-        ]
-        advice = ""
-        if similar:
-            advice = f"; did you mean {join_names(dict.fromkeys(similar))}?"
-        elif missing == [DEFAULT_LABEL]:
+        advice = suggest(missing, columns)
+        if not advice and missing == [DEFAULT_LABEL]:
             advice = "; name the label column with --label, or label= in Python"
         raise DataError(
             f"{source} has no column {join_names(missing)}; its columns are {join_names(columns)}"
             + advice
         )
+
+
+def suggest(missing: Iterable[str], known: Iterable[str]) -> str:
+    """Return similar known names as the end of a message.
+
+    Parameters
+    ----------
+    missing : iterable of str
+        Names that are unknown.
+    known : iterable of str
+        Names that would be right.
+
+    Returns
+    -------
+    str
+        The end of a message; empty if no known name is similar.
+    """
+    folded = {name.casefold(): name for name in known}
+    similar = dict.fromkeys(
+        folded[match]
+        for name in missing
+        for match in difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=0.7)
+    )
+    return f"; did you mean {join_names(similar)}?" if similar else ""
 
 
 def check_names(names: Iterable[str], *, source: str) -> None:

@@ -4,6 +4,7 @@ import csv
 import io
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -13,7 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors.datasets._files import explain_errors, open_text
-from fedneighbors.datasets._table import Column, Table, check_finite, check_names, word_column
+from fedneighbors.datasets._table import (
+    Column,
+    Table,
+    check_finite,
+    check_names,
+    list_others,
+    word_column,
+)
 from fedneighbors.datasets._text_format import (
     TextFormat,
     check_decimal,
@@ -217,11 +225,23 @@ def _read_rows(path: Path, text_format: TextFormat) -> Iterator[list[str]]:
             width = width or len(row)
             if blank or len(row) != width:
                 problem = "follows a blank line" if blank else f"has {len(row)} cells"
+                line, others = reader.line_num, [] if blank else _find_others(reader, width)
                 raise DataError(
-                    f"the row that ends at line {reader.line_num} of {path} {problem}; "
-                    f"every row needs the {width} cells of the header, separated by {delimiter!r}"
+                    f"the row that ends at line {line} of {path} {problem}; every row needs the "
+                    f"{width} cells of the header, separated by {delimiter!r}"
+                    + list_others(others, unit="line")
                 )
             yield row
+
+
+def _find_others(reader: Any, width: int) -> list[int]:
+    """Return the lines of further rows with another number of cells."""
+    found = []
+    with suppress(csv.Error, UnicodeError):  # the first fault is reported
+        for row in reader:
+            if row and len(row) != width:
+                found.append(reader.line_num)
+    return found
 
 
 def _read_header(path: Path, text_format: TextFormat) -> list[str]:

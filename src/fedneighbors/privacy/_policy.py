@@ -169,6 +169,14 @@ class Privacy:
             )
 
 
+def check_privacy(privacy: object) -> None:
+    """Raise TypeError unless a budget is a ``Privacy``."""
+    if not isinstance(privacy, Privacy):
+        raise TypeError(
+            f"expected privacy=fedneighbors.Privacy(epsilon=...) or None, got {privacy!r}"
+        )
+
+
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
     if value not in choices:
         raise ValueError(f"expected {name} as one of {choices}, got {value!r}")

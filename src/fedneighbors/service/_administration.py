@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
 from fedneighbors.service._access_log import AccessEntry, AccessLog
-from fedneighbors.service._config import BrokerConfig
-from fedneighbors.service._state import SCOPES, BrokerState, EnrolmentCode, StoredToken
+from fedneighbors.service._config import BrokerConfig, check_scope
+from fedneighbors.service._state import BrokerState, EnrolmentCode, StoredToken
 
 if TYPE_CHECKING:
     from fedneighbors.service._broker import Broker
@@ -100,18 +100,19 @@ class Administrator:
         if not scopes:
             raise ValueError("expected at least one scope")
         for scope in scopes:
-            right, _, collection = scope.partition(":")
-            is_known = not collection or collection in self.config.collections
-            if right not in SCOPES or not is_known:
-                raise ValueError(
-                    f"expected a scope such as search or count:COLLECTION, got {scope!r}"
-                )
+            check_scope(scope, self.config.collections)
         rights = " ".join(scopes) + (f"; groups {', '.join(groups)}" if groups else "")
         with self._logged("new-token", f"user {user}, {days:g} days: {rights}"):
             return self.state.new_token(user, days, scopes, groups)
 
     def delete_tokens(self, user: str) -> int:
-        """Delete all tokens of a user; return their number."""
+        """Delete all tokens of a user; return their number.
+
+        Raises
+        ------
+        DataError
+            If the user has none.
+        """
         with self._logged("delete-tokens", f"user {user}"):
             return self.state.delete_tokens(user)
 

@@ -152,6 +152,12 @@ def restore_backup(
     return [targets[name] for name in parts if name.startswith(_LEDGER)]
 
 
+def read_digest(archive: Path) -> str:
+    """Return the digest that an archive states, which its restoration has verified."""
+    with archive.open("rb") as file:
+        return file.readline(_MAX_HEADER).split()[-1].decode()
+
+
 def _list_files(role: Role, config_file: Path) -> dict[str, Path]:
     """Return the files of a configuration by their names in an archive."""
     files = {_CONFIG: config_file}
@@ -225,7 +231,8 @@ def _open_archive(role: Role, path: Path, digest: str) -> Iterator[ZipFile]:
         found = _digest(file, match.end())
         if found != stated or digest not in ("", found):
             raise ArchiveRefused(
-                f"{path} was changed: expected the digest {digest or stated}, found {found}"
+                f"{path} was changed, or is another archive: expected the digest "
+                f"{digest or stated}, found {found}"
             )
         with ZipFile(file) as archive:
             yield archive

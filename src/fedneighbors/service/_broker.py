@@ -491,6 +491,8 @@ class Broker:
                         if attempt == limits.retries:
                             raise
                     left_s = max(deadline - time.monotonic(), 0.0)
+                    if run.settings.allow_partial:
+                        left_s /= 2  # the other half is for an answer without the provider
                     await self.registry.wait_for(run.providers, min(_RECONNECT_S, left_s))
             finally:
                 self._n_running -= 1

@@ -15,6 +15,7 @@ from pydantic_core import PydanticCustomError
 
 from fedneighbors.datasets._schema import Schema
 from fedneighbors.datasets._schema_columns import SetColumn
+from fedneighbors.datasets._table import join_names, suggest
 from fedneighbors.errors import DataError
 from fedneighbors.methods.fedknn._settings import compose
 from fedneighbors.privacy._guarantees import Guarantee
@@ -175,6 +176,25 @@ class QueriesSection(ConfigSection):
     retries: Whole = Field(default=1, ge=0, le=5)
 
 
+SCOPES = ("search", "count", "metrics", "admin")
+"""Rights of a token: searches, counts and metrics; counts; metrics; or to operate the broker."""
+
+
+def check_scope(scope: str, collections: Collection[str]) -> None:
+    """Raise ValueError if a scope or its collection is unknown."""
+    right, colon, collection = scope.partition(":")
+    if right not in (SCOPES[:2] if colon else SCOPES):
+        raise ValueError(
+            f"expected a scope such as search or count:COLLECTION, got {scope!r}"
+            + suggest([right], SCOPES)
+        )
+    if colon and collection not in collections:
+        raise ValueError(
+            f"scope {scope!r}: expected a collection among {join_names(collections)}"
+            + suggest([collection], collections)
+        )
+
+
 class OidcSection(ConfigSection):
     """Users of a login service, by OpenID Connect.
 
@@ -224,6 +244,16 @@ class BrokerConfig(Config):
             raise PydanticCustomError(
                 SECRET, 'expected server.tls: with trust = "enclave", TLS ends in the broker'
             )
+        return self
+
+    @model_validator(mode="after")
+    def _check_scopes(self) -> Self:
+        for scopes in [] if self.oidc is None else self.oidc.groups.values():
+            for scope in scopes:
+                try:
+                    check_scope(scope, self.collections)
+                except ValueError as error:
+                    raise PydanticCustomError(SECRET, f"oidc.groups: {error}") from None
         return self
 
 

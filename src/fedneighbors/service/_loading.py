@@ -27,6 +27,7 @@ from fedneighbors.datasets._objects import read_filter_cells, read_objects
 from fedneighbors.datasets._reading import read_declared_cells
 from fedneighbors.datasets._schema import Schema
 from fedneighbors.datasets._schema_columns import cell_text
+from fedneighbors.datasets._table import check_present
 from fedneighbors.datasets._text_format import parse_number
 from fedneighbors.errors import DataError
 from fedneighbors.methods.fedknn._filters import FilterColumns
@@ -358,9 +359,7 @@ def _read_texts(cells: Sequence[Any], read: Callable[[str], Any]) -> list[Any]:
 
 def _read_payload(cells: Cells, names: Sequence[str], place: str) -> dict[str, list[Any]]:
     """Return columns as values of JSON."""
-    for name in names:
-        if name not in cells:
-            raise DataError(f"{place} has no column {name!r} for the payload")
+    check_present(names, list(cells), source=place)
     return {name: list(map(cell_to_json, cells[name])) for name in names}
 
 
@@ -373,9 +372,7 @@ def _type_filters(
     cells: Cells, kinds: Mapping[str, str], n_objects: int, place: str
 ) -> FilterColumns:
     """Return the columns for filters."""
-    unknown = sorted(set(kinds) - set(cells))
-    if unknown:
-        raise DataError(f"{place} has no column {unknown[0]!r} for filters")
+    check_present(kinds, list(cells), source=place)
     typed = {name: type_filter_cells(cells[name], kind) for name, kind in kinds.items()}
     try:
         return FilterColumns.of(typed, n_objects, kinds=kinds)

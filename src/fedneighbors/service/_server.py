@@ -4,11 +4,14 @@ import asyncio
 import contextlib
 import csv
 import logging
+import secrets
+import signal
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import httpx
 import uvicorn
 
 from fedneighbors.datasets._schema import Schema
@@ -16,17 +19,23 @@ from fedneighbors.datasets._schema_columns import NumericColumn
 from fedneighbors.errors import PortInUse
 from fedneighbors.secure_sum._keys import Identity
 from fedneighbors.service._administration import COMMAND_LINE, Administrator
-from fedneighbors.service._app import make_app
+from fedneighbors.service._app import MAX_PAGE, make_app
 from fedneighbors.service._broker import Broker
 from fedneighbors.service._config import BrokerConfig, OfferSection
 from fedneighbors.service._limits import LimitedHttp, LimitedWebSocket, reduce_tls_buffers
 from fedneighbors.service._offers import OfferedObjects
 from fedneighbors.service._provider import ProviderService
 from fedneighbors.service._state import BrokerState, StateFailed, open_state, server_files
+from fedneighbors.service._tls import pinned_context
 from fedneighbors.service._tsm import Attester
 
 log = logging.getLogger(__name__)
 _CLOSE_S = 0.1  # time to send the last answers
+_ASK_DAYS = 1 / 1440  # for one question
+_HANG_UP = (
+    "SIGHUP does not reload a broker: to read a changed configuration or certificate, run "
+    "`fedneighbors broker check` and restart the broker"
+)
 
 
 @asynccontextmanager
@@ -142,12 +151,38 @@ def make_link(administrator: Administrator, url: str) -> str:
     return f"{url}/console/sign-in?link={administrator.new_link()}"
 
 
+def find_connected(config: BrokerConfig, state: BrokerState) -> set[str] | None:
+    """Ask a running broker which providers are connected; None if none answers.
+
+    The token for this question, whose user has a random name, is deleted afterwards.
+    """
+    (host, port), (certificate, _) = config.server.address, server_files(config)
+    place = f"{'127.0.0.1' if host in ('', '0.0.0.0') else host}:{port}"
+    user = f"broker status {secrets.token_hex(8)}"
+    token = state.new_token(user, _ASK_DAYS, ("count",))
+    try:
+        response = httpx.get(
+            f"{'https' if config.server.tls else 'http'}://{place}/v1/providers?limit={MAX_PAGE}",
+            headers={"Authorization": f"Bearer {token}"},
+            verify=pinned_context(certificate.read_text("ascii")) if certificate else True,
+            trust_env=False,
+        )
+        listed = response.raise_for_status().json()["providers"]
+    except (httpx.HTTPError, ValueError, KeyError):
+        return None
+    finally:
+        state.delete_tokens(user)
+    return {one["name"] for one in listed if one["connected_since"] is not None}
+
+
 def _make_link(broker: Broker, url: str) -> str:
     return make_link(Administrator.of(COMMAND_LINE, broker), url)
 
 
 async def run_broker(config: BrokerConfig, on_ready: Callable[[str, str], None]) -> None:
     """Run the broker until cancelled.
+
+    The signal HUP changes nothing; its line in the log says what to do instead.
 
     Parameters
     ----------
@@ -157,6 +192,7 @@ async def run_broker(config: BrokerConfig, on_ready: Callable[[str, str], None])
         Called with the broker's address and, before the first token is made, with a one-time link
         to the console, otherwise with an empty text.
     """
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, log.warning, _HANG_UP)
     async with running_broker(config) as (broker, url):
         on_ready(url, "" if broker.state.has_tokens else _make_link(broker, url))
         await asyncio.Event().wait()

@@ -2,16 +2,18 @@
 
 import re
 import tomllib
+from collections.abc import Sequence
 from datetime import date
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from fedneighbors.datasets._object_cells import METRIC_KINDS
 from fedneighbors.datasets._objects import MOLECULE_FILES
+from fedneighbors.datasets._table import suggest
 from fedneighbors.errors import DataError
 from fedneighbors.sources._sql import has_password
 
@@ -30,6 +32,8 @@ Whole = Annotated[int, Field(strict=True)]
 Number = Annotated[float, Field(strict=True)]
 Flag = Annotated[bool, Field(strict=True)]
 
+_UNKNOWN = "extra_forbidden"  # pydantic's type of the errors of unknown keys
+_MAX_FAULTS = 5  # errors in a message
 _TAGS = {("source", tag) for tag in ("loaded", "patients", "model", "pushed")}  # no keys of files
 C = TypeVar("C", bound="Config")
 
@@ -61,8 +65,8 @@ class Config(ConfigSection):
         Raises
         ------
         DataError
-            If the file does not exist or is no TOML, or a key is missing, unknown or invalid; the
-            error names it.
+            If the file does not exist or is no TOML, or keys are missing, unknown or invalid; the
+            error names them, unknown ones first.
         OSError
             If the file cannot be read.
         """
@@ -70,10 +74,9 @@ class Config(ConfigSection):
             content = tomllib.loads(path.read_text("utf-8"))
             return cls.model_validate({**content, "folder": path.parent})
         except ValidationError as error:
-            first = error.errors()[0]
-            pairs = pairwise(("", *map(str, first["loc"])))
-            place = ".".join(key for before, key in pairs if (before, key) not in _TAGS)
-            raise DataError(f"{path}: {place}: {_describe(first)}") from None
+            faults = sorted(error.errors(), key=lambda one: one["type"] != _UNKNOWN)
+            texts = [cls._describe(one) for one in faults[:_MAX_FAULTS]]
+            raise DataError(f"{path}: " + "; ".join(texts).replace("?;", "?")) from None
         except FileNotFoundError:
             raise DataError(f"there is no file {path}; name it with --config") from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -83,15 +86,41 @@ class Config(ConfigSection):
         """Return a path of the file relative to its folder."""
         return self.folder / name
 
+    @classmethod
+    def _describe(cls, error: Any) -> str:
+        """Return the key of an error, and what is wrong."""
+        loc = error["loc"]
+        pairs = pairwise(("", *map(str, loc)))
+        place = ".".join(key for before, key in pairs if (before, key) not in _TAGS)
+        text = f"{error['msg'][:1].lower()}{error['msg'][1:]}, got {error['input']!r}"
+        if error["type"] == _UNKNOWN:
+            text = "unknown key" + suggest([str(loc[-1])], _list_keys([cls], loc[:-1]))
+        elif error["type"] == "missing":
+            text = "this key is required"
+        elif error["type"] == SECRET:  # the input is not shown
+            text = str(error["msg"])
+        return f"{place}: {text}" if place else text
 
-def _describe(error: Any) -> str:
-    if error["type"] == "extra_forbidden":
-        return "unknown key"
-    if error["type"] == "missing":
-        return "this key is required"
-    if error["type"] == SECRET:  # the input is not shown
-        return str(error["msg"])
-    return f"{error['msg'][:1].lower()}{error['msg'][1:]}, got {error['input']!r}"
+
+def _list_keys(models: list[type[BaseModel]], place: Sequence[object]) -> list[str]:
+    """Return the keys of the tables at a place."""
+    for key in place:
+        found = [
+            field.annotation
+            for model in models
+            for name, field in model.model_fields.items()
+            if key in (name, field.alias)
+        ]
+        if found:  # otherwise a name, position or tag of the tables
+            models = [model for one in found for model in _find_models(one)]
+    return [f.alias or n for one in models for n, f in one.model_fields.items() if not f.exclude]
+
+
+def _find_models(annotation: Any) -> list[type[BaseModel]]:
+    """Return the tables of an annotation."""
+    if parts := get_args(annotation):
+        return [model for one in parts for model in _find_models(one)]
+    return [annotation] if hasattr(annotation, "model_fields") else []
 
 
 class SourceSection(ConfigSection):

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedneighbors.datasets._table import suggest
 from fedneighbors.errors import DataError, FederationError, PartyRefused
 from fedneighbors.privacy.ledger._ledger import Ledger
 from fedneighbors.secure_sum._keys import Roster, digest
@@ -40,7 +41,14 @@ _VERSION = 1
 # columns of tokens that were added before versions were stated, and their former meaning
 _TOKEN_COLUMNS = {"scopes": "search", "member": "[]"}
 _PREFIX = "fn"  # so that a code does not begin like an option of a command
-_NO_CODE = "the enrolment code is wrong, was used, or has expired"
+_NO_CODE = (
+    "the enrolment code is wrong, was used, or has expired; ask the operator of the broker for a "
+    "new one: fedneighbors broker enrol {}"
+)
+_OTHER_CODE = (
+    "the enrolment code is for the provider {!r}: set this name in provider.toml, or ask the "
+    "operator of the broker for another code: fedneighbors broker enrol {}"
+)
 
 
 class StateFailed(FederationError):  # noqa: N818 - the name states the error
@@ -110,9 +118,6 @@ class EnrolledProvider:
     is_revoked: bool
     enrolled: float
 
-
-SCOPES = ("search", "count", "metrics", "admin")
-"""Rights of a token: searches, counts and metrics; counts; metrics; or to operate the broker."""
 
 ADMIN = "admin"
 """Name of the administrator who signs in with a one-time link."""
@@ -245,12 +250,14 @@ class BrokerState:
         if not is_signed:
             raise PartyRefused(provider, "the signature does not match the key")
         with self._transaction():
-            deleted = self._connection.execute(
-                "DELETE FROM codes WHERE digest = ? AND provider = ? AND expires > ?",
-                (_hash(secret), provider, time.time()),
-            ).rowcount
-            if not deleted:
-                raise PartyRefused(provider, _NO_CODE)
+            values = _hash(secret), time.time()
+            row = self._connection.execute(
+                "DELETE FROM codes WHERE digest = ? AND expires > ? RETURNING provider", values
+            ).fetchone()
+            if row is None:
+                raise PartyRefused(provider, _NO_CODE.format(provider))
+            if row != (provider,):  # the code remains: an error undoes the transaction
+                raise PartyRefused(provider, _OTHER_CODE.format(*row, provider))
             other = self._connection.execute(
                 "SELECT 1 FROM providers WHERE key = ? AND name != ?", (key, provider)
             )
@@ -380,8 +387,20 @@ class BrokerState:
         self._run(statement, _ID_BYTES, token_id)
 
     def delete_tokens(self, user: str) -> int:
-        """Delete all tokens of a user; return their number."""
-        return len(self._run("DELETE FROM tokens WHERE user = ? RETURNING user", user))
+        """Delete all tokens of a user; return their number.
+
+        Raises
+        ------
+        DataError
+            If the user has none.
+        """
+        deleted = self._run("DELETE FROM tokens WHERE user = ? RETURNING user", user)
+        if not deleted:
+            raise DataError(
+                f"user {user!r} has no tokens; `fedneighbors broker status` lists users with tokens"
+                + suggest([user], [one.user.name for one in self.tokens()])
+            )
+        return len(deleted)
 
 
 def _add_columns(connection: sqlite3.Connection) -> None:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, is_classifier, is_regressor
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from fedneighbors._typing import Integers
 from fedneighbors.errors import ModelFileError
@@ -30,6 +30,7 @@ from fedneighbors.tabular._ownership import (
     plain_targets,
     rows_by_party,
     set_columns,
+    validate_rows,
 )
 from fedneighbors.tabular._schema import (
     Label,
@@ -235,11 +236,11 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             If there are too few parties for masked sums.
         """
         if y is None and not self.__sklearn_tags__().target_tags.required:
-            x = validate_data(self, X, dtype=np.float64)
+            x = validate_rows(self, X, dtype=np.float64)
             labels = np.zeros(len(x))
         else:
             y = plain_targets(y, parties)
-            x, labels = validate_data(self, X, y, dtype=np.float64, y_numeric=is_regressor(self))
+            x, labels = validate_rows(self, X, y, dtype=np.float64, y_numeric=is_regressor(self))
         if is_classifier(self):
             check_labels(labels)
         owned = rows_by_party(parties, len(x))

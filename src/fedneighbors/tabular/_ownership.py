@@ -17,8 +17,7 @@ import scipy.linalg  # noqa: F401 - loads its own BLAS, so that its threads are 
 from threadpoolctl import ThreadpoolController
 
 from fedneighbors._typing import Integers
-from fedneighbors.datasets._schema_columns import read_labels
-from fedneighbors.privacy._policy import Privacy
+from fedneighbors.datasets._table import join_names
 from fedneighbors.tabular._model_file import (
     SCHEMA_SUFFIX,
     copy_schema,
@@ -377,41 +376,36 @@ def check_labels(labels: npt.NDArray[Any]) -> None:
     check_classification_targets(labels)
 
 
-def apply_schema(X: Any, y: Any, privacy: Privacy) -> tuple[Any, npt.NDArray[np.object_]]:
-    """Return rows and labels, converted by the schema.
+def validate_rows(estimator: Any, X: Any, *others: Any, **options: Any) -> Any:
+    """Return inputs that scikit-learn validates; name columns without numbers."""
+    from sklearn.utils.validation import validate_data  # slow to import
 
-    The label of a row is None if the schema drops the row or the label is not among the classes.
-    Without a schema, rows are unchanged.
+    try:
+        return validate_data(estimator, X, *others, **options)
+    except (ValueError, TypeError):
+        check_numbers(X)
+        raise
 
-    Raises
-    ------
-    ValueError
-        If a data frame has no schema, the classes are not declared, or the numbers of rows and
-        labels differ.
-    DataError
-        If a column of the schema is missing.
-    """
-    privacy.check_classes()
-    if privacy.schema is None and hasattr(X, "columns"):
+
+def check_numbers(X: Any) -> None:
+    """Raise ValueError if columns of a data frame have no numbers."""
+    columns = X.items() if hasattr(X, "columns") and hasattr(X, "items") else ()
+    if names := [str(name) for name, column in columns if not _has_numbers(column)]:
         raise ValueError(
-            "a data frame needs a schema under a privacy budget, since its rows decide the types "
-            "of its columns: declare Privacy(schema=...), or pass an array with bounds and classes"
+            f"these columns have text or dates in place of numbers: {join_names(names)}; drop them "
+            "or encode them, for example with pandas.get_dummies or fedneighbors.datasets.Schema"
         )
-    from sklearn.utils import column_or_1d  # slow to import; Flower nodes do not need it
 
-    rows = X if hasattr(X, "shape") else np.asarray(X)
-    y = column_or_1d(y, dtype=object, warn=True)
-    labels = np.full(rows.shape[0], None, dtype=object)
-    if len(labels) != len(y):
-        raise ValueError(f"expected one label for each of {len(labels)} rows, got {len(y)}")
-    if privacy.schema is None:
-        found, known = read_labels(y, privacy.classes or ())
-        labels[known] = found[known]
-        return rows, labels
-    encoded = privacy.schema.encode(rows, y)
-    features = np.zeros((len(labels), encoded.x.shape[1]))
-    features[encoded.kept], labels[encoded.kept] = encoded.x, encoded.y
-    return features, labels
+
+def _has_numbers(column: Any) -> bool:
+    """Return whether scikit-learn reads a data frame's column as numbers."""
+    if column.dtype.kind in "biufMm":
+        return column.dtype.kind not in "Mm"
+    try:
+        np.asarray(column, dtype=np.float64)
+    except (ValueError, TypeError):
+        return False
+    return True
 
 
 def encode_features(estimator: Any, X: Any) -> Any:

@@ -10,10 +10,12 @@ import numpy.typing as npt
 
 from fedneighbors._limits import MAX_CELLS, MAX_CLASSES
 from fedneighbors._typing import Floats, Integers
+from fedneighbors.datasets._schema_columns import read_labels
 from fedneighbors.errors import DataError, ProtocolError, SchemaMismatch
 from fedneighbors.federation._messages import message
 from fedneighbors.federation._roles import Refused
 from fedneighbors.kernels._exactsum import QUANTUM_BITS, exact_moments
+from fedneighbors.privacy._policy import Privacy, check_privacy
 
 _KINDS = {"b": "boolean", "i": "number", "u": "number", "f": "number"}
 
@@ -449,3 +451,43 @@ def covariance_within(moments: PointMomentsReply) -> tuple[Floats, Floats]:
     between = (means * counts[present, None]).T @ means
     within = (moments.products / float(QUANTA) ** 2 - between) / int(counts.sum())
     return means, (within + within.T) / 2
+
+
+def apply_schema(X: Any, y: Any, privacy: Privacy) -> tuple[Any, npt.NDArray[np.object_]]:
+    """Return rows and labels, converted by the schema.
+
+    The label of a row is None if the schema drops the row or the label is not among the classes.
+    Without a schema, rows are unchanged.
+
+    Raises
+    ------
+    TypeError
+        If the budget is no Privacy.
+    ValueError
+        If a data frame has no schema, the classes are not declared, or the numbers of rows and
+        labels differ.
+    DataError
+        If a column of the schema is missing.
+    """
+    check_privacy(privacy)
+    privacy.check_classes()
+    if privacy.schema is None and hasattr(X, "columns"):
+        raise ValueError(
+            "a data frame needs a schema under a privacy budget, since its rows decide the types "
+            "of its columns: declare Privacy(schema=...), or pass an array with bounds and classes"
+        )
+    from sklearn.utils import column_or_1d  # slow to import; Flower nodes do not need it
+
+    rows = X if hasattr(X, "shape") else np.asarray(X)
+    y = column_or_1d(y, dtype=object, warn=True)
+    labels = np.full(rows.shape[0], None, dtype=object)
+    if len(labels) != len(y):
+        raise ValueError(f"expected one label for each of {len(labels)} rows, got {len(y)}")
+    if privacy.schema is None:
+        found, known = read_labels(y, privacy.classes or ())
+        labels[known] = found[known]
+        return rows, labels
+    encoded = privacy.schema.encode(rows, y)
+    features = np.zeros((len(labels), encoded.x.shape[1]))
+    features[encoded.kept], labels[encoded.kept] = encoded.x, encoded.y
+    return features, labels

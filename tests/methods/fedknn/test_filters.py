@@ -222,6 +222,7 @@ def test_processes_and_data_frames_are_filtered():
     ("where", "words"),
     [
         ({"weight": 1}, "expected a column among 'age', 'site' in a filter, got 'weight'"),
+        ({"Sites": "a"}, "got 'Sites'; did you mean 'site'[?]"),
         ({"age": "40"}, "expected a number for the column 'age', got '40'"),
         ({"age": True}, "expected a number for the column 'age', got True"),
         ({"age": {">=": float("nan")}}, "expected a number for the column 'age', got nan"),

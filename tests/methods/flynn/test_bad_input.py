@@ -74,7 +74,10 @@ def with_value(value):
         (with_value(np.inf), "Input X contains infinity"),
         (with_value(-np.inf), "Input X contains infinity"),
         (X.astype(str), "Convert your data to numeric values"),
-        (pd.DataFrame(X, columns=["a", "b", "c"]).assign(b="text"), "could not convert string"),
+        (
+            pd.DataFrame(X, columns=["a", "b", "c"]).assign(b="text"),
+            "text or dates in place of numbers: 'b'; drop them",
+        ),
         (X + 1j, "Complex data not supported"),
         (X[0], "Expected 2D array, got 1D array"),
         (X[:0], r"Found array with 0 sample\(s\)"),

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from fedneighbors._typing import Floats
 from fedneighbors.baselines.boosting._model import BoostingModel
@@ -34,6 +34,7 @@ from fedneighbors.tabular._ownership import (
     repeat_rows,
     rows_by_party,
     set_columns,
+    validate_rows,
 )
 from fedneighbors.tabular._schema import label_array
 
@@ -98,7 +99,7 @@ class _FederatedBoosting(ModelFileMixin, BaseEstimator, ABC):  # type: ignore[mi
         """
         numeric = self._task == "regression"
         y = plain_targets(y, parties)
-        x, target = validate_data(
+        x, target = validate_rows(
             self, X, y, dtype=np.float64, ensure_all_finite="allow-nan", y_numeric=numeric
         )
         owned = repeat_rows(rows_by_party(parties, len(target)), sample_weight, x)
@@ -143,7 +144,7 @@ class _FederatedBoosting(ModelFileMixin, BaseEstimator, ABC):  # type: ignore[mi
 
     def _scores(self, X: Any) -> Floats:
         check_is_fitted(self)
-        x = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan", reset=False)
+        x = validate_rows(self, X, dtype=np.float64, ensure_all_finite="allow-nan", reset=False)
         return self.model_.scores(x)
 
     @classmethod

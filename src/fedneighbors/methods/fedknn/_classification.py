@@ -12,7 +12,6 @@ from sklearn.utils.validation import (
     _check_sample_weight,
     check_array,
     check_is_fitted,
-    validate_data,
 )
 
 from fedneighbors._typing import Floats, Integers
@@ -32,7 +31,7 @@ from fedneighbors.methods.fedknn.metrics import metric_of
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.privacy.ledger._ledger import Ledger
 from fedneighbors.tabular._federated_estimator import FederatedEstimator
-from fedneighbors.tabular._ownership import check_labels, plain_targets
+from fedneighbors.tabular._ownership import check_labels, plain_targets, validate_rows
 from fedneighbors.tabular._schema import MomentsReply, column_moments, mean_and_deviation
 
 _NUMERIC = ("euclidean", "manhattan", "cosine", "inner_product", "haversine")
@@ -136,7 +135,7 @@ class _NeighborsEstimator(SearchParameters, BaseEstimator):  # type: ignore[misc
         y = plain_targets(y, parties)
         if self._is_numeric:
             numbers = self._predicts_numbers
-            objects, targets = validate_data(
+            objects, targets = validate_rows(
                 self, X, y, dtype=np.float64, multi_output=numbers, y_numeric=numbers
             )
         else:
@@ -217,7 +216,7 @@ class _NeighborsEstimator(SearchParameters, BaseEstimator):  # type: ignore[misc
     def _check_objects(self, X: Any, *, fitting: bool) -> Any:
         check_sequence(X)
         if self._is_numeric:
-            return validate_data(self, X, dtype=np.float64, reset=fitting)
+            return validate_rows(self, X, dtype=np.float64, reset=fitting)
         # A list also for a pandas Series: indexing that would use its index, not positions.
         objects = X if isinstance(X, np.ndarray) or hasattr(X, "columns") else query_list(X)
         if fitting and len(objects) == 0:

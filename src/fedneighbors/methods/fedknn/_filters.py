@@ -19,6 +19,7 @@ import numpy as np
 
 from fedneighbors._typing import Array, Booleans, Floats, Integers
 from fedneighbors.datasets._molecules import Molecules
+from fedneighbors.datasets._table import join_names, suggest
 from fedneighbors.errors import DataError
 from fedneighbors.methods.fedknn.metrics._interfaces import Index, Session, SessionBatch
 from fedneighbors.methods.fedknn.metrics._sessions import (
@@ -139,8 +140,10 @@ class FilterColumns:
                     _LISTS[name](part, self.match(one, end=end, depth=depth - 1), out=part)
                 found &= part
             elif name not in self.kinds:
-                known = ", ".join(map(repr, self.kinds)) or "none"
-                raise ValueError(f"expected a column among {known} in a filter, got {name!r}")
+                raise ValueError(
+                    f"expected a column among {join_names(self.kinds) or 'none'} in a filter, got "
+                    f"{name!r}{suggest([str(name)], self.kinds)}"
+                )
             elif isinstance(condition, Mapping):
                 for symbol, operand in condition.items():
                     found &= self._compare(name, symbol, operand, end)

@@ -20,7 +20,7 @@ from fedneighbors.methods.fedknn.private.protocol import (
 )
 from fedneighbors.methods.fedknn.protocol import Answer, baseline, dann
 from fedneighbors.privacy._guarantees import ApproxDP, Guarantee, PureDP
-from fedneighbors.privacy._policy import Privacy
+from fedneighbors.privacy._policy import Privacy, check_privacy
 from fedneighbors.privacy.ledger._ledger import Ledger
 
 ALGORITHMS: dict[str, Callable[..., Coordinator[Answer]]] = {
@@ -126,8 +126,7 @@ class SearchSettings:
                     "privacy=Privacy(epsilon=..., delta=...), or use algorithm='dann'"
                 )
             return
-        if not isinstance(self.privacy, Privacy):
-            raise TypeError(f"expected privacy as a Privacy or None, got {self.privacy!r}")
+        check_privacy(self.privacy)
         if self.algorithm not in PRIVATE_ALGORITHMS:
             raise ValueError(
                 f"algorithm {self.algorithm!r} reveals information about other parties' objects: "

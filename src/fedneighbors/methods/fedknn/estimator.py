@@ -13,7 +13,7 @@ from typing import Any, Self, cast
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.errors import PartyRefused
@@ -47,6 +47,7 @@ from fedneighbors.methods.fedknn._sources import MemorySource
 from fedneighbors.methods.fedknn.metrics import Metric, metric_of
 from fedneighbors.methods.fedknn.protocol import Answer
 from fedneighbors.privacy.ledger._ledger import Ledger
+from fedneighbors.tabular._ownership import validate_rows
 
 _NUMBERS = ("step", "least")  # attributes of a metric
 _SETTINGS = [field.name for field in fields(SearchSettings) if field.name not in _NUMBERS]
@@ -438,7 +439,7 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
                 "its numbers"
             )
         try:
-            return validate_data(self, X, dtype=np.float64, reset=reset)
+            return validate_rows(self, X, dtype=np.float64, reset=reset)
         except ValueError as error:
             raise ValueError(
                 f"{error}; metric='tabular' compares rows with text and missing cells"

@@ -9,11 +9,11 @@ import numpy.typing as npt
 from joblib import effective_n_jobs
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.methods.fedpnn.algorithm import Clusters, evolve_rows, nearest_centers
-from fedneighbors.tabular._ownership import plain_targets
+from fedneighbors.tabular._ownership import plain_targets, validate_rows
 
 # the kernel checks that values are finite, because it reads every number anyway
 _VALIDATION: dict[str, Any] = {"dtype": np.float64, "order": "C", "ensure_all_finite": False}
@@ -147,13 +147,13 @@ class EvolvingClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         int64 array of shape (n_rows,)
         """
         check_is_fitted(self, "centers_")
-        x = validate_data(self, X, reset=False, **_VALIDATION)
+        x = validate_rows(self, X, reset=False, **_VALIDATION)
         return nearest_centers(x, self.centers_, n_threads=effective_n_jobs(self.n_jobs))[0]
 
     def _cluster(self, X: Any, y: Any, *, reset: bool) -> Floats:
         """Cluster rows, starting over or continuing, and return the validated rows."""
         self._check_settings()
-        x: Floats = validate_data(self, X, reset=reset, **_VALIDATION)
+        x: Floats = validate_rows(self, X, reset=reset, **_VALIDATION)
         labels, start = _check_labels(y, len(x)), None
         if reset:
             self.classes_ = None if labels is None else np.unique(labels)

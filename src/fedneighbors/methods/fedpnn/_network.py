@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from joblib import effective_n_jobs
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from fedneighbors._typing import Floats
 from fedneighbors.kernels.clustering._kerneldensity import ACTIVATIONS
@@ -18,7 +18,7 @@ from fedneighbors.methods.fedpnn.algorithm import (
     class_log_densities,
     log_posteriors,
 )
-from fedneighbors.tabular._ownership import check_labels, plain_targets
+from fedneighbors.tabular._ownership import check_labels, plain_targets, validate_rows
 
 MAX_SIGMA_ROWS = 2_000
 """Maximum number of rows for choosing a smoothing; larger tables use evenly spaced rows."""
@@ -133,7 +133,7 @@ class ProbabilisticNeuralNetwork(DensityClassifier, BaseEstimator):  # type: ign
             If a parameter is invalid or a value is not finite.
         """
         self._check_settings()
-        x, labels = validate_data(self, X, plain_targets(y), dtype=np.float64, order="C")
+        x, labels = validate_rows(self, X, plain_targets(y), dtype=np.float64, order="C")
         check_labels(labels)
         self.classes_, codes = np.unique(labels, return_inverse=True)
         self.patterns_, self.pattern_classes_ = x.copy(), codes.astype(np.int64)
@@ -157,7 +157,7 @@ class ProbabilisticNeuralNetwork(DensityClassifier, BaseEstimator):  # type: ign
         float64 array of shape (n_rows, n_classes)
         """
         check_is_fitted(self, "patterns_")
-        x = validate_data(self, X, dtype=np.float64, order="C", reset=False)
+        x = validate_rows(self, X, dtype=np.float64, order="C", reset=False)
         return class_log_densities(
             x,
             self.patterns_,

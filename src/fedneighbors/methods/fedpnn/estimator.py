@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from joblib import effective_n_jobs
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from fedneighbors._typing import Floats
 from fedneighbors.errors import DataError
@@ -29,7 +29,6 @@ from fedneighbors.records import RunRecord, environment
 from fedneighbors.tabular._model_file import ModelFileMixin, read_model_file
 from fedneighbors.tabular._ownership import (
     Holdings,
-    apply_schema,
     check_labels,
     column_names,
     encode_features,
@@ -37,8 +36,9 @@ from fedneighbors.tabular._ownership import (
     public_seed,
     rows_by_party,
     set_columns,
+    validate_rows,
 )
-from fedneighbors.tabular._schema import label_array, reserved_labels
+from fedneighbors.tabular._schema import apply_schema, label_array, reserved_labels
 
 
 def split_rows(
@@ -312,7 +312,7 @@ class FedPNNClassifier(DensityClassifier, ModelFileMixin, BaseEstimator):  # typ
         if self.privacy is not None:
             return self._fit_privately(X, y, parties, self.privacy)
         y = plain_targets(y, parties)
-        x, labels = validate_data(
+        x, labels = validate_rows(
             self, X, y, dtype=np.float64, ensure_all_finite="allow-nan", reset=True
         )
         check_labels(labels)
@@ -367,7 +367,7 @@ class FedPNNClassifier(DensityClassifier, ModelFileMixin, BaseEstimator):  # typ
             -inf for a class without centers.
         """
         check_is_fitted(self)
-        x = validate_data(
+        x = validate_rows(
             self,
             encode_features(self, X),
             dtype=np.float64,
@@ -416,7 +416,7 @@ class FedPNNClassifier(DensityClassifier, ModelFileMixin, BaseEstimator):  # typ
             self.get_params(deep=False), type(self)().get_params(False)
         )
         X, labels = apply_schema(X, y, privacy)
-        x = validate_data(self, X, dtype=np.float64, ensure_all_finite=False, reset=True)
+        x = validate_rows(self, X, dtype=np.float64, ensure_all_finite=False, reset=True)
         seed = public_seed(self.random_state)
         texts = labels.astype(np.str_)
         owners, _ = split_rows(texts, parties, share=self.share, holdout=0.0, seed=seed)

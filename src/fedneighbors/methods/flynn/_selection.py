@@ -10,7 +10,7 @@ import numpy.typing as npt
 from joblib import effective_n_jobs
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin
 from sklearn.model_selection import check_cv
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from fedneighbors._typing import Floats
 from fedneighbors.federation._inprocess import run
@@ -29,6 +29,7 @@ from fedneighbors.tabular._ownership import (
     plain_targets,
     public_seed,
     rows_by_party,
+    validate_rows,
 )
 
 SCREENING_ACTIVE = (64, 256)
@@ -143,7 +144,7 @@ class FlyNNSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
             Owner of each row.
         """
         y = plain_targets(y, parties)
-        x, labels = validate_data(self, X, y, accept_sparse="csr", dtype="numeric")
+        x, labels = validate_rows(self, X, y, accept_sparse="csr", dtype="numeric")
         check_labels(labels)
         if self.scoring not in ("accuracy", "balanced_accuracy"):
             raise ValueError(

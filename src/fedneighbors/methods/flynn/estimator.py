@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from joblib import effective_n_jobs
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from fedneighbors._typing import Floats
 from fedneighbors.errors import PrivacyError
@@ -34,7 +34,6 @@ from fedneighbors.records import RunRecord, Scalar, environment
 from fedneighbors.tabular._model_file import ModelFileMixin
 from fedneighbors.tabular._ownership import (
     Holdings,
-    apply_schema,
     check_labels,
     column_names,
     encode_features,
@@ -43,8 +42,9 @@ from fedneighbors.tabular._ownership import (
     repeat_rows,
     rows_by_party,
     set_columns,
+    validate_rows,
 )
-from fedneighbors.tabular._schema import label_array, label_index, reserved_labels
+from fedneighbors.tabular._schema import apply_schema, label_array, label_index, reserved_labels
 
 
 def fit(
@@ -408,7 +408,7 @@ class FlyNNClassifier(ClassifierMixin, ModelFileMixin, BaseEstimator):  # type: 
         return self
 
     def _validate_rows(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, npt.NDArray[Any]]:
-        x, labels = validate_data(self, X, y, accept_sparse="csr", dtype="numeric", reset=reset)
+        x, labels = validate_rows(self, X, y, accept_sparse="csr", dtype="numeric", reset=reset)
         check_labels(labels)
         return convert_for_kernels(x), labels
 
@@ -475,5 +475,5 @@ class FlyNNClassifier(ClassifierMixin, ModelFileMixin, BaseEstimator):  # type: 
         return self.model_.novelty(x, n_threads=self._n_threads())
 
     def _validate_features(self, X: Any, *, reset: bool, **checks: bool) -> Any:
-        x = validate_data(self, X, accept_sparse="csr", dtype="numeric", reset=reset, **checks)
+        x = validate_rows(self, X, accept_sparse="csr", dtype="numeric", reset=reset, **checks)
         return convert_for_kernels(x)

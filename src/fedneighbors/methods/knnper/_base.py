@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from fedneighbors._typing import Floats
 from fedneighbors.errors import DataError, MissingExtraError
@@ -21,6 +21,7 @@ from fedneighbors.tabular._ownership import (
     party_name,
     plain_targets,
     rows_by_party,
+    validate_rows,
 )
 from fedneighbors.tabular._schema import label_index
 
@@ -107,7 +108,7 @@ class ClientEstimator:
 
     def _validated_rows(self, X: Any) -> npt.NDArray[Any]:
         rows = encode_features(self, X)
-        x = np.asarray(validate_data(self, rows, dtype="numeric", allow_nd=True, reset=False))
+        x = np.asarray(validate_rows(self, rows, dtype="numeric", allow_nd=True, reset=False))
         if x.shape[1:] != self._row_shape:
             raise ValueError(f"expected rows of shape {self._row_shape}, got {x.shape[1:]}")
         return x
@@ -202,7 +203,7 @@ class ClientClassifier:
     ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         """Return validated rows of any shape, and class labels, as arrays."""
         y = plain_targets(y, parties)
-        x, labels = validate_data(self, X, y, dtype="numeric", allow_nd=True, reset=True)
+        x, labels = validate_rows(self, X, y, dtype="numeric", allow_nd=True, reset=True)
         check_labels(labels)
         return x, labels
 

@@ -7,7 +7,6 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, MultiOutputMixin, RegressorMixin
 from sklearn.metrics import r2_score
-from sklearn.utils.validation import validate_data
 
 from fedneighbors._typing import Floats
 from fedneighbors.methods.knnper._base import ClientClassifier, Owners
@@ -16,9 +15,9 @@ from fedneighbors.methods.knnper._task import REGRESSION, Task
 from fedneighbors.privacy._guarantees import Guarantee, exact
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.records import Scalar
-from fedneighbors.tabular._ownership import apply_schema, plain_targets
+from fedneighbors.tabular._ownership import plain_targets, validate_rows
 from fedneighbors.tabular._private import declared_facts
-from fedneighbors.tabular._schema import label_array, reserved_labels
+from fedneighbors.tabular._schema import apply_schema, label_array, reserved_labels
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -205,7 +204,7 @@ class KNNPerClassifier(
             known = labels
         else:
             X, labels = apply_schema(X, y, self.privacy)
-            x = validate_data(self, X, dtype="numeric", allow_nd=True, ensure_all_finite=False)
+            x = validate_rows(self, X, dtype="numeric", allow_nd=True, ensure_all_finite=False)
             known = np.array(self.privacy.classes)
         reserved = () if self.classes is None else reserved_labels(self.classes, known)
         members = self._fit(x, labels, parties, reserved)
@@ -358,7 +357,7 @@ class KNNPerRegressor(
         """
         self._task.check_settings(self)
         y = plain_targets(y, parties)
-        x, y = validate_data(
+        x, y = validate_rows(
             self, X, y, dtype="numeric", allow_nd=True, multi_output=True, y_numeric=True
         )
         self._is_flat = y.ndim == 1

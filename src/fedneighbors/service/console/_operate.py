@@ -10,10 +10,11 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from fedneighbors.service._administration import Administrator
+from fedneighbors.service._config import SCOPES
 from fedneighbors.service._listings import list_providers
 from fedneighbors.service._messages import VERSION, OfferedCollection
 from fedneighbors.service._problems import Problem
-from fedneighbors.service._state import CODE_LIFETIME_S, SCOPES, StoredToken
+from fedneighbors.service._state import CODE_LIFETIME_S, StoredToken
 from fedneighbors.service.console._pages import ROOT, Console, Endpoint, Page, Visit
 
 Json = dict[str, Any]

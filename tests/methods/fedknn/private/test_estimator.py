@@ -157,7 +157,9 @@ def test_conflicting_settings_are_refused(settings, words):
 
 
 def test_privacy_of_another_type_is_refused():
-    with pytest.raises(TypeError, match="expected privacy as a Privacy"):
+    with pytest.raises(
+        TypeError, match=r"expected privacy=fedneighbors.Privacy\(epsilon=.*got 1.0"
+    ):
         fit_private(privacy=1.0)
 
 
