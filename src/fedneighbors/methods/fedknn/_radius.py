@@ -54,6 +54,7 @@ def hufu(
     name: str,
     step: float = 0.0,
     least: float = 0.0,
+    first_radius: float = 0.0,
     allow_partial: bool = False,
     budget_s: float | None = None,
 ) -> Coordinator[Answer]:
@@ -71,6 +72,8 @@ def hufu(
         Unit of the distances, which are multiples of it; 0 for any number.
     least : float
         No distance is below this number.
+    first_radius : float
+        First radius of the search, 0 or more; 0 for the larger of ``step`` and 1.
     budget_s : float, optional
         Seconds after which a provider stops a count.
     """
@@ -78,7 +81,7 @@ def hufu(
     counts = _RangeCounts(query, name, active)
     low, high = math.nextafter(least, -math.inf), math.inf
     if (yield from counts.count(math.inf)) > k:
-        high = max(step, 1.0)
+        high = first_radius or max(step, 1.0)
         while (yield from counts.count(high)) < min(k, counts.total(math.inf)):
             low = high
             high = 2 * high if high < _MAX_DOUBLED else math.inf
