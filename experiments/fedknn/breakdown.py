@@ -48,7 +48,7 @@ K = Axis("k", lambda trial: trial.k)
 
 
 def _compare(trials: Sequence[Trial]) -> Iterator[tuple[str, str, str, list[Trial]]]:
-    """Yield the searches of each algorithm, without queries on which one was late."""
+    """Yield each algorithm's searches, without queries with a late one."""
     for group in group_by_axis(trials, K).values():
         for algorithm, searches in group_by_algorithm(drop_late_queries(group)).items():
             yield group[0].collection, group[0].split, algorithm, searches

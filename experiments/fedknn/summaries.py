@@ -20,8 +20,8 @@ LATE_NOTE = (
     "A search is late if the slowest providers of its exchanges together exceed the limit in CPU "
     "seconds. Late searches are counted and have no other value. Compared: the queries on which no "
     "algorithm of the same collection, split and parameter value was late; all seconds, objects, "
-    "verifications and exchanges are of these. Wrong: answers in time that differ from the exact "
-    "one."
+    "verifications and exchanges are of these. Wrong: answers in time whose distances differ from "
+    "the exact ones."
 )
 
 
@@ -246,7 +246,7 @@ def speedups(
 
 
 def _paper_cells(algorithm: str, competitor: str, claim: Claim) -> Cells:
-    """Return the paper's pair of algorithms and its speed-up, if it has one."""
+    """Return the paper's pair of algorithms and its speed-up."""
     factor = claim.over.get(competitor)
     if PAPER_NAMES[algorithm] != "DANN*" or factor is None:
         return (None,) * 3
@@ -301,7 +301,7 @@ def _work_factor(competitor: dict[int, Trial], dann: dict[int, Trial]) -> float 
 def ratio_in_time(
     competitor: Mapping[int, Trial], ours: Mapping[int, Trial], value_of: Callable[[Trial], float]
 ) -> float | None:
-    """Return the ratio of two sums over the queries on which neither was late."""
+    """Return the ratio of two sums over queries in time."""
     common = [query for query in ours if not (competitor[query].late or ours[query].late)]
     if not common:
         return None

@@ -29,7 +29,7 @@ class Trial:
     limit_s : float
         CPU seconds that a query may take: the slowest providers of all exchanges together.
     answer : str
-        Digest of the distances and objects of the answer; empty if late.
+        Digest of the distances of the answer; empty if late.
     n_exchanges : int
         Number of exchanges with the providers.
     way_s : float

@@ -242,7 +242,7 @@ class _RangeCounts:
 
     def __init__(self, query: bytes, name: str, active: ActiveProviders) -> None:
         self.query, self.name, self.active = query, name, active
-        self._counts: dict[float, dict[str, int]] = {}
+        self.by_radius: dict[float, dict[str, int]] = {}
 
     def count(self, radius: float) -> Coordinator[int]:
         """Count the objects of all active providers within a radius."""
@@ -250,23 +250,20 @@ class _RangeCounts:
         budget_s = self.active.budget_s
         replies = yield self.active.ask(RangeCountRequest(self.name, self.query, sent, budget_s))
         each = self.active.read(replies, "the counts")
-        self._counts[radius] = {provider: reply.count for provider, reply in each.items()}
-        for provider, count in self._counts[radius].items():
+        self.by_radius[radius] = {provider: reply.count for provider, reply in each.items()}
+        for provider, count in self.by_radius[radius].items():
             self._check_monotonic(provider, radius, count)
         return self.total(radius)
 
     def active_counts(self, radius: float) -> dict[str, int]:
         """Return the known counts within a radius, of active providers."""
-        return self.active.select(self._counts[radius])
+        return self.active.select(self.by_radius[radius])
 
     def total(self, radius: float) -> int:
         return sum(self.active_counts(radius).values())
 
-    def has_counted(self, radius: float) -> bool:
-        return radius in self._counts
-
     def _check_monotonic(self, provider: str, radius: float, count: int) -> None:
-        for other, counts in self._counts.items():
+        for other, counts in self.by_radius.items():
             known = counts.get(provider, count)
             larger, smaller = (count, known) if other < radius else (known, count)
             if larger < smaller or not 0 <= count <= _MAX_COUNT:
@@ -299,7 +296,7 @@ def _fetch(counts: _RangeCounts, radius: float, k: int, *, algorithm: str) -> Co
 
     An infinite radius fetches all objects.
     """
-    if not counts.has_counted(radius):
+    if radius not in counts.by_radius:
         yield from counts.count(radius)
     returned = yield from _fetch_within(counts, radius)
     parts, verified = yield from second_round(
