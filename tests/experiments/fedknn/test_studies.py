@@ -1,6 +1,8 @@
 """FedKNN experiments on small collections produce complete records."""
 
+import re
 from dataclasses import asdict, replace
+from pathlib import Path
 
 import pytest
 
@@ -394,3 +396,16 @@ def test_a_smaller_sample_is_a_prefix_with_the_same_queries():
     assert len(set(small.objects)) > 10
     assert small.queries(5, seed=1) == large.queries(5, seed=1) == list(range(5))
     assert SMALL["SYN"].queries(3, seed=1) == SMALL["SYN"].queries(6, seed=1)[:3]
+
+
+def test_the_page_names_the_records_that_are_older_than_its_rules():
+    folder = Path(__file__).parents[3] / "docs" / "results" / "fedknn"
+    records = {path.parent.name: read_record(path) for path in folder.glob("*/fedknn.*.jsonl")}
+    page = (folder / "README.md").read_text(encoding="utf-8")
+    found = re.search(r"\*\*Older than these rules\*\*: (.*?)\.", page)
+
+    older = {name for name, record in records.items() if record.started < "2026-11-29"}
+
+    assert len(records) == 11
+    assert found is not None
+    assert set(re.findall(r"`(\w+)`", found[1])) == older
