@@ -1,17 +1,20 @@
 """Figures 5 to 8, 10, 12 and 13: varied neighbors, providers, size and lower bounds."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from experiments.fedknn.measurement.algorithms import PRINTED
 from experiments.fedknn.measurement.collections import SYN
 from experiments.fedknn.measurement.federation import SPLITS, Setting
 from experiments.fedknn.measurement.measure import MeasureOptions, Task, measure
-from experiments.fedknn.measurement.trials import Trial
 from experiments.fedknn.summaries import (
+    LATE_NOTE,
+    OURS,
     Axis,
     Claim,
     bar_figure,
+    count_notes,
     curve_tables,
     line_figures,
     overview,
@@ -20,7 +23,7 @@ from experiments.fedknn.summaries import (
 from experiments.harness import Findings, Study, Work
 from fedneighbors.records import Figure
 
-COMPARED = ("baseline", "hufu", "hufu+", "dann", "dann*")
+COMPARED = ("baseline", "hufu", "hufu+", "dann", "dann*", PRINTED)
 LOCAL = ("titles", "genomes", "SYN", "molecules")
 """The four collections whose local searches dominate the cost in the paper."""
 
@@ -36,7 +39,7 @@ class Effort:
     n_queries : mapping of str to int
         Number of queries by collection; others are skipped.
     limit_s : float
-        CPU seconds that a provider may spend on a query.
+        CPU seconds that a query may take: the slowest providers of all exchanges together.
     """
 
     n_queries: Mapping[str, int] = field(default_factory=lambda: N_QUERIES)
@@ -78,8 +81,8 @@ class Sweep:
 
     @property
     def competitors(self) -> tuple[str, ...]:
-        """Return all algorithms but DANN and DANN*."""
-        return tuple(name for name in self.algorithms if name not in ("dann", "dann*"))
+        """Return all algorithms but DANN and both forms of DANN*."""
+        return tuple(name for name in self.algorithms if name not in OURS)
 
     @property
     def is_varied(self) -> bool:
@@ -123,7 +126,7 @@ def examine(sweep: Sweep, effort: Effort, options: MeasureOptions) -> Findings:
             *(t for t in curve_tables(table, sweep.axis) if t.rows),
         ),
         figures=_figures(sweep),
-        notes=(MEASURED, *_late_notes(trials)),
+        notes=(MEASURED, LATE_NOTE, *count_notes(trials, sweep.axis)),
     )
 
 
@@ -139,17 +142,9 @@ MEASURED = (
     "latency of a query is the broker's CPU seconds plus, for every exchange, a round trip and the "
     "slowest provider's seconds for work and for transfer at 100 Mbit/s. Costly searches (graphs) "
     "are recorded once per query and provider; all algorithms use the recording except hufu, whose "
-    "range counts are run."
+    "range counts are run. Every search is run. HuFu's first radius is the k-th distance of a "
+    "query that is not measured."
 )
-
-
-def _late_notes(trials: Sequence[Trial]) -> tuple[str, ...]:
-    late = sum(trial.late for trial in trials)
-    return (
-        f"{late} of {len(trials)} searches were late. HuFu and HuFu+ verify every object that DANN "
-        "verifies; where DANN is late, they count as late without a run. So does an algorithm that "
-        "was late with fewer neighbors.",
-    )
 
 
 K = Axis("k", lambda trial: trial.k)
@@ -224,7 +219,7 @@ ABLATION_SWEEP = Sweep(
     axis=PARTIES,
     collections=LOCAL,
     splits=("skewed",),
-    algorithms=("hufu", "dann", "dann, no bounds"),
+    algorithms=("hufu", "dann", "dann, no bounds", "dann*", "dann*, no bounds", PRINTED),
     ks=(128,),
     parties=(8,),
     claims={},
@@ -274,7 +269,7 @@ SCALABILITY = Study(
 ABLATION = Study(
     name="fedknn.ablation",
     title="Without lower bounds (Figure 13)",
-    description="DANN with lower bounds, and with equal first requests instead; skewed splits.",
+    description="DANN and DANN* with bounds, and with equal first requests instead; skewed splits.",
     work=make_work(ABLATION_SWEEP),
     keeps_journal=True,
 )

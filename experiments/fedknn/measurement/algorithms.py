@@ -11,14 +11,33 @@ from fedneighbors.federation._loop import Coordinator
 from fedneighbors.federation._messages import Message
 from fedneighbors.federation._roles import Party
 from fedneighbors.methods.fedknn._radius import hufu, hufu_plus
-from fedneighbors.methods.fedknn.private._noise import CountNoise
-from fedneighbors.methods.fedknn.private.protocol import NoiseOf, dann_star
+from fedneighbors.methods.fedknn.private._noise import CountNoise, PaperNoise
+from fedneighbors.methods.fedknn.private.protocol import (
+    NoiseOf,
+    dann_star,
+    dann_star_as_printed,
+    dann_star_in_two,
+)
 from fedneighbors.methods.fedknn.protocol import Answer, BoundReply, BoundRequest, baseline, dann
 
 DELTA = "1e-6"
 """Delta of DANN* if answers are always exact."""
 LAMBDA = "0.05"
 """Maximum probability that a certified answer is not exact; such answers are flagged."""
+
+PRINTED = "dann* as printed (not exact)"
+"""Algorithm 2 exactly as the paper prints it; the paper's DANN*."""
+
+PAPER_NAMES: Mapping[str, str] = {
+    "baseline": "baseline",
+    "hufu": "HuFu-Ext",
+    "dann": "DANN",
+    "dann*": "DANN*",
+    PRINTED: "DANN*",
+    "dann, no bounds": "DANN (No LB)",
+    "dann*, no bounds": "DANN* (No LB)",
+}
+"""The paper's algorithm that stands next to each of ours."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +54,8 @@ class SearchRequest:
         Unique name of the search.
     step : float
         Distances are multiples of it; 0 if there is no step.
+    first_radius : float or None
+        First radius of HuFu, which no other algorithm needs.
     """
 
     query: bytes
@@ -42,6 +63,7 @@ class SearchRequest:
     n_parties: int
     name: str
     step: float
+    first_radius: float | None
 
 
 Algorithm = Callable[[SearchRequest], Coordinator[Answer]]
@@ -58,23 +80,64 @@ def build_dann_star(epsilon: str, *, certified: bool = False) -> Algorithm:
             request.query,
             request.k,
             name=request.name,
-            noise_of=_noise_source(epsilon, request, certified=certified),
+            noise_of=_draw(_make_noise(epsilon, request, certified=certified)),
             always_exact=not certified,
         )
 
     return search
 
 
-def _noise_source(epsilon: str, request: SearchRequest, *, certified: bool) -> NoiseOf:
-    noise = CountNoise(
+def _make_noise(
+    epsilon: str, request: SearchRequest, *, certified: bool = False, has_public_first: bool = False
+) -> CountNoise:
+    return CountNoise(
         epsilon,
         0 if certified else DELTA,
         n_providers=request.n_parties,
         k=request.k,
         promise="certified" if certified else "exact",
         failure=LAMBDA,
+        has_public_first=has_public_first,
     )
+
+
+def _draw(noise: CountNoise | PaperNoise) -> NoiseOf:
     return lambda _, names: dict(zip(names, noise.draw_all(len(names)), strict=True))
+
+
+def build_printed(epsilon: str) -> Algorithm:
+    """Return Algorithm 2 as printed, which claims to cost ``epsilon`` per query."""
+
+    def search(request: SearchRequest) -> Coordinator[Answer]:
+        noise = PaperNoise(epsilon, n_providers=request.n_parties, k=request.k, failure=LAMBDA)
+        return dann_star_as_printed(
+            request.query, request.k, name=request.name, noise_of=_draw(noise)
+        )
+
+    return search
+
+
+def _dann_star_without_bounds(request: SearchRequest) -> Coordinator[Answer]:
+    noise = _make_noise("1", request, has_public_first=True)
+    return dann_star_in_two(
+        request.query,
+        request.k,
+        name=request.name,
+        first=noise.public_first,
+        noise_of=_draw(noise),
+    )
+
+
+def _search_by_radius(request: SearchRequest) -> Coordinator[Answer]:
+    if request.first_radius is None:
+        raise ValueError("hufu needs a first radius; calibrate the federation first")
+    return hufu(
+        request.query,
+        request.k,
+        name=request.name,
+        step=request.step,
+        first_radius=request.first_radius,
+    )
 
 
 def _split_evenly(bounds: Mapping[str, Any], k: int) -> dict[str, int]:
@@ -83,16 +146,18 @@ def _split_evenly(bounds: Mapping[str, Any], k: int) -> dict[str, int]:
 
 ALGORITHMS: Mapping[str, Algorithm] = {
     "baseline": lambda request: baseline(request.query, request.k, name=request.name),
-    "hufu": lambda request: hufu(request.query, request.k, name=request.name, step=request.step),
+    "hufu": _search_by_radius,
     "hufu+": lambda request: hufu_plus(
         request.query, request.k, name=request.name, step=request.step
     ),
     "dann": lambda request: dann(request.query, request.k, name=request.name),
     "dann*": build_dann_star("1"),
     "dann* certified": build_dann_star("1", certified=True),
+    PRINTED: build_printed("1"),
     "dann, no bounds": lambda request: dann(
         request.query, request.k, name=request.name, estimate=_split_evenly
     ),
+    "dann*, no bounds": _dann_star_without_bounds,
 }
 """The algorithms by name; DANN* has epsilon = 1, as in section 6.3 of the paper."""
 
@@ -102,6 +167,8 @@ def find_algorithm(name: str) -> Algorithm:
     if name in ALGORITHMS:
         return ALGORITHMS[name]
     kind, _, epsilon = name.rpartition(" ")
+    if kind == PRINTED:
+        return build_printed(epsilon)
     return build_dann_star(epsilon, certified=kind.endswith("certified"))
 
 

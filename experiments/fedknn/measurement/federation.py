@@ -1,5 +1,6 @@
 """Federation of a collection whose searches are measured."""
 
+import hashlib
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from fedneighbors.methods.fedknn._provider import Provider
 from fedneighbors.methods.fedknn._queries import decode_query, encode_query
 from fedneighbors.methods.fedknn.metrics import metric_of
 from fedneighbors.methods.fedknn.metrics._interfaces import Index, Metric
-from fedneighbors.methods.fedknn.protocol import BoundRequest, FinishRequest
+from fedneighbors.methods.fedknn.protocol import Answer, BoundRequest, FinishRequest
 from fedneighbors.partition import quantity_skew
 
 SPLITS = {"uniform": 0.0, "skewed": 0.6}
@@ -52,6 +53,11 @@ class Setting:
 
 def _work_s(costs: SearchCosts) -> float:
     return sum(costs.local_s.values())
+
+
+def _digest(answer: Answer) -> str:
+    """Return a digest of the distances; objects at the k-th distance may differ."""
+    return hashlib.sha256(answer.merged.distances.tobytes()).hexdigest()[:16]
 
 
 class _CachedMetric:
@@ -82,7 +88,12 @@ class MeasuredFederation:
     seed : int
         Seed of the split.
     limit_s : float
-        CPU seconds that a provider may spend on a query.
+        CPU seconds that a query may take: the slowest providers of all exchanges together.
+
+    Attributes
+    ----------
+    first_radii : dict of int to float
+        First radius of HuFu by number of neighbors, see :meth:`calibrate`.
     """
 
     def __init__(
@@ -92,6 +103,7 @@ class MeasuredFederation:
         owners = quantity_skew(
             len(collection.objects), setting.n_parties, factor=SPLITS[setting.split], seed=seed
         )
+        self.first_radii: dict[int, float] = {}
         self.providers: list[Provider] = []
         self._recorded: list[Provider] = []
         self._clocks: dict[str, RecordedMetric] = {}
@@ -131,6 +143,35 @@ class MeasuredFederation:
         """Delete the recordings of earlier queries."""
         self._recorders.clear()
 
+    def calibrate(self, rows: Sequence[int], ks: Sequence[int]) -> None:
+        """Set HuFu's first radii to the k-th distances of another query.
+
+        Parameters
+        ----------
+        rows : sequence of int
+            Queries that are not measured; the first one that is not late is used.
+        ks : sequence of int
+            Numbers of neighbors.
+
+        Raises
+        ------
+        ValueError
+            If all queries are late, or have distances of 0 only.
+        """
+        for row in rows:
+            answer = self.search(row, max(ks), "dann").answer
+            self.clear_recordings()
+            distances = np.zeros(0) if answer is None else answer.merged.distances
+            if distances.any():
+                least = float(distances[distances > 0].min())  # a radius of 0 cannot be doubled
+                farthest = {k: float(distances[min(k, len(distances)) - 1]) for k in ks}
+                self.first_radii = {k: max(radius, least) for k, radius in farthest.items()}
+                return
+        raise ValueError(
+            f"expected a query for HuFu's first radius, but each of {len(rows)} was late or found "
+            "distances of 0 only; raise limit_s"
+        )
+
     def trial(self, row: int, k: int, algorithm: str) -> Trial:
         """Measure a search for the k nearest objects."""
         return self._trial(self.search(row, k, algorithm), row, k, algorithm)
@@ -145,32 +186,24 @@ class MeasuredFederation:
                 k,
                 algorithm,
             ),
-            self.providers,
+            self._order(self.providers),
             limit_s=self.limit_s,
         )
-        return trial or self.late_trial(row, k, algorithm)
-
-    def late_trial(self, row: int, k: int, algorithm: str) -> Trial:
-        """Return the trial of a late search."""
-        return self._trial(None, row, k, algorithm)
+        return trial or self._trial(None, row, k, algorithm)
 
     def search(self, row: int, k: int, algorithm: str) -> SearchCosts:
         """Run a search, from recordings if costly, and return its costs."""
         if self.collection.is_costly:
-            # late providers come first, because they end the search
-            parties: list[Party] = sorted(
-                self._recorded, key=lambda party: not self._is_late(party)
-            )
-            return self._run(row, k, algorithm, parties)
+            return self._run(row, k, algorithm, self._order(self._recorded))
         runs: list[SearchCosts] = []
         while len(runs) < _REPEATS and sum(map(_work_s, runs)) < _ENOUGH_S:
             runs.append(self._run(row, k, algorithm, list(self.providers)))
         return sorted(runs, key=_work_s)[len(runs) // 2]
 
-    def _is_late(self, party: Party) -> bool:
-        return any(
-            recorder.late for (name, _), recorder in self._recorders.items() if name == party.name
-        )
+    def _order(self, parties: Sequence[Party]) -> list[Party]:
+        """Return parties with late recordings first, because they may end the search."""
+        late = {name for (name, _), recorder in self._recorders.items() if recorder.late}
+        return sorted(parties, key=lambda party: party.name not in late)
 
     def needs_process(self, algorithm: str) -> bool:
         """Return whether an algorithm needs a process that can be killed."""
@@ -195,13 +228,14 @@ class MeasuredFederation:
             self.setting.n_parties,
             f"query {next(self._numbers)}",
             self.collection.step,
+            self.first_radii.get(k),
         )
 
     def _trial(self, costs: SearchCosts | None, row: int, k: int, algorithm: str) -> Trial:
         n_objects, n_parties = len(self.collection.objects), self.setting.n_parties
         labels = (self.collection.name, self.setting.split, n_objects, n_parties, k, algorithm, row)
         if costs is None or costs.answer is None:
-            return Trial(*labels, late=True, limit_s=self.limit_s)
+            return Trial(*labels, late=True, limit_s=self.limit_s, answer="")
         local, bounds = costs.local_s, [e for e in costs.exchanges if "Bound" in e.request]
         n_requested = [e.n_requested for e in costs.exchanges if "Nearest" in e.request]
         distances, verified = costs.answer.merged.distances, costs.answer.verified
@@ -209,6 +243,7 @@ class MeasuredFederation:
             *labels,
             late=False,
             limit_s=self.limit_s,
+            answer=_digest(costs.answer),
             n_exchanges=len(costs.exchanges),
             way_s=sum(e.seconds(Link(0.0, BYTES_PER_S)) for e in costs.exchanges),
             search_s=sum(max(e.local_s.values()) for e in costs.exchanges),

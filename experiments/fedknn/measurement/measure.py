@@ -33,7 +33,7 @@ class Task:
     n_queries : int
         Number of queries.
     limit_s : float
-        CPU seconds that a provider may spend on a query.
+        CPU seconds that a query may take: the slowest providers of all exchanges together.
     n_objects : int, optional
         Size of a random sample of the collection; default: all objects.
     """
@@ -120,6 +120,10 @@ def known_trials(
     }
 
 
+_MAX_UNMEASURED = 20
+"""Maximum number of queries, after the measured ones, to try for HuFu's first radius."""
+
+
 @lru_cache(maxsize=1)
 def _load_sample(name: str, n_objects: int | None, seed: int) -> Collection:
     collection = _load(name)
@@ -137,7 +141,9 @@ def _prepare(task: Task, seed: int) -> MeasuredFederation:
     """Build a task's federation and run each algorithm once to compile kernels."""
     collection = _load_sample(task.collection, task.n_objects, seed)
     federation = MeasuredFederation(collection, task.setting, seed=seed, limit_s=task.limit_s)
-    first = collection.queries(task.n_queries, seed=seed)[0]
+    first, *rest = collection.queries(task.n_queries + _MAX_UNMEASURED, seed=seed)
+    if "hufu" in task.algorithms:
+        federation.calibrate(rest[task.n_queries - 1 :], (1, *task.ks))
     for algorithm in task.algorithms:
         if not federation.needs_process(algorithm):
             federation.trial(first, 1, algorithm)
@@ -153,27 +159,16 @@ def _complete_query(
     *,
     seed: int,
 ) -> list[Trial]:
-    """Measure the missing searches of a query.
-
-    Searches that cannot finish in time are not run: an algorithm that is late with k neighbors is
-    also late with more, and HuFu, whose range counts verify every object that DANN verifies, is
-    late where DANN is.
-    """
+    """Measure the missing searches of a query."""
     federation.clear_recordings()
     trials: list[Trial] = []
-    late: set[str] = set()
     for k, algorithm in _list_searches(task):
-        not_slower = {algorithm, "dann"} if algorithm.startswith("hufu") else {algorithm}
         if (k, algorithm) in known:
             trial = known[k, algorithm]
-        elif late & not_slower:
-            trial = federation.late_trial(row, k, algorithm)
         elif federation.needs_process(algorithm):
             trial = federation.trial_in_process(row, k, algorithm)
         else:
             trial = federation.trial(row, k, algorithm)
-        if trial.late:
-            late.add(algorithm)
         if (k, algorithm) not in known:
             journal.add([seed], asdict(trial))
         trials.append(trial)
@@ -182,12 +177,4 @@ def _complete_query(
 
 def _list_searches(task: Task) -> list[tuple[int, str]]:
     """Return neighbors and algorithm of each search, in order."""
-    return [(k, name) for k in task.ks for name in sorted(task.algorithms, key=_dann_first)]
-
-
-def _dann_first(algorithm: str) -> int:
-    """Return a sort key that places DANN first.
-
-    If DANN is late, others need not run.
-    """
-    return 0 if algorithm == "dann" else 1
+    return [(k, name) for k in task.ks for name in task.algorithms]

@@ -85,7 +85,7 @@ class SearchCosts:
     Parameters
     ----------
     answer : Answer or None
-        The answer; None if a provider was late.
+        The answer; None if the search was late.
     exchanges : tuple of ExchangeCosts
         The completed exchanges.
     broker_s : float
@@ -137,7 +137,7 @@ def replay(
     clocks: Mapping[str, Clock] | None = None,
     limit_s: float = float("inf"),
 ) -> SearchCosts:
-    """Run a search to its end, or until a provider is late.
+    """Run a search to its end, or until it is late.
 
     Parameters
     ----------
@@ -148,7 +148,7 @@ def replay(
     clocks : mapping of str to Clock, optional
         Counters of recorded seconds, for providers with a recording.
     limit_s : float
-        Seconds that each provider may spend on the query.
+        Seconds that the query may take: the slowest providers of all exchanges together.
 
     Raises
     ------
@@ -162,12 +162,12 @@ def replay(
 
     def exchange(frames: Mapping[str, bytes]) -> tuple[dict[str, bytes], dict[str, str]]:
         spent, answers = {}, {}
+        earlier = sum(max(exchange.local_s.values()) for exchange in exchanges)
         for name in (party.name for party in parties if party.name in frames):
             before = _total_seconds(local, clocks.get(name))
             with local:
                 answers[name] = serve(by_name[name], frames[name])
             spent[name] = _total_seconds(local, clocks.get(name)) - before
-            earlier = sum(exchange.local_s.get(name, 0.0) for exchange in exchanges)
             if earlier + spent[name] > limit_s:
                 raise Late(name)
         sizes = ({name: len(group[name]) for name in answers} for group in (frames, answers))

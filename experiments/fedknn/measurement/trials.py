@@ -1,7 +1,11 @@
 """Measurements of one search as numbers that can be serialized and tabulated."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+
+REFERENCES = ("baseline", "hufu", "hufu+", "dann", "dann*")
+"""Algorithms with exact answers, in the order in which they serve as a reference."""
 
 BYTES_PER_S = 12.5e6
 """Bandwidth of every link, 100 Mbit/s; the paper states none."""
@@ -21,9 +25,11 @@ class Trial:
     n_objects, n_parties, k, query : int
         Objects of all providers, providers, neighbors, and the row of the query.
     late : bool
-        True if a provider reached the limit; the measurements are 0 then.
+        True if the search reached the limit; it has no measurements then.
     limit_s : float
-        CPU seconds that a provider may spend on the query.
+        CPU seconds that a query may take: the slowest providers of all exchanges together.
+    answer : str
+        Digest of the distances of the answer; empty if late.
     n_exchanges : int
         Number of exchanges with the providers.
     way_s : float
@@ -54,6 +60,7 @@ class Trial:
     query: int
     late: bool
     limit_s: float
+    answer: str
     n_exchanges: int = 0
     way_s: float = 0.0
     search_s: float = 0.0
@@ -70,9 +77,15 @@ class Trial:
     farthest: float = 0.0
 
     def latency_s(self, delay_s: float = DELAY_S) -> float:
-        """Return the seconds from query to answer; the limit if late."""
+        """Return the seconds from query to answer.
+
+        Raises
+        ------
+        ValueError
+            If the search was late.
+        """
         if self.late:
-            return self.limit_s
+            raise ValueError("a late search has no latency; leave it out")
         return self.way_s + self.broker_s + self.carrying_s + self.n_exchanges * delay_s
 
     def to_bytes(self) -> bytes:
@@ -83,3 +96,28 @@ class Trial:
     def from_bytes(cls, raw: bytes) -> "Trial":
         """Return the trial from JSON."""
         return cls(**json.loads(raw))
+
+
+def drop_late_queries(trials: Iterable[Trial]) -> list[Trial]:
+    """Return the trials of the queries on which no algorithm was late."""
+    trials = list(trials)
+    late = {trial.query for trial in trials if trial.late}
+    return [trial for trial in trials if trial.query not in late]
+
+
+def count_wrong(searches: Iterable[Trial], trials: Iterable[Trial]) -> int:
+    """Return the number of answers that differ from those of exact algorithms.
+
+    Late searches, and queries on which all exact algorithms were late, are not counted.
+
+    Parameters
+    ----------
+    searches : iterable of Trial
+        Searches to check.
+    trials : iterable of Trial
+        Searches of all algorithms with the same collection, split and parameters.
+    """
+    exact = [t for t in trials if t.algorithm in REFERENCES and not t.late]
+    exact.sort(key=lambda trial: -REFERENCES.index(trial.algorithm))
+    answers = {trial.query: trial.answer for trial in exact}  # the last of several counts
+    return sum(t.answer != answers.get(t.query, t.answer) for t in searches if not t.late)

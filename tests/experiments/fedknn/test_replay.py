@@ -14,7 +14,7 @@ from fedneighbors.methods.fedknn._provider import Provider
 from fedneighbors.methods.fedknn._queries import decode_query, encode_query
 from fedneighbors.methods.fedknn._radius import hufu_plus
 from fedneighbors.methods.fedknn.metrics import metric_of
-from fedneighbors.methods.fedknn.protocol import NearestRequest, baseline, dann
+from fedneighbors.methods.fedknn.protocol import BoundRequest, NearestRequest, baseline, dann
 
 GRAPHS = synthetic_graphs(
     60, mean_edges=6, n_node_labels=3, n_edge_labels=2, n_patterns=8, seed=1
@@ -168,6 +168,31 @@ def test_the_slowest_provider_of_every_exchange_counts():
         baseline(encode_query(GRAPHS[0]), 5, name="r"), parties, clocks=clocks, limit_s=250.0
     )
     assert late.answer is None
+
+
+def test_the_limit_is_on_the_slowest_providers_of_all_exchanges_together():
+    class Slow(TimedParty):
+        """A party that is slow in one exchange only."""
+
+        def answer(self, request):
+            self.spent_s += self._each_s if type(request) is self.slow_at else 0
+            return self._provider.answer(request)
+
+    parties = [Slow(provider, 100.0) for provider in real_providers()]
+    for party in parties:
+        party.slow_at = NearestRequest if party.name == "p1" else BoundRequest
+    clocks = {party.name: party for party in parties}
+
+    def search(name, limit_s):
+        coordinator = dann(encode_query(GRAPHS[0]), 5, name=name)
+        return replay(coordinator, parties, clocks=clocks, limit_s=limit_s)
+
+    costs = search("q", 1000.0)
+    slowest = sum(max(exchange.local_s.values()) for exchange in costs.exchanges)
+
+    assert max(costs.local_s.values()) < 0.75 * slowest
+    assert search("r", 0.9 * slowest).answer is None
+    assert search("s", 1.1 * slowest).answer is not None
 
 
 def test_an_exchange_lasts_as_long_as_its_slowest_provider():

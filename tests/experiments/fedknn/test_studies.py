@@ -1,19 +1,29 @@
 """FedKNN experiments on small collections produce complete records."""
 
+import re
 from dataclasses import asdict, replace
+from pathlib import Path
 
 import pytest
 
 from experiments.catalog import EXPERIMENTS
 from experiments.datasets.graphs import synthetic_graphs
-from experiments.fedknn import breakdown, budgets, costs, sweeps, targets, validation
-from experiments.fedknn.measurement import collections
+from experiments.fedknn import (
+    breakdown,
+    budgets,
+    costs,
+    summaries,
+    sweeps,
+    targets,
+    validation,
+)
+from experiments.fedknn.measurement import algorithms, collections
 from experiments.fedknn.measurement import measure as measure_module
-from experiments.fedknn.measurement.algorithms import ALGORITHMS
+from experiments.fedknn.measurement.algorithms import ALGORITHMS, PRINTED
 from experiments.fedknn.measurement.collections import Collection
 from experiments.fedknn.measurement.federation import MeasuredFederation, Setting
 from experiments.fedknn.measurement.measure import MeasureOptions, Task, known_trials, measure
-from experiments.fedknn.measurement.trials import Trial
+from experiments.fedknn.measurement.trials import Trial, count_wrong, drop_late_queries
 from experiments.harness import Journal
 from fedneighbors._typing import silent
 from fedneighbors.errors import RecordError
@@ -105,15 +115,16 @@ def test_every_algorithm_is_measured_on_the_same_queries(trials):
         assert not any(trial.late for trial in searches)
 
 
-def test_algorithms_agree_on_the_farthest_neighbor(trials):
-    for trial in trials:
-        farthest = [
-            other.farthest
-            for other in trials
+def test_exact_algorithms_have_the_same_answers(trials):
+    exact = [trial for trial in trials if trial.algorithm not in (PRINTED, "dann* certified")]
+    for trial in exact:
+        answers = [
+            (other.farthest, other.answer)
+            for other in exact
             if (other.collection, other.query, other.k) == (trial.collection, trial.query, trial.k)
         ]
 
-        assert set(farthest) == {trial.farthest}
+        assert set(answers) == {(trial.farthest, trial.answer)}
         assert trial.asked >= trial.k
         assert 0 < trial.local_most_s <= trial.local_sum_s
         assert trial.search_s <= trial.local_sum_s
@@ -141,13 +152,97 @@ def test_a_trial_survives_serialization(trials):
     assert [Trial.from_bytes(trial.to_bytes()) for trial in trials] == trials
 
 
-def test_a_late_search_counts_at_the_limit_for_every_algorithm():
-    task = Task("SYN", Setting("uniform", 3), (2, 5), tuple(ALGORITHMS), n_queries=2, limit_s=0.0)
+def make_trial(algorithm, query=7, *, answer="right", **settings):
+    labels = ("titles", "uniform", 10, 4, 4, algorithm, query)
+    return Trial(*labels, late=not answer, limit_s=2.0, answer=answer, **settings)
+
+
+def test_a_late_search_has_no_latency():
+    algorithms = tuple(name for name in ALGORITHMS if name != "hufu")
+    task = Task("SYN", Setting("uniform", 3), (2, 5), algorithms, n_queries=2, limit_s=0.0)
 
     trials = measure_all([task])
 
-    assert {trial.latency_s() for trial in trials} == {0.0}
     assert all(trial.late for trial in trials)
+    with pytest.raises(ValueError, match="leave it out"):
+        trials[0].latency_s()
+
+
+def test_late_searches_are_counted_but_in_no_figure():
+    slow, fast = {"way_s": 3.0, "local_sum_s": 3.0}, {"way_s": 1.0, "local_sum_s": 1.0}
+    trials = [
+        make_trial("baseline", 1, **slow), make_trial("dann", 1, **fast),
+        make_trial("baseline", 2, answer=""), make_trial("dann", 2, **fast),
+        make_trial("hufu", 3, answer=""), make_trial("dann", 3, answer=""),
+    ]  # fmt: skip
+
+    table = summaries.overview(trials, sweeps.K, delay_s=0.0)
+    rows = {row["algorithm"]: row for row in rows_as_dicts(table)}
+    speedups = summaries.speedups(trials[:4], sweeps.K, competitors=("baseline",), claims={})
+
+    assert [rows[name]["late"] for name in ("baseline", "dann", "hufu")] == [1, 1, 1]
+    assert [rows[name]["compared"] for name in ("baseline", "dann", "hufu")] == [1, 1, 0]
+    assert [rows[name]["mean_latency_s"] for name in rows] == [3.0, 1.0, None]
+    assert [row["without round trips, factor"] for row in rows_as_dicts(speedups)] == [3.0]
+    assert {trial.query for trial in drop_late_queries(trials)} == {1}
+
+
+def test_answers_that_differ_from_exact_ones_are_wrong():
+    trials = [
+        make_trial("baseline", 1), make_trial(PRINTED, 1, answer="other"),
+        make_trial("baseline", 2, answer=""), make_trial("dann", 2), make_trial(PRINTED, 2),
+        make_trial("dann", 3, answer=""), make_trial(PRINTED, 3, answer="unknown"),
+        make_trial("dann", 4), make_trial(PRINTED, 4, answer=""),
+    ]  # fmt: skip
+    printed = [trial for trial in trials if trial.algorithm == PRINTED]
+
+    assert count_wrong(printed, trials) == 1
+    assert count_wrong(trials, trials) == 1
+    note = summaries.count_notes(trials, sweeps.K)[0]
+    assert "3 of 9 searches were late. 1 of 3 answers of DANN* as printed were wrong, 0" in note
+
+
+def test_hufu_runs_where_dann_is_late(monkeypatch):
+    def search(federation, row, k, algorithm):
+        return federation._trial(None, row, k, algorithm)
+
+    monkeypatch.setattr(MeasuredFederation, "calibrate", lambda *_: None)
+    monkeypatch.setattr(MeasuredFederation, "trial", search)
+    monkeypatch.setattr(
+        MeasuredFederation, "trial_in_process", lambda *_: make_trial("hufu", answer="run")
+    )
+    task = Task("SYN", Setting("uniform", 3), (2, 5), ("dann", "hufu"), n_queries=1)
+
+    trials = measure_all([task])
+
+    assert [trial.late for trial in trials] == [True, False] * 2
+
+
+def test_hufu_begins_with_a_distance_of_another_query(monkeypatch):
+    radii = []
+    hufu = algorithms.hufu
+    monkeypatch.setattr(
+        algorithms, "hufu", lambda *a, **o: radii.append(o["first_radius"]) or hufu(*a, **o)
+    )
+    task = Task("titles", Setting("uniform", 3), (9, 20), ("baseline", "hufu"), n_queries=2)
+
+    trials = measure_all([task])
+
+    other = SMALL["titles"].queries(3, seed=0)[2]
+    federation = MeasuredFederation(SMALL["titles"], task.setting, seed=0, limit_s=30.0)
+    distances = [federation.trial(other, k, "baseline").farthest for k in task.ks]
+    assert other not in {trial.query for trial in trials}
+    assert set(radii) == set(distances)
+    assert 0 not in radii
+
+
+def test_hufu_does_not_start_from_a_default_radius():
+    federation = MeasuredFederation(SMALL["titles"], Setting("uniform", 3), seed=0, limit_s=30.0)
+
+    with pytest.raises(ValueError, match="calibrate"):
+        federation.trial(0, 3, "hufu")
+    with pytest.raises(ValueError, match="each of 0 was late"):
+        federation.calibrate([], (3,))
 
 
 def test_a_count_beyond_the_time_limit_is_stopped():
@@ -157,6 +252,7 @@ def test_a_count_beyond_the_time_limit_is_stopped():
     collection = Collection("hard", "graph_edit", hard, "SYN", 1.0, is_costly=True)
     federation = MeasuredFederation(collection, Setting("uniform", 2), seed=0, limit_s=0.01)
 
+    federation.first_radii = {20: 1.0}
     trial = federation.trial_in_process(0, 20, "hufu")
 
     assert trial.late
@@ -180,7 +276,7 @@ def test_a_journal_is_not_used_for_another_seed_or_limit(tmp_path):
     journal = Journal(tmp_path / "searches.jsonl")
     setting = Setting("uniform", 4)
     task = Task("titles", setting, (4,), ("dann",), 1, limit_s=2.0)
-    trial = Trial("titles", "uniform", 10, 4, 4, "dann", 7, late=True, limit_s=2.0)
+    trial = make_trial("dann")
     journal.add([3], asdict(trial))
 
     def find_known(task, row=7, *, n_objects=10, seed=3):
@@ -204,8 +300,7 @@ def test_a_journal_is_not_used_for_another_seed_or_limit(tmp_path):
 )
 def test_an_invalid_line_of_a_journal_is_named(tmp_path, line):
     path = tmp_path / "searches.jsonl"
-    trial = Trial("a", "b", 1, 1, 1, "dann", 0, late=True, limit_s=1.0)
-    Journal(path).add([0], asdict(trial))
+    Journal(path).add([0], asdict(make_trial("dann")))
     first = path.read_text()
     path.write_text(first + line.replace("NO_JOB", first.strip().replace("job", "root")) + "\n")
 
@@ -216,7 +311,7 @@ def test_an_invalid_line_of_a_journal_is_named(tmp_path, line):
 def test_a_sweep_returns_curves_and_speedups(tmp_path):
     sweep = sweeps.Sweep(
         axis=sweeps.K, collections=("SYN", "titles", "genomes"), splits=("uniform", "skewed"),
-        algorithms=sweeps.COMPARED, ks=(2, 8), parties=(3,), title="t", caption="c",
+        algorithms=sweeps.COMPARED, ks=(2, 12), parties=(3,), title="t", caption="c",
         claims={("SYN", "skewed"): sweeps.Claim({"hufu": 4.8})},
     )  # fmt: skip
     effort = sweeps.Effort({"SYN": 2, "titles": 2}, limit_s=30.0)
@@ -225,7 +320,11 @@ def test_a_sweep_returns_curves_and_speedups(tmp_path):
 
     assert len(find_rows(findings, "overview")) == 2 * 2 * 2 * len(sweeps.COMPARED)
     speedups = find_rows(findings, "speedups")
-    assert [row["paper, dann*"] for row in speedups if row["paper, dann*"] is not None] == [4.8] * 2
+    paper = ("the paper's algorithm", "over the paper's", "paper, factor")
+    claims = [(r["algorithm"], r["over"], *(r[name] for name in paper)) for r in speedups]
+    assert [claim for claim in claims if claim[-1]] == [
+        (name, "hufu", "DANN*", "HuFu-Ext", 4.8) for name in ("dann*", PRINTED)
+    ]
     assert len(findings.figures) == 4
     check_figures(findings, tmp_path)
 
@@ -238,6 +337,7 @@ def test_the_budget_study_compares_dann_star_with_bounds(tmp_path):
     rows = [row for row in find_rows(findings, "budgets") if row["collection"] == "titles, uniform"]
     asked = {(row["algorithm"], row["epsilon"]): row["objects asked"] for row in rows}
     assert asked["dann", 8.0] <= asked["dann*", 8.0] <= asked["baseline", 8.0]
+    assert asked["dann", 8.0] <= asked[PRINTED, 8.0] <= asked["baseline", 8.0]
     check_figures(findings, tmp_path)
 
 
@@ -258,6 +358,8 @@ def test_the_other_studies_return_tables_with_figures(tmp_path):
 
 
 def test_parts_of_the_latency_add_up(trials):
+    trials = [trial for trial in trials if trial.k == 20]
+
     rows = rows_as_dicts(breakdown.breakdown_table(trials))
 
     for row in rows:
@@ -273,6 +375,8 @@ def test_parts_of_the_latency_add_up(trials):
 
 
 def test_round_trips_cost_dann_more_than_the_baseline(trials):
+    trials = [trial for trial in trials if trial.k == 20]
+
     rows = rows_as_dicts(breakdown.latency_table(trials))
 
     by_name = {(r["collection"], r["algorithm"], r["round trip, ms"]): r["latency_s"] for r in rows}
@@ -292,3 +396,16 @@ def test_a_smaller_sample_is_a_prefix_with_the_same_queries():
     assert len(set(small.objects)) > 10
     assert small.queries(5, seed=1) == large.queries(5, seed=1) == list(range(5))
     assert SMALL["SYN"].queries(3, seed=1) == SMALL["SYN"].queries(6, seed=1)[:3]
+
+
+def test_the_page_names_the_records_that_are_older_than_its_rules():
+    folder = Path(__file__).parents[3] / "docs" / "results" / "fedknn"
+    records = {path.parent.name: read_record(path) for path in folder.glob("*/fedknn.*.jsonl")}
+    page = (folder / "README.md").read_text(encoding="utf-8")
+    found = re.search(r"\*\*Older than these rules\*\*: (.*?)\.", page)
+
+    older = {name for name, record in records.items() if record.started < "2026-11-29"}
+
+    assert len(records) == 11
+    assert found is not None
+    assert set(re.findall(r"`(\w+)`", found[1])) == older

@@ -148,6 +148,17 @@ def test_ascending_radii_end_at_the_kth_distance(looseness):
     assert max(halving) > kth
 
 
+def test_a_search_begins_with_the_given_radius():
+    federation = Federation({"p0": [100.0 * n for n in range(40)]}, 0.0, 5, BoundedLine(0.5, 1))
+
+    radii = [radii_of(hufu, federation, first_radius=first)[:2] for first in (150.0, 600.0, 0.0)]
+
+    assert radii[0] == [150.0, 300.0]
+    assert radii[1][0] == 600.0
+    assert radii[1][1] < 600.0
+    assert radii[2] == [1.0, 2.0]
+
+
 def test_ascending_radii_exceed_the_kth_distance_slightly():
     rng = np.random.default_rng(3)
     points = np.sort(rng.random(3000) ** (1 / 6))  # as many within a radius as in 6 dimensions

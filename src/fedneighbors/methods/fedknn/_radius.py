@@ -54,6 +54,7 @@ def hufu(
     name: str,
     step: float = 0.0,
     least: float = 0.0,
+    first_radius: float = 0.0,
     allow_partial: bool = False,
     budget_s: float | None = None,
 ) -> Coordinator[Answer]:
@@ -71,6 +72,8 @@ def hufu(
         Unit of the distances, which are multiples of it; 0 for any number.
     least : float
         No distance is below this number.
+    first_radius : float
+        First radius of the search, 0 or more; 0 for the larger of ``step`` and 1.
     budget_s : float, optional
         Seconds after which a provider stops a count.
     """
@@ -78,7 +81,7 @@ def hufu(
     counts = _RangeCounts(query, name, active)
     low, high = math.nextafter(least, -math.inf), math.inf
     if (yield from counts.count(math.inf)) > k:
-        high = max(step, 1.0)
+        high = first_radius or max(step, 1.0)
         while (yield from counts.count(high)) < min(k, counts.total(math.inf)):
             low = high
             high = 2 * high if high < _MAX_DOUBLED else math.inf
@@ -239,7 +242,7 @@ class _RangeCounts:
 
     def __init__(self, query: bytes, name: str, active: ActiveProviders) -> None:
         self.query, self.name, self.active = query, name, active
-        self._counts: dict[float, dict[str, int]] = {}
+        self.by_radius: dict[float, dict[str, int]] = {}
 
     def count(self, radius: float) -> Coordinator[int]:
         """Count the objects of all active providers within a radius."""
@@ -247,23 +250,20 @@ class _RangeCounts:
         budget_s = self.active.budget_s
         replies = yield self.active.ask(RangeCountRequest(self.name, self.query, sent, budget_s))
         each = self.active.read(replies, "the counts")
-        self._counts[radius] = {provider: reply.count for provider, reply in each.items()}
-        for provider, count in self._counts[radius].items():
+        self.by_radius[radius] = {provider: reply.count for provider, reply in each.items()}
+        for provider, count in self.by_radius[radius].items():
             self._check_monotonic(provider, radius, count)
         return self.total(radius)
 
     def active_counts(self, radius: float) -> dict[str, int]:
         """Return the known counts within a radius, of active providers."""
-        return self.active.select(self._counts[radius])
+        return self.active.select(self.by_radius[radius])
 
     def total(self, radius: float) -> int:
         return sum(self.active_counts(radius).values())
 
-    def has_counted(self, radius: float) -> bool:
-        return radius in self._counts
-
     def _check_monotonic(self, provider: str, radius: float, count: int) -> None:
-        for other, counts in self._counts.items():
+        for other, counts in self.by_radius.items():
             known = counts.get(provider, count)
             larger, smaller = (count, known) if other < radius else (known, count)
             if larger < smaller or not 0 <= count <= _MAX_COUNT:
@@ -296,7 +296,7 @@ def _fetch(counts: _RangeCounts, radius: float, k: int, *, algorithm: str) -> Co
 
     An infinite radius fetches all objects.
     """
-    if not counts.has_counted(radius):
+    if radius not in counts.by_radius:
         yield from counts.count(radius)
     returned = yield from _fetch_within(counts, radius)
     parts, verified = yield from second_round(
