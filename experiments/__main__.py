@@ -82,7 +82,7 @@ def experiment(
 
 
 def _check_options(study: Study, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that are set; refuse those that the experiment does not have."""
+    """Return the given options; refuse those that the experiment lacks."""
     given = {name: value for name, value in options.items() if value is not None}
     for name in given:
         if name not in study.options:

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from experiments.bootstrap import (
     paired_difference,
 )
 from experiments.harness import Findings, Study, run_each
-from experiments.knnper.comparison import OURS, PAPER, fit_methods, score_method
+from experiments.knnper.comparison import OURS, PAPER, fit_method, score_method
 from experiments.knnper.federations import ClientRows, Scope, make_clients
 from experiments.knnper.fixtures import (
     HIDDEN,
@@ -86,14 +85,15 @@ def _score_on_fewer_rows(
     """Score all methods on unseen clients with fewer rows (Figure 10)."""
     clients = make_clients("label skew", scope, seed, alpha=alpha)
     settings = {"hidden": HIDDEN, "n_rounds": scope.n_rounds, "random_state": seed}
-    untuned: dict[str, Any] = {method: {} for method in METHODS}
-    untuned["rate"] = {"learning_rate": 0.05}
-    fitted, _ = fit_methods(clients, settings, chosen=untuned, methods=METHODS)
+    untuned = {"learning_rate": 0.05}
+    fitted = {
+        method: fit_method(method, clients, settings, parameters=untuned)[0] for method in METHODS
+    }
     hits: dict[tuple[str, float], HitCounts] = {}
     for fraction in TRAINED_FRACTIONS:
         shortened = _shorten(clients, fraction, seen=False)
         for method in METHODS:
-            test_hits = score_method(method, fitted[method], shortened).test
+            test_hits = score_method(fitted[method], shortened).test
             hits[method, fraction] = {name: test_hits[name] for name in clients.unseen}
     return hits
 

@@ -156,7 +156,7 @@ def _label(scope: Scope, seed: int) -> str:
 def _work(
     *, quick: bool, seed: int, n_jobs: int, progress: Progress, n_seeds: int | None = None
 ) -> Findings:
-    scopes = QUICK if quick else FULL
+    scopes: tuple[Scope, ...] = QUICK if quick else FULL
     if n_seeds is not None:
         scopes = tuple(replace(scope, seeds=tuple(range(n_seeds))) for scope in scopes)
     jobs = [(scope, seed + s) for scope in scopes for s in scope.seeds]

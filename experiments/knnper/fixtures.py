@@ -219,7 +219,9 @@ def train_clients(clients: ClientRows, n_rounds: int, seed: int) -> KNNPerClassi
     seed : int
         Seed of the training.
     """
-    model = _fit(KNNPerClassifier(representation="network"), clients, n_rounds, seed)
+    model: KNNPerClassifier = _fit(
+        KNNPerClassifier(representation="network"), clients, n_rounds, seed
+    )
     for name in clients.unseen:
         train = clients.rows(name, test=False)
         model.add_client(name, clients.x[train], clients.y[train])
@@ -238,7 +240,8 @@ def train_network(
     **parameters
         Further parameters of :class:`FedAvgClassifier`.
     """
-    return _fit(FedAvgClassifier(), clients, n_rounds, seed, **parameters)
+    network: FedAvgClassifier = _fit(FedAvgClassifier(), clients, n_rounds, seed, **parameters)
+    return network
 
 
 def _fit(estimator: Any, clients: ClientRows, n_rounds: int, seed: int, **parameters: Any) -> Any:

@@ -1,6 +1,7 @@
 """Figures 2, 5 and 7 to 9: weight, neighbors, scale and capacity of the memory."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -262,20 +263,9 @@ def _study(
     return Study(name, title, description, work, keeps_journal=True, options=("n_seeds",))
 
 
-def _only_line(points: list[Point], *, ending: str = "", value: float | None = None) -> list[Point]:
-    """Return the points of one curve, or of one value with the curves as values."""
-    if value is None:
-        return [Point(each.alpha, each.value, each.hits) for each in points if each.line == ending]
-    return [
-        Point(each.alpha, float(each.line.removeprefix("sigma = ")), each.hits)
-        for each in points
-        if each.value == value
-    ]
-
-
 def _summarize_weights(sweeps: Sweeps, title: str) -> Findings:
     axis, lines, points = "lambda", "size of the memory", sweeps["sizes"]
-    all_rows = _only_line(points, ending=points[-1].line)
+    all_rows = [replace(each, line="") for each in points if each.line == points[-1].line]
     return Findings(
         {},
         tables=(
@@ -318,7 +308,11 @@ def _summarize_neighbors(sweeps: Sweeps, title: str) -> Findings:
 
 def _summarize_scales(sweeps: Sweeps, title: str) -> Findings:
     points = sweeps["scales"]
-    equal_weights = _only_line(points, value=0.5)
+    equal_weights = [
+        replace(each, value=float(each.line.removeprefix("sigma = ")), line="")
+        for each in points
+        if each.value == 0.5
+    ]
     return Findings(
         {},
         tables=(

@@ -70,7 +70,7 @@ class Stage:
 def _train_stages(
     scope: Scope, alpha: float, seed: int, rounds: tuple[int, ...], journal: Path | None
 ) -> list[Stage]:
-    """Return the hits of the parts for each number of rounds, stored or measured."""
+    """Return stored or measured hits for each number of rounds."""
     clients = make_clients("label skew", scope, seed, alpha=alpha)
     job = (scope.data, scope.n_rows, scope.n_clients, alpha, seed)
     return [
