@@ -6,7 +6,7 @@ import time
 import pytest
 from joblib.externals.loky import get_reusable_executor
 
-from experiments.harness import run_each, run_with_followups
+from experiments.harness import Study, run_each, run_with_followups
 
 
 def multiply(a, b):
