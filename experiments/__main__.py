@@ -1,11 +1,13 @@
 """Command line of the experiments: ``python -m experiments NAME [--quick]``."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from experiments.catalog import EXPERIMENTS, find_study
+from experiments.harness import Study
 from fedneighbors.cli._console import echo, progress_bar
 from fedneighbors.cli._results import print_tables, write_results
 
@@ -40,6 +42,16 @@ def experiment(
             "supported by some experiments only."
         ),
     ] = None,
+    n_seeds: Annotated[
+        int | None,
+        typer.Option("--seeds", min=1, help="Number of repetitions; some experiments only."),
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option(help="Data set of knnper.claims, .table2 and .table3.")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Network of these: cnn or mobilenet, for images.")
+    ] = None,
 ) -> None:
     """Run the experiment NAME and compare the results with the paper's."""
     if list_all:
@@ -60,10 +72,25 @@ def experiment(
         raise typer.BadParameter(
             f"{name} does not support a journal; omit the option", param_hint="--journal"
         )
+    options = _check_options(study, {"n_seeds": n_seeds, "data": data, "model": model})
     with progress_bar() as progress:
-        record = study.run(quick=quick, seed=seed, n_jobs=jobs, progress=progress, journal=journal)
+        record = study.run(
+            quick=quick, seed=seed, n_jobs=jobs, progress=progress, journal=journal, **options
+        )
     print_tables(record)
     write_results(record, out or Path(f"fedneighbors-{name}"), name=name, figures=True)
+
+
+def _check_options(study: Study, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the given options; refuse those that the experiment lacks."""
+    given = {name: value for name, value in options.items() if value is not None}
+    for name in given:
+        if name not in study.options:
+            flag = "--seeds" if name == "n_seeds" else f"--{name}"
+            raise typer.BadParameter(
+                f"{study.name} does not have this option; omit it", param_hint=flag
+            )
+    return given
 
 
 def _list_related(name: str) -> list[str]:

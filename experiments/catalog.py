@@ -41,7 +41,7 @@ EXPERIMENTS: Mapping[str, str] = {
     "knnper.k": "knnper.memory.K",
     "knnper.sigma": "knnper.memory.SIGMA",
     "knnper.capacity": "knnper.capacity.CAPACITY",
-    "knnper.hardware": "knnper.capacity.HARDWARE",
+    "knnper.hardware": "knnper.memory.HARDWARE",
     "knnper.compression": "knnper.compression.COMPRESSION",
     "knnper.quality": "knnper.quality.QUALITY",
     "knnper.drift": "knnper.drift.DRIFT",

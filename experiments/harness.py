@@ -57,6 +57,9 @@ class Study:
     keeps_journal : bool
         True if ``work`` has the parameter ``journal``: a file that stores every measurement, so
         that an interrupted run resumes.
+    options : tuple of str
+        Further parameters of ``work`` that the command line can set: ``"n_seeds"``, ``"data"``,
+        ``"model"``.
     """
 
     name: str
@@ -64,6 +67,7 @@ class Study:
     description: str
     work: Work
     keeps_journal: bool = False
+    options: tuple[str, ...] = ()
 
     def run(
         self,
@@ -73,6 +77,7 @@ class Study:
         n_jobs: int = 1,
         progress: Progress = silent,
         journal: Path | None = None,
+        **options: Any,
     ) -> RunRecord:
         """Run the experiment and return its record.
 
@@ -88,17 +93,25 @@ class Study:
             Function called with the progress of the run.
         journal : Path, optional
             File of measurements; stored ones are not repeated, and new ones are appended.
+        **options
+            Values of :attr:`options`.
 
         Raises
         ------
         ValueError
-            If a journal is given and the experiment does not support one.
+            If the experiment does not support the journal or an option.
         """
         if journal is not None and not self.keeps_journal:
             raise ValueError(
                 f"the experiment {self.name!r} does not support a journal; run it without"
             )
-        options = {"journal": journal} if self.keeps_journal else {}
+        if unknown := sorted(set(options) - set(self.options)):
+            raise ValueError(
+                f"the experiment {self.name!r} does not support {', '.join(unknown)}; run it "
+                "without"
+            )
+        if self.keeps_journal:
+            options["journal"] = journal
         started, clock = datetime.now(UTC), time.perf_counter()
         findings = self.work(quick=quick, seed=seed, n_jobs=n_jobs, progress=progress, **options)
         return RunRecord(

@@ -7,7 +7,15 @@ from types import MappingProxyType
 
 import numpy as np
 
-from experiments.datasets.cifar import CIFAR_FOLDERS, Name, cifar_labels, load_cifar
+from experiments.datasets.cifar import (
+    CIFAR_FOLDERS,
+    N_VALUES,
+    SAMPLE_FILE,
+    Name,
+    cifar_labels,
+    load_cifar,
+    load_cifar_sample,
+)
 from experiments.datasets.femnist import FEMNIST_CLASSES, FEMNIST_FOLDER, femnist_size, load_femnist
 from experiments.datasets.shakespeare import SPEECHES_FILE, load_roles, roles_size
 from fedneighbors.datasets import Dataset, Entry
@@ -21,6 +29,7 @@ IMAGE_SHAPES: Mapping[str, tuple[int, ...]] = MappingProxyType(
         "omniglot": (28, 28),
         "femnist": (28, 28),
         "cifar10": (3, 32, 32),
+        "cifar10_12k": (3, 32, 32),
         "cifar100": (3, 32, 32),
     }
 )
@@ -49,14 +58,20 @@ class ClientSet:
 def _cifar(name: Name) -> ClientSet:
     def size(folder: Path) -> tuple[int, int, int]:
         labels = cifar_labels(name, folder)
-        return len(labels), 3 * 32 * 32, len(np.unique(labels))
+        return len(labels), N_VALUES, len(np.unique(labels))
 
     return ClientSet(CIFAR_FOLDERS[name], lambda folder: load_cifar(name, folder), size)
+
+
+def _sample_size(folder: Path) -> tuple[int, int, int]:
+    labels = load_cifar_sample(folder).y
+    return len(labels), N_VALUES, len(np.unique(labels))
 
 
 CLIENT_SETS: Mapping[str, ClientSet] = MappingProxyType(
     {
         "cifar10": _cifar("cifar10"),
+        "cifar10_12k": ClientSet(SAMPLE_FILE, load_cifar_sample, _sample_size),
         "cifar100": _cifar("cifar100"),
         "femnist": ClientSet(
             FEMNIST_FOLDER,

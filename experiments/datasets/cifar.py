@@ -1,8 +1,9 @@
-"""CIFAR-10 and CIFAR-100, read from the official binary files."""
+"""CIFAR-10 and CIFAR-100, from the official binary files or a smaller file of 12,000 images."""
 
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +17,11 @@ CIFAR_FOLDERS = {
 }
 """Folders of the unpacked archives ``cifar-10-binary.tar.gz`` and ``cifar-100-binary.tar.gz``."""
 
+SAMPLE_FILE = "images/cifar10_12k.npz"
+"""File with 12,000 images of CIFAR-10, channels last, and their labels."""
+
 N_VALUES = 3 * 32 * 32
+COLORS = ("red", "green", "blue")
 
 Name = Literal["cifar10", "cifar100"]
 Bytes = npt.NDArray[np.uint8]
@@ -65,15 +70,50 @@ def load_cifar(name: Name, folder: Path) -> Dataset:
     """
     parts = _read_files(name, folder)
     n_labels = len(_LAYOUTS[name].limits)
-    colors = ("red", "green", "blue")
     return Dataset(
         name,
         np.concatenate([part[:, n_labels:] for part in parts]),
         np.concatenate([part[:, n_labels - 1] for part in parts]).astype(np.int64),
-        tuple(f"{color}-{y}-{x}" for color in colors for y in range(32) for x in range(32)),
+        _pixel_names(),
         str(folder / CIFAR_FOLDERS[name]),
         n_train=sum(map(len, parts[:-1])),
     )
+
+
+def load_cifar_sample(folder: Path) -> Dataset:
+    """Load the images of :data:`SAMPLE_FILE` in the form of :func:`load_cifar`.
+
+    Parameters
+    ----------
+    folder : Path
+        The data folder.
+
+    Raises
+    ------
+    MissingDataError
+        If the file does not exist.
+    DataError
+        If it has another format.
+    """
+    path = folder / SAMPLE_FILE
+    if not path.exists():
+        raise MissingDataError(f"there is no file {path}")
+    try:
+        with np.load(path) as content:
+            x, y = content["x"], content["y"].astype(np.int64)
+    except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
+        raise DataError(f"{path}: expected the arrays x and y: {error}") from error
+    if x.shape != (len(y), 32, 32, 3) or x.dtype != np.uint8:
+        raise DataError(
+            f"{path}: expected a uint8 array of shape ({len(y)}, 32, 32, 3), got {x.dtype} of "
+            f"{x.shape}"
+        )
+    rows = np.ascontiguousarray(x.transpose(0, 3, 1, 2)).reshape(len(x), N_VALUES)
+    return Dataset("cifar10_12k", rows, y, _pixel_names(), str(path))
+
+
+def _pixel_names() -> tuple[str, ...]:
+    return tuple(f"{color}-{y}-{x}" for color in COLORS for y in range(32) for x in range(32))
 
 
 def cifar_labels(name: Name, folder: Path) -> npt.NDArray[np.int64]:

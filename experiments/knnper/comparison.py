@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from contextlib import suppress
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,17 +14,24 @@ from fedneighbors import baselines
 from fedneighbors.baselines._base import Baseline
 from fedneighbors.errors import PartyRefused
 from fedneighbors.methods.knnper.estimator import KNNPerClassifier
-from fedneighbors.methods.knnper.personal._client_state import join_client
 
 PAPER, OURS = "kNN-Per, the paper's mixture", "kNN-Per, pool"
+DISCRIMINANTS, DEFAULT = "kNN-Per, discriminants", "KNNPerClassifier()"
 
-ONE_NETWORK_METHODS = ("FedAvg", "FedAvg, local class shares", "FedAvg+", "head fine-tuning")
-"""Methods that start from the same network, which is trained once for all of them."""
+WITHOUT_NETWORK = (DISCRIMINANTS, DEFAULT)
+"""Methods without network and rounds, which are not tuned: the last has all default settings."""
 
 BASELINES = tuple(baselines.TITLES)
+RIVALS = (*BASELINES, PAPER)
+"""Methods that do not use discriminants by themselves."""
 
-RATES = (0.02, 0.05, 0.1)
-"""Learning rates; the best of federated averaging on held-out rows is used for all methods."""
+METHODS = (*RIVALS, OURS, *WITHOUT_NETWORK)
+
+RATES = (0.03, 0.1, 0.3)
+"""Learning rates that every method tries first."""
+
+MORE_RATES = (0.01, 0.02, 0.05, 0.2)
+"""Learning rates that methods without settings of their own try next."""
 
 HitCounts = dict[str, tuple[int, int]]
 
@@ -40,166 +47,140 @@ class Scores:
         model was trained on.
     """
 
-    test: HitCounts
-    train: HitCounts
+    test: HitCounts = field(default_factory=dict)
+    train: HitCounts = field(default_factory=dict)
 
 
-Chosen = dict[str, Mapping[str, Any]]
+def add_discriminants(clients: ClientRows) -> ClientRows:
+    """Append the discriminants of the training clients' rows as columns.
 
-
-def compare_methods(
-    clients: ClientRows,
-    settings: Mapping[str, Any],
-    *,
-    chosen: Chosen | None = None,
-    methods: tuple[str, ...] = (*BASELINES, PAPER, OURS),
-    rates: tuple[float, ...] = RATES,
-) -> tuple[dict[str, Scores], Chosen]:
-    """Train, tune and score methods on the same clients.
+    They are those of :data:`DISCRIMINANTS`, in units of their standard deviation.
 
     Parameters
     ----------
     clients : ClientRows
-        All clients; the unseen ones join after training.
-    settings : mapping
-        Parameters shared by all methods.
-    chosen : dict, optional
-        Parameters chosen before on the same kind of federation, instead of tuning.
-    methods : tuple of str
-        Any of :data:`BASELINES`, :data:`PAPER` and :data:`OURS`.
-    rates : tuple of float
-        Learning rates to try.
-
-    Returns
-    -------
-    scores : dict of str to Scores
-    chosen : dict of str to mapping
-        Parameters of each method, chosen on held-out rows of the training clients.
+        Clients with a table of numbers.
     """
-    fitted, parameters = fit_methods(clients, settings, chosen=chosen, methods=methods, rates=rates)
-    return {method: score_method(method, fitted[method], clients) for method in methods}, parameters
+    mask = clients.fit
+    model = make_estimator(DISCRIMINANTS, clients, {})
+    model.fit(clients.x[mask], clients.y[mask], parties=clients.owners[mask])
+    keys = np.asarray(model.embed(clients.x)[0])
+    deviation = keys[mask].std(axis=0)
+    scaled = keys / np.where(deviation > 0, deviation, 1)
+    return replace(clients, x=np.hstack([clients.x, scaled]))
 
 
-def fit_methods(
-    clients: ClientRows,
-    settings: Mapping[str, Any],
-    *,
-    chosen: Chosen | None = None,
-    methods: tuple[str, ...] = (*BASELINES, PAPER, OURS),
-    rates: tuple[float, ...] = RATES,
-) -> tuple[dict[str, Any], Chosen]:
-    """Return methods fitted on training clients, and their chosen settings.
-
-    Parameters
-    ----------
-    clients, settings, chosen, methods, rates
-        As in :func:`compare_methods`.
-    """
-    parameters = {} if chosen is None else dict(chosen)
-    table = _training_rows(clients)
-    common: dict[str, Any] = dict(settings, classes=range(clients.n_classes), standardize=False)
-    if chosen is None:
-        average = baselines.FedAvgClassifier(**common)
-        grid = [{"learning_rate": rate} for rate in rates]
-        parameters["rate"] = baselines.tune(average, *table, grid=grid).parameters
-    common |= parameters["rate"]
-    pool = KNNPerClassifier(combine="pool", **common).fit(table[0], table[1], parties=table[2])
-    starts = None
-    if chosen is None:
-        averaging = baselines.FedAvgClassifier(**common)
-        starts = baselines.train_start_networks(averaging, *table, final=pool)
-    fitted: dict[str, Any] = dict.fromkeys((PAPER, OURS), pool)
-    for method in methods:
-        if method in BASELINES:
-            fitted[method] = _fit_baseline(method, common, table, parameters, starts, pool)
-    return fitted, parameters
-
-
-def score_method(method: str, estimator: Any, clients: ClientRows) -> Scores:
-    """Score a fitted method; unseen clients join with their rows.
+def make_estimator(method: str, clients: ClientRows, settings: Mapping[str, Any]) -> Any:
+    """Return the estimator of a method, not fitted.
 
     Parameters
     ----------
     method : str
-        Name of the method.
+        One of :data:`METHODS`.
+    clients : ClientRows
+        The clients; their classes are read.
+    settings : mapping
+        Parameters of networks, rounds and SGD, and the seed.
+    """
+    seed = settings.get("random_state", 0)
+    common = {"classes": range(clients.n_classes), "random_state": seed}
+    if method == DEFAULT:
+        return KNNPerClassifier(**common)
+    if method == DISCRIMINANTS:
+        return KNNPerClassifier(representation="discriminants", combine="paper", **common)
+    common |= {"standardize": False, **settings}
+    if method in (PAPER, OURS):
+        common |= {"representation": "network", "combine": "paper" if method == PAPER else "pool"}
+        return KNNPerClassifier(**common)
+    return getattr(baselines, baselines.TITLES[method])(**common)
+
+
+def fit_method(
+    method: str,
+    clients: ClientRows,
+    settings: Mapping[str, Any],
+    *,
+    parameters: Mapping[str, Any] | None = None,
+    rates: tuple[float, ...] = RATES,
+    more_rates: tuple[float, ...] = MORE_RATES,
+    n_own: int = 4,
+) -> tuple[Any, Mapping[str, Any]]:
+    """Return a method fitted on training clients, and its chosen settings.
+
+    Every method tries the learning rates, and then at most ``n_own`` settings of its own at the
+    best of them, on held-out rows of the training clients.
+
+    Parameters
+    ----------
+    method, clients, settings
+        As in :func:`make_estimator`.
+    parameters : mapping, optional
+        Settings chosen before on the same kind of federation, instead of tuning.
+    rates, more_rates : tuple of float
+        Learning rates of all methods, and of those without settings of their own.
+    n_own : int
+        Maximum number of settings of a method's own.
+    """
+    estimator, mask = make_estimator(method, clients, settings), clients.fit
+    table = (clients.x[mask], clients.y[mask], clients.owners[mask])
+    if method in WITHOUT_NETWORK:
+        return estimator.fit(*table[:2], parties=table[2]), {}
+    if parameters is not None:
+        with suppress(PartyRefused):  # it diverges on these clients: tune again
+            configured = clone(estimator).set_params(**parameters)
+            return configured.fit(*table[:2], parties=table[2]), parameters
+    first = baselines.tune(estimator, *table, grid=[{"learning_rate": rate} for rate in rates])
+    own = _own_settings(method, estimator, rates, more_rates)[:n_own]
+    estimator.set_params(**first.parameters)
+    if hasattr(estimator, "start") and not any("learning_rate" in each for each in own):
+        estimator.set_params(start=first.estimator)  # trained at this rate on all rows
+    second = baselines.tune(estimator, *table, grid=own)
+    if max(second.scores) > max(first.scores):
+        return second.estimator, {**first.parameters, **second.parameters}
+    return first.estimator, first.parameters
+
+
+def _own_settings(
+    method: str, estimator: Any, rates: tuple[float, ...], more_rates: tuple[float, ...]
+) -> tuple[Mapping[str, Any], ...]:
+    """Return the settings of a method's own, or else more learning rates."""
+    if method == "FedRep":
+        heads = [{"head_learning_rate": rate, "tuning_epochs": 20} for rate in rates]
+        return (*heads, {"head_epochs": 10, "head_learning_rate": rates[1], "tuning_epochs": 20})
+    if method == "FedPer":
+        heads = [{"tuning_rate": rate, "tuning_epochs": 20} for rate in rates]
+        return (*heads, {"tuning_epochs": 0})
+    grid = tuple(getattr(estimator, "grid", ()))
+    if not grid or "learning_rate" in grid[0]:
+        return tuple({"learning_rate": rate} for rate in more_rates)
+    return grid
+
+
+def score_method(estimator: Any, clients: ClientRows) -> Scores:
+    """Score a fitted method; unseen clients join with their rows.
+
+    Parameters
+    ----------
     estimator : fitted estimator
-        A result of :func:`fit_methods`; it is not changed.
+        The method; it is not changed.
     clients : ClientRows
         All clients.
     """
-    if method == PAPER:
-        return _score_paper_mixture(estimator, clients)
     extended = copy(estimator)  # the unseen clients are added to the copy only
     extended.clients_ = dict(estimator.clients_)
-    return _score_clients(extended, clients)
-
-
-def _training_rows(clients: ClientRows) -> tuple[Any, Any, Any]:
-    mask = clients.fit
-    return clients.x[mask], clients.y[mask], clients.owners[mask]
-
-
-def _fit_baseline(
-    method: str, common: Mapping[str, Any], table: Any, parameters: Chosen, starts: Any, pool: Any
-) -> Any:
-    """Return a fitted baseline; store its settings in ``parameters``."""
-    baseline = getattr(baselines, baselines.TITLES[method])(**common)
-    if method in ONE_NETWORK_METHODS:
-        baseline.set_params(start=pool)
-    if method in parameters:
-        try:
-            configured = clone(baseline).set_params(**parameters[method])
-            return configured.fit(table[0], table[1], parties=table[2])
-        except PartyRefused:  # the given setting diverges on these clients: tune again
-            starts = None
-    grid: Any = ({},) if method == "FedAvg" else None
-    tuning = baselines.tune(baseline, *table, grid=grid, starts=starts)
-    parameters.setdefault(method, tuning.parameters)
-    return tuning.estimator
-
-
-def _score_clients(estimator: Any, clients: ClientRows) -> Scores:
-    """Add the unseen clients, and predict for all of them."""
-    scores = Scores({}, {})
     new_rows = np.flatnonzero(~clients.test & np.isin(clients.owners, clients.unseen))
-    if isinstance(estimator, Baseline):
+    if isinstance(extended, Baseline):
         with suppress(PartyRefused):
-            estimator.add_clients(
-                clients.x[new_rows], clients.y[new_rows], clients.owners[new_rows]
-            )
-    for name in sorted(set(clients.owners[new_rows]) - set(estimator.clients_)):
+            extended.add_clients(clients.x[new_rows], clients.y[new_rows], clients.owners[new_rows])
+    for name in sorted(set(clients.owners[new_rows]) - set(extended.clients_)):
         rows = clients.rows(name, test=False)
         with suppress(PartyRefused):  # training diverges: predict with the shared model
-            estimator.add_client(name, clients.x[rows], clients.y[rows])
+            extended.add_client(name, clients.x[rows], clients.y[rows])
+    scores = Scores()
     for name in clients.names:
         for hits, test in ((scores.test, True), (scores.train, False)):
             rows = clients.rows(name, test=test)
             if len(rows) and len(clients.rows(name, test=False)):
-                predicted = estimator.predict(clients.x[rows], parties=[name] * len(rows))
-                hits[name] = (int((predicted == clients.y[rows]).sum()), len(rows))
-    return scores
-
-
-def _score_paper_mixture(model: KNNPerClassifier, clients: ClientRows) -> Scores:
-    """Predict with the paper's mixture on the pool's network and memories."""
-    features, log_probabilities = model._features_and_scores(clients.x)
-    scores = Scores({}, {})
-    for name in clients.names:
-        train, test = clients.rows(name, test=False), clients.rows(name, test=True)
-        if name in clients.unseen and len(train):
-            state = join_client(
-                name,
-                features[train],
-                log_probabilities[train],
-                clients.y[train],
-                overall=model.overall_,
-                pool=None,
-                settings=model._memory_settings,
-            )
-        elif len(train):
-            state = replace(model.clients_[name], pool=None)
-        for hits, rows in ((scores.test, test), (scores.train, train)):
-            if len(rows) and len(train):
-                predicted = state.predict(features[rows], log_probabilities[rows]).argmax(axis=1)
+                predicted = extended.predict(clients.x[rows], parties=[name] * len(rows))
                 hits[name] = (int((predicted == clients.y[rows]).sum()), len(rows))
     return scores

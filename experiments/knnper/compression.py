@@ -13,9 +13,10 @@ from experiments.bootstrap import (
 )
 from experiments.harness import Findings, Study, run_each
 from experiments.knnper.federations import Scope, make_clients
-from experiments.knnper.fixtures import EmbeddedClients, embed_clients, train_clients
+from experiments.knnper.fixtures import EmbeddedClients, embed_clients, train_network
+from experiments.knnper.memory import first_rows
 from experiments.knnper.prototypes import PrototypeMemory
-from experiments.knnper.sweeps import INTERVALS, mix_equally
+from experiments.knnper.sweeps import INTERVALS, describe, mix_equally
 from fedneighbors._typing import Floats, Progress
 from fedneighbors.methods.knnper.memory._codes import (
     Bits,
@@ -32,7 +33,8 @@ Build = Callable[[int, int], Memory | PrototypeMemory]
 Outcome = list[tuple[str, str, str, float, HitCounts]]
 """Rows of (seen or unseen, kind, setting, relative size in bytes, hits)."""
 
-FULL = (Scope("mnist", 20_000, 100, 60, (0, 1, 2)), Scope("mnist", 20_000, 10, 60, (0, 1, 2)))
+SEEDS = (0, 1, 2, 3, 4)
+FULL = (Scope("mnist", 20_000, 100, 200, SEEDS), Scope("mnist", 20_000, 10, 200, SEEDS))
 QUICK = (Scope("digits", 500, 6, 8, (0,)),)
 ALPHA = 0.3
 
@@ -92,7 +94,7 @@ def _predict(
 ) -> Floats:
     """Fill a client's memory; return class probabilities of its test rows."""
     train, test = embedded.split(name)
-    train = train[: max(1, round(fraction * len(train)))]
+    train = first_rows(train, fraction)
     memory.add(embedded.keys(train), embedded.bank.labels[train])
     votes = memory.votes(embedded.keys(test), embedded.scores.shape[1], n_neighbors=10)
     shared = np.exp(embedded.scores[test])
@@ -131,7 +133,7 @@ def _measure(scope: Scope, seed: int) -> Outcome:
         seed,
         alpha=ALPHA,
     )
-    model = train_clients(clients, scope.n_rounds, seed, hidden=HIDDEN)
+    model = train_network(clients, scope.n_rounds, seed, hidden=HIDDEN)
     embedded = embed_clients(model, clients)
     public = model.embed(extended.x[scope.n_rows :])[0]
     rows: Outcome = []
@@ -151,8 +153,12 @@ def _label(scope: Scope, seed: int) -> str:
     return f"{scope.data}, {scope.n_clients} clients, seed {seed}"
 
 
-def _work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Findings:
-    scopes = QUICK if quick else FULL
+def _work(
+    *, quick: bool, seed: int, n_jobs: int, progress: Progress, n_seeds: int | None = None
+) -> Findings:
+    scopes: tuple[Scope, ...] = QUICK if quick else FULL
+    if n_seeds is not None:
+        scopes = tuple(replace(scope, seeds=tuple(range(n_seeds))) for scope in scopes)
     jobs = [(scope, seed + s) for scope in scopes for s in scope.seeds]
     each = run_each(_measure, jobs, n_jobs=n_jobs, progress=progress, label=_label)
     tables = []
@@ -160,7 +166,7 @@ def _work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Finding
         outcomes = [outcome for job, outcome in zip(jobs, each, strict=True) if job[0] == scope]
         tables += [_table(scope, group, outcomes) for group in ("seen", "unseen")]
     return Findings(
-        parameters={"data": scopes[0].data, "alpha": ALPHA, "seeds": len(scopes[0].seeds)},
+        parameters=describe(scopes[0]) | {"clients": [s.n_clients for s in scopes], "alpha": ALPHA},
         tables=tuple(tables),
         figures=tuple(_figure(table) for table in tables),
         notes=(
@@ -219,5 +225,6 @@ COMPRESSION = Study(
     title="Compressed memories",
     description="Figure 11 of the paper, and four other kinds of compression.",
     work=_work,
+    options=("n_seeds",),
 )
 """The experiment."""

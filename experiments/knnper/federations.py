@@ -8,19 +8,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from experiments.datasets.catalog import load
+from experiments.datasets.catalog import IMAGE_SHAPES, load
+from experiments.datasets.cifar import coarse_labels
 from fedneighbors._typing import Floats, Integers
+from fedneighbors.datasets._catalog import data_folder
 from fedneighbors.partition import (
     dirichlet,
+    pachinko,
     pathological_v2,
     permute_labels,
     row_roles,
     shift_features,
     unseen_parties,
 )
-
-SIDE = 14
-"""Width and height of images after downsampling by 2."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,9 @@ class Scope:
         Training rounds of the shared network.
     seeds : tuple of int
         Seeds of the repetitions.
+    as_images : bool
+        Rows are images of full size, channels first; otherwise flat rows of images at half their
+        width and height.
     """
 
     data: str
@@ -47,6 +50,7 @@ class Scope:
     n_clients: int
     n_rounds: int
     seeds: tuple[int, ...]
+    as_images: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +59,7 @@ class ClientRows:
 
     Parameters
     ----------
-    x : array of shape (n_rows, n_features)
+    x : array of shape (n_rows, n_features), or n_rows images
         Pixels from -1 to 1, standardized columns, or tokens.
     y : int64 array of shape (n_rows,)
         Classes, from 0.
@@ -104,8 +108,16 @@ def _label_skew(
     return x, y, dirichlet(y, scope.n_clients, alpha=alpha, min_rows=5, seed=seed)
 
 
-def _two_classes(scope: Scope, seed: int, x: Floats, y: Integers, _: Any) -> PartitionedRows:
-    return x, y, pathological_v2(y, scope.n_clients, seed=seed)
+def _few_classes(
+    scope: Scope, seed: int, x: Floats, y: Integers, _: Any, *, n: int = 2
+) -> PartitionedRows:
+    return x, y, pathological_v2(y, scope.n_clients, classes_per_party=n, seed=seed)
+
+
+def _two_levels(
+    scope: Scope, seed: int, x: Floats, y: Integers, coarse: Integers
+) -> PartitionedRows:
+    return x, y, pachinko(coarse, y, scope.n_clients, seed=seed)
 
 
 def _permuted_labels(
@@ -130,11 +142,14 @@ def _natural(_scope: Scope, _seed: int, x: Floats, y: Integers, natural: Any) ->
 
 FEDERATIONS: Mapping[str, tuple[str, Partitioner]] = {
     "label skew": ("mnist", _label_skew),
-    "two classes each": ("mnist", _two_classes),
+    "two classes each": ("mnist", _few_classes),
     "permuted labels": ("mnist", _permuted_labels),
     "turned images": ("mnist", _rotated_images),
     "drawers": ("omniglot", _natural),
     "letters": ("letter", _label_skew),
+    "writers": ("femnist", _natural),
+    "coarse and fine labels": ("cifar100", _two_levels),
+    "ten classes each": ("cifar100", partial(_few_classes, n=10)),
     "one meaning": ("mnist", partial(_permuted_labels, n_groups=1)),
     "two meanings": ("mnist", partial(_permuted_labels, n_groups=2)),
     "eight meanings": ("mnist", partial(_permuted_labels, n_groups=8)),
@@ -145,9 +160,21 @@ FEDERATIONS: Mapping[str, tuple[str, Partitioner]] = {
 CIFAR-10), "two classes each" is the paper's CIFAR-10 v2. In the next two, labels are only slightly
 skewed and clients are in four groups: each group permutes the labels differently, or rotates its
 images by another multiple of 90 degrees. "drawers" are those of Omniglot, whose alphabets are the
-classes. "one meaning", "two meanings" and "eight meanings" are "permuted labels" with that
-number of groups.
+classes. "writers" are those of FEMNIST. "coarse and fine labels" is pachinko allocation, the
+paper's CIFAR-100, and "ten classes each" its CIFAR-100 v2. "one meaning", "two meanings" and "eight
+meanings" are "permuted labels" with that number of groups.
 """
+
+
+DATA_FEDERATIONS: Mapping[str, tuple[str, ...]] = {
+    "mnist": ("label skew", "two classes each", "permuted labels"),
+    "omniglot": ("drawers",),
+    "femnist": ("writers",),
+    "cifar10": ("label skew", "two classes each"),
+    "cifar10_12k": ("label skew", "two classes each"),
+    "cifar100": ("coarse and fine labels", "ten classes each"),
+}
+"""Federations of each image set."""
 
 
 def make_clients(name: str, scope: Scope, seed: int, *, alpha: float | None = None) -> ClientRows:
@@ -201,21 +228,37 @@ def load_roles(n_roles: int, n_windows: int, seed: int) -> ClientRows:
 
 
 def _rows(scope: Scope, seed: int) -> tuple[Floats, Integers, Any]:
-    """Return random rows of a data set, their classes and natural owners."""
+    """Return random rows, their classes, and natural owners or coarse labels."""
     data = load(scope.data)
-    x, y = np.asarray(data.x, np.float64), np.asarray(data.y)
-    if scope.data in ("mnist", "omniglot"):
-        x = x.reshape(-1, SIDE, 2, SIDE, 2).mean(axis=(2, 4)).reshape(len(x), -1)
+    y = np.asarray(data.y)
+    natural: Any = None if data.parties is None else np.asarray(data.parties)
     if scope.data == "omniglot":
         y = np.array([label.split("/")[0] for label in y.tolist()])
-    rows = np.random.default_rng(seed).permutation(len(x))[: scope.n_rows]
+    if scope.data == "cifar100":
+        natural = coarse_labels(data_folder(scope.data))
+    order = np.random.default_rng(seed).permutation(len(y))
+    if scope.data == "femnist":  # a random row of each of 3,500 writers would not be a client
+        order = order[np.isin(natural[order], _draw_owners(natural, scope.n_clients, seed))]
+    rows = order[: scope.n_rows]
     classes = np.unique(y, return_inverse=True)[1].astype(np.int64)[rows]
-    natural = None if data.parties is None else np.asarray(data.parties)[rows]
-    return _scale(x[rows], scope.data), classes, natural
+    x = _scale(np.asarray(data.x[rows], np.float64), scope)
+    return x, classes, None if natural is None else natural[rows]
 
 
-def _scale(x: Floats, data: str) -> Floats:
-    if data in ("mnist", "omniglot", "digits"):
-        return np.asarray(2 * x / x.max() - 1)
-    deviation = x.std(axis=0)
-    return np.asarray((x - x.mean(axis=0)) / np.where(deviation > 0, deviation, 1))
+def _draw_owners(owners: Any, n: int, seed: int) -> Any:
+    names = np.unique(owners)
+    return np.random.default_rng(seed).permutation(names)[:n]
+
+
+def _scale(x: Floats, scope: Scope) -> Floats:
+    """Scale pixels to [-1, 1], or standardize the columns of tables."""
+    shape = IMAGE_SHAPES.get(scope.data)
+    if shape is None and scope.data != "digits":
+        deviation = x.std(axis=0)
+        return np.asarray((x - x.mean(axis=0)) / np.where(deviation > 0, deviation, 1))
+    if shape is not None and not scope.as_images:
+        *channels, high, wide = shape
+        halves = x.reshape(len(x), *channels, high // 2, 2, wide // 2, 2).mean(axis=(-3, -1))
+        x = halves.reshape(len(x), -1)
+    scaled = np.asarray(2 * x / x.max() - 1)
+    return scaled.reshape(len(x), *shape) if shape is not None and scope.as_images else scaled

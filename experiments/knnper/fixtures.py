@@ -10,6 +10,7 @@ import numpy.typing as npt
 from experiments.bootstrap import HitCounts
 from experiments.knnper.federations import ClientRows, Scope, make_clients
 from fedneighbors._typing import Floats, Integers
+from fedneighbors.baselines import FedAvgClassifier
 from fedneighbors.errors import DataError
 from fedneighbors.methods.knnper.estimator import KNNPerClassifier
 from fedneighbors.tabular._ownership import party_name
@@ -167,7 +168,7 @@ class EmbeddedClients:
         True for test rows, in the order of the bank.
     unseen : tuple of str
         Clients that did not take part in training.
-    model : KNNPerClassifier
+    model : KNNPerClassifier or FedAvgClassifier
         Trained estimator.
     """
 
@@ -175,7 +176,7 @@ class EmbeddedClients:
     scores: Floats
     test: npt.NDArray[np.bool_]
     unseen: tuple[str, ...]
-    model: KNNPerClassifier
+    model: Any
 
     @property
     def seen(self) -> tuple[str, ...]:
@@ -206,9 +207,7 @@ class EmbeddedClients:
         }
 
 
-def train_clients(
-    clients: ClientRows, n_rounds: int, seed: int, **parameters: Any
-) -> KNNPerClassifier:
+def train_clients(clients: ClientRows, n_rounds: int, seed: int) -> KNNPerClassifier:
     """Train kNN-Per, and then add the unseen clients.
 
     Parameters
@@ -219,29 +218,49 @@ def train_clients(
         Training rounds of the shared network.
     seed : int
         Seed of the training.
-    **parameters
-        Further parameters of :class:`KNNPerClassifier`.
     """
-    settings: dict[str, Any] = {"standardize": False, "learning_rate": 0.05, "hidden": HIDDEN}
-    settings |= {"device": "auto"} | parameters
-    classes = range(clients.n_classes)
-    model = KNNPerClassifier(random_state=seed, n_rounds=n_rounds, classes=classes, **settings)
-    fitted = clients.fit
-    model.fit(clients.x[fitted], clients.y[fitted], parties=clients.owners[fitted])
+    model: KNNPerClassifier = _fit(
+        KNNPerClassifier(representation="network"), clients, n_rounds, seed
+    )
     for name in clients.unseen:
         train = clients.rows(name, test=False)
         model.add_client(name, clients.x[train], clients.y[train])
     return model
 
 
-def embed_clients(model: KNNPerClassifier, clients: ClientRows) -> EmbeddedClients:
+def train_network(
+    clients: ClientRows, n_rounds: int, seed: int, **parameters: Any
+) -> FedAvgClassifier:
+    """Train the network of :func:`train_clients` only, in half the time.
+
+    Parameters
+    ----------
+    clients, n_rounds, seed
+        As in :func:`train_clients`.
+    **parameters
+        Further parameters of :class:`FedAvgClassifier`.
+    """
+    network: FedAvgClassifier = _fit(FedAvgClassifier(), clients, n_rounds, seed, **parameters)
+    return network
+
+
+def _fit(estimator: Any, clients: ClientRows, n_rounds: int, seed: int, **parameters: Any) -> Any:
+    """Fit an estimator on the clients that take part in training."""
+    settings: dict[str, Any] = {"standardize": False, "learning_rate": 0.05, "hidden": HIDDEN}
+    settings |= {"device": "auto", "random_state": seed, "n_rounds": n_rounds}
+    estimator.set_params(**settings | {"classes": range(clients.n_classes)} | parameters)
+    rows = clients.fit
+    return estimator.fit(clients.x[rows], clients.y[rows], parties=clients.owners[rows])
+
+
+def embed_clients(model: Any, clients: ClientRows) -> EmbeddedClients:
     """Return embeddings and predictions of a trained network."""
     keys, scores = model.embed(clients.x)
     bank = EmbeddingBank.collect(keys, clients.y, clients.owners)
     return EmbeddedClients(bank, scores[bank.rows], clients.test[bank.rows], clients.unseen, model)
 
 
-def train_and_embed(scope: Scope, *, alpha: float, seed: int, **parameters: Any) -> EmbeddedClients:
+def train_and_embed(scope: Scope, *, alpha: float, seed: int) -> EmbeddedClients:
     """Train a network on label-skewed clients, and embed all rows.
 
     Parameters
@@ -252,8 +271,6 @@ def train_and_embed(scope: Scope, *, alpha: float, seed: int, **parameters: Any)
         Concentration of the Dirichlet label skew; lower is more skewed.
     seed : int
         Seed of rows, skew, test rows and training.
-    **parameters
-        Further parameters of :class:`KNNPerClassifier`.
     """
     clients = make_clients("label skew", scope, seed, alpha=alpha)
-    return embed_clients(train_clients(clients, scope.n_rounds, seed, **parameters), clients)
+    return embed_clients(train_network(clients, scope.n_rounds, seed), clients)

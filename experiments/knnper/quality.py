@@ -1,7 +1,9 @@
 """Figures 3, 12 and 13: accuracy of the memory under better and worse networks."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,16 +14,24 @@ from experiments.bootstrap import (
     accuracy_interval,
     paired_difference,
 )
-from experiments.harness import Findings, Study, run_each
-from experiments.knnper.federations import Scope, make_clients
+from experiments.harness import Findings, Journal, Study, run_each
+from experiments.knnper.federations import ClientRows, Scope, make_clients
 from experiments.knnper.fixtures import EmbeddedClients, embed_clients, train_clients
-from experiments.knnper.sweeps import CLIENT_GROUPS, INTERVALS, label, list_jobs
+from experiments.knnper.sweeps import (
+    CLIENT_GROUPS,
+    INTERVALS,
+    describe,
+    label,
+    list_clients,
+    list_jobs,
+    restore_hits,
+)
 from fedneighbors._typing import Progress
 from fedneighbors.methods.knnper.memory._rows import RowFeatures
 from fedneighbors.metrics import average_accuracy
 from fedneighbors.records import Figure, ResultTable, Scalar
 
-ROUNDS = (1, 2, 4, 8, 16, 32)
+ROUNDS = (1, 2, 4, 8, 16, 32, 200)
 QUICK_ROUNDS = (1, 20, 60)
 PARTS = ("network", "memory", "mixture")
 
@@ -57,20 +67,41 @@ class Stage:
     hits: dict[str, dict[str, HitCounts]]
 
 
-def _train_stages(scope: Scope, alpha: float, seed: int, rounds: tuple[int, ...]) -> list[Stage]:
-    """Return the hits of the parts for each number of rounds."""
+def _train_stages(
+    scope: Scope, alpha: float, seed: int, rounds: tuple[int, ...], journal: Path | None
+) -> list[Stage]:
+    """Return stored or measured hits for each number of rounds."""
     clients = make_clients("label skew", scope, seed, alpha=alpha)
-    stages = []
-    for n_rounds in rounds:
-        embedded = embed_clients(train_clients(clients, n_rounds, seed), clients)
-        hits: dict[str, dict[str, tuple[int, int]]] = {part: {} for part in PARTS}
-        for name in embedded.bank.names:
-            if len(embedded.split(name)[1]) and name in embedded.model.clients_:
-                for part, predicted in _predict_parts(embedded, name).items():
-                    hits[part][name] = embedded.count_hits(name, predicted)
-        by_group = {part: embedded.by_group(each) for part, each in hits.items()}
-        stages.append(Stage(alpha, n_rounds, by_group))
-    return stages
+    job = (scope.data, scope.n_rows, scope.n_clients, alpha, seed)
+    return [
+        Stage(
+            alpha,
+            n_rounds,
+            Journal(journal).get_or_measure(
+                (*job, n_rounds),
+                measure=partial(_measure_parts, clients, n_rounds, seed),
+                encode=lambda hits: hits,
+                decode=_decode,
+            ),
+        )
+        for n_rounds in rounds
+    ]
+
+
+def _measure_parts(
+    clients: ClientRows, n_rounds: int, seed: int
+) -> dict[str, dict[str, HitCounts]]:
+    """Train a network, and return the hits of each part by group."""
+    embedded = embed_clients(train_clients(clients, n_rounds, seed), clients)
+    hits: dict[str, dict[str, tuple[int, int]]] = {part: {} for part in PARTS}
+    for name in list_clients(embedded):
+        for part, predicted in _predict_parts(embedded, name).items():
+            hits[part][name] = embedded.count_hits(name, predicted)
+    return {part: embedded.by_group(each) for part, each in hits.items()}
+
+
+def _decode(stored: Mapping[str, Any]) -> dict[str, dict[str, HitCounts]]:
+    return {part: restore_hits(by_group) for part, by_group in stored.items()}
 
 
 Cells = dict[tuple[float, int], list[Stage]]
@@ -139,12 +170,21 @@ def _slopes_table(table: ResultTable) -> ResultTable:
     )
 
 
-def _work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Findings:
-    scope, jobs = list_jobs(quick, seed)
+def _work(
+    *,
+    quick: bool,
+    seed: int,
+    n_jobs: int,
+    progress: Progress,
+    journal: Path | None,
+    n_seeds: int | None = None,
+) -> Findings:
+    Journal(journal).repair()
+    scope, jobs = list_jobs(quick, seed, n_seeds)
     rounds = QUICK_ROUNDS if quick else ROUNDS
     each = run_each(
         _train_stages,
-        [(*job, rounds) for job in jobs],
+        [(*job, rounds, journal) for job in jobs],
         n_jobs=n_jobs,
         progress=progress,
         label=label,
@@ -152,7 +192,7 @@ def _work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Finding
     cells = _group_stages(stage for stages in each for stage in stages)
     tables = tuple(_table(cells, group) for group in CLIENT_GROUPS)
     return Findings(
-        parameters={"data": scope.data, "clients": scope.n_clients, "rounds": list(rounds)},
+        parameters=describe(scope) | {"rounds": list(rounds)},
         tables=(
             *tables,
             _slopes_table(tables[1]),
@@ -167,7 +207,7 @@ def _work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Finding
                 x="network",
                 y=part,
                 hue="alpha",
-                caption="Each point is a network trained for 1 to 32 rounds.",
+                caption="Each point is a network trained for 1 to 200 rounds.",
             )
             for group in CLIENT_GROUPS
             for part in PARTS[1:]
@@ -185,4 +225,6 @@ QUALITY = Study(
     title="Quality of the network",
     description="Figures 3, 12 and 13 of the paper.",
     work=_work,
+    keeps_journal=True,
+    options=("n_seeds",),
 )

@@ -1,7 +1,7 @@
 """Sweeps over the values of one setting: accuracy of seen and of unseen clients."""
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -28,16 +28,30 @@ INTERVALS = (
     "fixed."
 )
 
-FULL = Scope("mnist", 20_000, 100, 60, (0, 1, 2))
+FULL = Scope("mnist", 20_000, 100, 200, (0, 1, 2, 3, 4))
 QUICK = Scope("digits", 700, 12, 8, (0,))
 SKEWS = (0.1, 0.3, 1.0)
 
 
-def list_jobs(quick: bool, seed: int) -> tuple[Scope, list[tuple[Scope, float, int]]]:
-    """Return the scope, and one job per label skew and seed."""
+def list_jobs(
+    quick: bool, seed: int, n_seeds: int | None = None
+) -> tuple[Scope, list[tuple[Scope, float, int]]]:
+    """Return the scope, and one job per seed and label skew."""
     scope = QUICK if quick else FULL
+    if n_seeds is not None:
+        scope = replace(scope, seeds=tuple(range(n_seeds)))
     skews = SKEWS[1:2] if quick else SKEWS
-    return scope, [(scope, alpha, seed + s) for alpha in skews for s in scope.seeds]
+    return scope, [(scope, alpha, seed + s) for s in scope.seeds for alpha in skews]
+
+
+def describe(scope: Scope) -> dict[str, Scalar | list[Scalar]]:
+    """Return the settings of a run for its record."""
+    return {
+        "data": scope.data,
+        "clients": scope.n_clients,
+        "rounds": scope.n_rounds,
+        "seeds": len(scope.seeds),
+    }
 
 
 def label(scope: Scope, alpha: float, seed: int, *_: object) -> str:
@@ -47,7 +61,12 @@ def label(scope: Scope, alpha: float, seed: int, *_: object) -> str:
 
 def mix_equally(embedded: EmbeddedClients, name: str, votes: Floats) -> Floats:
     """Mix votes and network output with equal weights."""
-    return mix(votes, np.exp(embedded.scores[embedded.split(name)[1]]), 0.5)
+    return mix_with_weight(embedded, name, votes, 0.5)
+
+
+def mix_with_weight(embedded: EmbeddedClients, name: str, votes: Floats, weight: float) -> Floats:
+    """Mix votes with a weight and the network output with the rest."""
+    return mix(votes, np.exp(embedded.scores[embedded.split(name)[1]]), weight)
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,11 +81,14 @@ class Point:
         Value of the varied setting.
     hits : dict of str to mapping
         Hits of the ``"seen"`` and of the ``"unseen"`` clients.
+    line : str
+        Name of the curve, if a figure has several for each skew.
     """
 
     alpha: float
     value: Any
     hits: dict[str, HitCounts]
+    line: str = ""
 
 
 def sweep(
@@ -81,12 +103,30 @@ def measure_point(
     embedded: EmbeddedClients, alpha: float, value: Any, predictor: Predictor
 ) -> Point:
     """Return the hits of clients at one value."""
-    hits = {}
-    for name in embedded.bank.names:
-        train, test = embedded.split(name)
-        if len(train) and len(test):
-            hits[name] = embedded.count_hits(name, predictor(embedded, name, value))
+    hits = {
+        name: embedded.count_hits(name, predictor(embedded, name, value))
+        for name in list_clients(embedded)
+    }
     return Point(alpha, value, embedded.by_group(hits))
+
+
+def restore_hits(stored: Mapping[str, Mapping[str, Sequence[int]]]) -> dict[str, HitCounts]:
+    """Return hits by group from a journal.
+
+    Parameters
+    ----------
+    stored : mapping
+        For each group, correct rows and all rows of each client.
+    """
+    return {
+        group: {name: (counts[0], counts[1]) for name, counts in each.items()}
+        for group, each in stored.items()
+    }
+
+
+def list_clients(embedded: EmbeddedClients) -> list[str]:
+    """Return the clients with training rows and test rows."""
+    return [name for name in embedded.bank.names if all(map(len, embedded.split(name)))]
 
 
 def sweep_tables(
@@ -96,6 +136,7 @@ def sweep_tables(
     *,
     reference: Any,
     groups: Sequence[str] = CLIENT_GROUPS,
+    lines: str = "",
 ) -> tuple[ResultTable, ...]:
     """Return accuracy by value, each compared with the reference value.
 
@@ -108,31 +149,35 @@ def sweep_tables(
     title : str
         Title of the tables.
     reference : object
-        Value with which the others are compared.
+        Value with which the others of the same curve are compared.
     groups : sequence of {"seen", "unseen"}
         Groups of clients; one table is returned for each.
+    lines : str
+        Column with the names of the curves, if there are several for each skew. The names of these
+        tables end in ``"-curves"``.
     """
-    cells: dict[tuple[float, Any], list[Point]] = {}
+    cells: dict[tuple[float, str, Any], list[Point]] = {}
     for point in points:
-        cells.setdefault((point.alpha, point.value), []).append(point)
+        cells.setdefault((point.alpha, point.line, point.value), []).append(point)
 
-    def row(group: str, alpha: float, value: Any) -> tuple[Scalar, ...]:
-        hits = [point.hits[group] for point in cells[alpha, value]]
-        reference_hits = [point.hits[group] for point in cells[alpha, reference]]
+    def row(group: str, alpha: float, line: str, value: Any) -> tuple[Scalar, ...]:
+        hits = [point.hits[group] for point in cells[alpha, line, value]]
+        reference_hits = [point.hits[group] for point in cells[alpha, line, reference]]
         mean, low, high = accuracy_interval(hits)
         lowest = float(np.mean([bottom_decile(counts, list(counts)) for counts in hits]))
         gain = paired_difference(list(zip(hits, reference_hits, strict=True)))
         return (
-            f"alpha = {alpha}", value, mean, low, high, (high - low) / 2, lowest, *gain,
+            f"alpha = {alpha}", *([line] if lines else ()), value, mean, low, high,
+            (high - low) / 2, lowest, *gain,
         )  # fmt: skip
 
     return tuple(
         ResultTable(
-            name=group,
+            name=f"{group}-curves" if lines else group,
             title=f"{title}: clients {group} in training",
             columns=(
-                "alpha", axis, "accuracy", *ENDS, "half the interval", "bottom decile",
-                f"better than {reference:g} by", "from", "to",
+                "alpha", *([lines] if lines else ()), axis, "accuracy", *ENDS, "half the interval",
+                "bottom decile", f"better than {reference:g} by", "from", "to",
             ),
             rows=tuple(row(group, *key) for key in cells),
             caption=INTERVALS,
@@ -141,17 +186,22 @@ def sweep_tables(
     )  # fmt: skip
 
 
-def sweep_figure(group: str, axis: str, title: str) -> Figure:
+def sweep_figure(
+    group: str, axis: str, title: str, *, lines: str = "", log_x: bool = False
+) -> Figure:
     """Return the figure of one table of :func:`sweep_tables`."""
+    name = f"{group}-curves" if lines else group
     return Figure(
-        name=group,
+        name=name,
         kind="line",
         title=f"{title}, {group} clients",
-        table=group,
+        table=name,
         x=axis,
         y="accuracy",
-        hue="alpha",
-        error="half the interval",
-        caption="Lower alpha: labels are more skewed over the clients. Bands: width of the 95 % "
-        "bootstrap interval over clients.",
+        hue=lines or "alpha",
+        facet="alpha" if lines else "",
+        error="" if lines else "half the interval",
+        log_x=log_x,
+        caption="Lower alpha: labels are more skewed over the clients."
+        + ("" if lines else " Bands: width of the 95 % bootstrap interval over clients."),
     )

@@ -1,251 +1,137 @@
 """Tables 2 and 3: all methods, over federations of several kinds, seen and unseen clients."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from experiments.bootstrap import paired_difference
-from experiments.harness import Findings, Study, run_with_followups
-from experiments.knnper.comparison import (
-    BASELINES,
-    ONE_NETWORK_METHODS,
-    OURS,
-    PAPER,
-    RATES,
-    Scores,
-    compare_methods,
-)
-from experiments.knnper.federations import FEDERATIONS, ClientRows, Scope, load_roles, make_clients
-from experiments.knnper.fixtures import HIDDEN
+from experiments.harness import Findings, Study
+from experiments.knnper.comparison import OURS, PAPER, WITHOUT_NETWORK
+from experiments.knnper.federations import DATA_FEDERATIONS
+from experiments.knnper.printed import paper_table
+from experiments.knnper.trials import Outcome, Outcomes, Plan, Task, measure
 from fedneighbors._typing import Progress
 from fedneighbors.metrics import average_accuracy, bottom_decile
 from fedneighbors.records import Figure, ResultTable, Scalar
 
-PAPER_METHODS = (
-    "Local", "FedAvg", "FedAvg+", "ClusteredFL", "Ditto", "FedRep", "APFL", "pFedGP", "kNN-Per",
-)  # fmt: skip
-
-# Table 2: average and bottom decile of the accuracy over the clients, in percent.
-SEEN = {
-    "FEMNIST": "71.0/57.5 83.4/68.9 84.3/69.4 83.7/69.4 84.3/71.3 85.3/72.7 84.1/69.4 - 88.2/78.8",
-    "CIFAR-10": "57.6/41.1 72.8/59.6 75.2/62.3 73.3/61.5 80.0/66.5 77.7/65.2 78.9/68.1 - 83.0/71.4",
-    "CIFAR-10 (v2)": "82.4/71.3 67.9/60.1 85.0/79.6 79.9/72.3 86.3/80.6 89.1/85.3 82.6/76.4 "
-    "88.9/84.1 93.8/88.2",
-    "CIFAR-100": "31.5/19.8 47.4/36.0 51.4/41.1 47.2/36.2 52.0/41.4 53.2/41.7 51.7/41.1 - "
-    "55.0/43.6",
-    "CIFAR-100 (v2)": "45.7/38.2 42.3/34.8 48.1/41.9 43.5/37.2 48.7/40.3 70.1/65.2 48.3/42.1 "
-    "61.1/50.0 74.6/67.3",
-    "Shakespeare": "32.0/16.0 48.1/43.1 47.0/42.2 46.7/41.4 47.9/42.6 47.2/42.3 45.9/42.4 - "
-    "51.4/45.4",
-}
-
-# Table 3: average accuracy on test rows and on training rows, in percent.
-UNSEEN = {
-    "FEMNIST": "- 83.1/83.3 84.2/88.5 83.2/86.0 83.9/86.9 85.4/88.9 84.2/85.5 - 88.1/90.5",
-    "CIFAR-10": "- 72.9/72.8 75.3/78.2 73.9/76.2 79.7/84.3 76.4/79.5 79.2/80.6 - 82.4/87.1",
-    "CIFAR-10 (v2)": "- 67.5/68.1 85.1/85.0 79.6/79.9 85.9/86.0 89.0/89.1 82.3/82.5 89.0/88.8 "
-    "93.0/93.1",
-    "CIFAR-100": "- 47.1/47.5 50.8/53.4 47.1/48.2 52.1/57.3 53.5/58.2 49.1/52.7 - 56.1/59.3",
-    "CIFAR-100 (v2)": "- 42.1/42.2 47.9/48.1 43.2/43.4 48.8/48.5 69.8/70.0 48.2/48.4 61.3/61.0 "
-    "74.3/74.5",
-    "Shakespeare": "- 49.0/48.3 49.3/48.1 49.4/46.7 48.1/49.2 48.7/47.8 46.1/52.7 - 50.7/64.2",
-}
-
-
-def paper_table(group: str) -> ResultTable:
-    """Return the paper's results.
-
-    Parameters
-    ----------
-    group : {"seen", "unseen"}
-        Seen clients (Table 2) or unseen clients (Table 3).
-    """
-    results, second = (SEEN, "bottom decile") if group == "seen" else (UNSEEN, "on its own rows")
-    rows: list[tuple[Scalar, ...]] = []
-    for data, cells in results.items():
-        for method, cell in zip(PAPER_METHODS, cells.split(), strict=True):
-            if cell != "-":
-                first, other = (round(float(part) / 100, 3) for part in cell.split("/"))
-                rows.append((data, method, first, other))
-    return ResultTable(
-        name=f"paper-{group}",
-        title=f"The paper: clients {group} in training",
-        columns=("data", "method", "accuracy", second),
-        rows=tuple(rows),
-        caption="MobileNet-v2 and a two-layer LSTM, 200 to 1,000 rounds, other data: compare the "
-        "order of the methods, not the values.",
-    )
-
-
 PAPER_FEDERATIONS = ("label skew", "two classes each", "permuted labels", "drawers")
 MORE_FEDERATIONS = ("turned images", "letters")
-LONGEST_FIRST = ("eight meanings", "permuted labels", "turned images", "label skew")
-"""Federations that are started first, so that all processes end at about the same time."""
-
 MEANINGS = ("one meaning", "two meanings", "permuted labels", "eight meanings")
 
-ALL = (*BASELINES, PAPER, OURS)
-BEST = ("FedAvg", "FedAvg+", "head fine-tuning", "Ditto", "FedRep", PAPER, OURS)
-"""The best baselines, the paper's mixture and the pool."""
-
-Result = dict[str, Scores]
-ByFederation = dict[str, list[tuple[Result, tuple[str, ...]]]]
-"""For each federation and seed: the scores of the methods, and the unseen clients."""
+BEST = ("FedAvg", "FedAvg+", "head fine-tuning", "Ditto", "FedRep", PAPER, OURS, *WITHOUT_NETWORK)
+"""The best baselines, and all methods of this project."""
 
 
-@dataclass(frozen=True)
-class Plan:
-    """Settings of one run.
+def results_table(outcomes: Outcomes, group: str) -> ResultTable:
+    """Return every method's scores on seen or unseen clients.
 
     Parameters
     ----------
-    names : tuple of str
-        Federations: keys of :data:`FEDERATIONS`, or ``"roles"``.
-    methods : tuple of str
-        Methods.
-    n_seeds : int
-        Number of repetitions.
-    quick : bool
-        True for a small run: fewer rows and two rounds.
-    rates : tuple of float
-        Learning rates to try; the best for federated averaging is used for all methods.
-    n_rounds : int
-        Number of rounds of each training.
+    outcomes : dict
+        Result of :func:`measure`; the pool is among the methods.
+    group : {"seen", "unseen"}
+        Clients that took part in training, or that joined later.
     """
-
-    names: tuple[str, ...]
-    methods: tuple[str, ...] = ALL
-    n_seeds: int = 3
-    quick: bool = False
-    rates: tuple[float, ...] = RATES
-    n_rounds: int = 60
-
-
-def _make_clients(plan: Plan, name: str, seed: int) -> ClientRows:
-    if name == "roles":
-        return load_roles(*((6, 40) if plan.quick else (30, 400)), seed)
-    scope = Scope(FEDERATIONS[name][0], 20_000, 100, 60, ())
-    return make_clients(name, Scope("digits", 240, 6, 4, ()) if plan.quick else scope, seed)
-
-
-def _measure(
-    plan: Plan, name: str, seed: int, chosen: Any
-) -> tuple[Result, tuple[str, ...], dict[str, Any]]:
-    clients = _make_clients(plan, name, seed)
-    settings: dict[str, Any] = {"device": "auto", "random_state": seed}
-    settings["n_rounds"] = 2 if plan.quick else plan.n_rounds
-    if name == "roles":
-        settings["model"] = _recurrent_network()
-    else:
-        settings["hidden"] = (16,) if plan.quick else HIDDEN
-    scores, parameters = compare_methods(
-        clients, settings, chosen=chosen, methods=plan.methods, rates=plan.rates
-    )
-    return scores, clients.unseen, parameters
-
-
-def _recurrent_network() -> Any:
-    """Return the builder of the network for roles: two recurrent layers."""
-    from fedneighbors.neural._architectures import lstm
-
-    return partial(lstm, hidden=48)
-
-
-def _label(_plan: Plan, name: str, seed: int, chosen: Any) -> str:
-    return f"{name}, seed {seed}" + (", with tuning" if chosen is None else "")
-
-
-def measure(
-    plan: Plan, *, seed: int, n_jobs: int, progress: Progress
-) -> tuple[ByFederation, dict[str, dict[str, Any]]]:
-    """Return the scores of all methods, and their chosen parameters.
-
-    Methods are tuned on held-out rows of the first seed; other seeds use the same parameters.
-
-    Parameters
-    ----------
-    plan : Plan
-        Federations to measure.
-    seed : int
-        Seed of the first repetition.
-    n_jobs : int
-        Number of processes.
-    progress : callable
-        Function called with the current step.
-    """
-    seeds = range(seed, seed + plan.n_seeds)
-    order = sorted(plan.names, key=[*LONGEST_FIRST, *plan.names].index)
-
-    def list_followups(job: tuple[Any, ...], result: Any) -> list[tuple[Any, ...]]:
-        return [(plan, job[1], other, result[2]) for other in seeds[1:]]
-
-    def report(done: int, _: int, message: str) -> None:
-        progress(done, len(order) * len(seeds), message)
-
-    jobs = [(plan, name, seeds[0], None) for name in order]
-    each = run_with_followups(
-        _measure, jobs, followups=list_followups, n_jobs=n_jobs, progress=report, label=_label
-    )
-    chains = dict(zip(order, each, strict=True))
-    by_federation = {name: [found[:2] for found in chains[name]] for name in plan.names}
-    chosen = {name: chains[name][0][2] for name in plan.names}
-    return by_federation, chosen
-
-
-def results_table(by_federation: ByFederation, group: str) -> ResultTable:
-    """Return every method's scores on seen or unseen clients."""
     rows: list[tuple[Scalar, ...]] = []
-    for name, each in by_federation.items():
-        for method in each[0][0]:
-            hits = [_select_clients(scores[method], unseen, group) for scores, unseen in each]
-            pool_hits = [_select_clients(scores[OURS], unseen, group) for scores, unseen in each]
-            means = [average_accuracy(test, list(test)) for test, _ in hits]
-            lows = [bottom_decile(test, list(test)) for test, _ in hits]
-            train_means = [average_accuracy(train, list(train)) for _, train in hits]
-            gain = paired_difference(
-                [(pool, other) for (pool, _), (other, _) in zip(pool_hits, hits, strict=True)]
-            )
-            rows.append(
-                (name, method, float(np.mean(means)), float(np.mean(lows)), float(np.std(means)),
-                 float(np.mean(train_means)), *gain)
-            )  # fmt: skip
+    for task in outcomes:
+        if task.has_discriminants:
+            continue
+        hits = [_select_clients(outcome, group) for outcome in outcomes[task]]
+        pool = outcomes[Task(task.name, OURS)]
+        gain = paired_difference(
+            [
+                (_select_clients(ours, group)[0], test)
+                for ours, (test, _) in zip(pool, hits, strict=True)
+            ]
+        )
+        means = [average_accuracy(test, list(test)) for test, _ in hits]
+        lows = [bottom_decile(test, list(test)) for test, _ in hits]
+        train_means = [average_accuracy(train, list(train)) for _, train in hits]
+        augmented = outcomes.get(replace(task, has_discriminants=True))
+        rows.append(
+            (task.name, task.method, float(np.mean(means)), float(np.mean(lows)),
+             float(np.std(means)), float(np.mean(train_means)), *gain,
+             None if augmented is None else _mean_accuracy(augmented, group))
+        )  # fmt: skip
     return ResultTable(
         name=group,
         title=f"Accuracy of clients {group} in training",
         columns=(
             "clients", "method", "accuracy", "bottom decile", "deviation over seeds",
-            "on its own rows", "pool is better by", "from", "to",
+            "on its own rows", "pool is better by", "from", "to", "with discriminants",
         ),
         rows=tuple(rows),
         caption="Average over the clients' test rows. Intervals: 95 %, paired bootstrap over "
-        "clients.",
+        "clients. With discriminants: accuracy if the rows have discriminants, which the methods "
+        "of this project use by themselves, as further columns.",
     )  # fmt: skip
 
 
-def _select_clients(scores: Scores, unseen: tuple[str, ...], group: str) -> tuple[Any, Any]:
+def _mean_accuracy(each: list[Outcome], group: str) -> float:
+    hits = [_select_clients(outcome, group)[0] for outcome in each]
+    return float(np.mean([average_accuracy(test, list(test)) for test in hits]))
+
+
+def _select_clients(outcome: Outcome, group: str) -> tuple[Any, Any]:
     """Return the test and training hits of seen or unseen clients."""
 
     def select(hits: Any) -> Any:
-        return {name: n for name, n in hits.items() if (name in unseen) == (group == "unseen")}
+        return {
+            name: n for name, n in hits.items() if (name in outcome.unseen) == (group == "unseen")
+        }
 
-    return select(scores.test), select(scores.train)
+    return select(outcome.scores.test), select(outcome.scores.train)
 
 
-def chosen_table(chosen: Mapping[str, Mapping[str, Any]]) -> ResultTable:
-    """Return the chosen parameters of the methods."""
+def chosen_table(outcomes: Outcomes) -> ResultTable:
+    """Return the chosen parameters of the methods.
+
+    Parameters
+    ----------
+    outcomes : dict
+        Result of :func:`measure`.
+    """
     return ResultTable(
         name="chosen",
         title="Parameters chosen on held-out rows of the first repetition",
-        columns=("clients", "method", "parameters"),
+        columns=("clients", "method", "with discriminants", "parameters"),
         rows=tuple(
-            (name, method, ", ".join(f"{k} = {v:g}" for k, v in parameters.items()) or "nothing")
-            for name, methods in chosen.items()
-            for method, parameters in methods.items()
+            (task.name, task.method, "yes" if task.has_discriminants else "no",
+             ", ".join(f"{k} = {v:g}" for k, v in each[0].chosen.items()) or "nothing")
+            for task, each in outcomes.items()
         ),
-    )
+    )  # fmt: skip
+
+
+def experts_table(outcomes: Outcomes) -> ResultTable:
+    """Return the weights of the pools' experts.
+
+    Parameters
+    ----------
+    outcomes : dict
+        Result of :func:`measure`.
+    """
+    rows: list[tuple[Scalar, ...]] = []
+    for task, each in outcomes.items():
+        for index, (expert, _, _) in enumerate(each[0].experts):
+            weights = [outcome.experts[index][1] for outcome in each]
+            rises = [outcome.experts[index][2] for outcome in each]
+            rows.append(
+                (task.name, task.method, expert, float(np.mean(weights)), min(weights),
+                 max(weights), float(np.mean(rises)))
+            )  # fmt: skip
+    return ResultTable(
+        name="experts",
+        title="Experts of the pools",
+        columns=(
+            "clients", "method", "expert", "weight", "lowest", "highest", "rise of the loss",
+        ),
+        rows=tuple(rows),
+        caption="Mean, lowest and highest weight over the repetitions. The last column is the rise "
+        "of the loss of held-out rows in a pool without the expert, in nats.",
+    )  # fmt: skip
 
 
 def _figures(table: ResultTable) -> tuple[Figure, ...]:
@@ -258,9 +144,32 @@ def _figures(table: ResultTable) -> tuple[Figure, ...]:
             x="clients",
             y=value,
             hue="method",
-            caption="All methods have the same network, number of rounds and tuning budget.",
+            caption="All methods with networks have the same layers, number of rounds and tuning "
+            "budget.",
         )
         for value in ("accuracy", "bottom decile")
+    )
+
+
+def _adapt(plan: Plan, *, quick: bool, n_seeds: int | None, data: str, model: str) -> Plan:
+    """Return the plan for the options of the command line."""
+    if data and data not in DATA_FEDERATIONS:
+        raise ValueError(f"expected data among {', '.join(DATA_FEDERATIONS)}, got {data!r}")
+    if model not in ("", "cnn", "mobilenet"):
+        raise ValueError(f"expected the model cnn or mobilenet, got {model!r}")
+    if model and not data:
+        raise ValueError(f"the model {model} needs images of one set; pass --data as well")
+    names = DATA_FEDERATIONS[data] if data else plan.names
+    if quick:
+        names = (names[min(2, len(names) - 1)],)
+    return replace(
+        plan,
+        names=names,
+        n_seeds=n_seeds or (1 if quick else plan.n_seeds),
+        quick=quick,
+        data=data,
+        model=model,
+        with_discriminants=plan.with_discriminants and not model,
     )
 
 
@@ -272,36 +181,60 @@ def _study(
     groups: tuple[str, ...],
     paper_groups: tuple[str, ...] = (),
 ) -> Study:
-    def work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Findings:
-        effective = plan
-        if quick:
-            quick_name = plan.names[min(2, len(plan.names) - 1)]
-            effective = replace(plan, names=(quick_name,), n_seeds=1, quick=True)
-        by_federation, chosen = measure(effective, seed=seed, n_jobs=n_jobs, progress=progress)
-        results = tuple(results_table(by_federation, group) for group in groups)
+    def work(
+        *,
+        quick: bool,
+        seed: int,
+        n_jobs: int,
+        progress: Progress,
+        journal: Path | None,
+        n_seeds: int | None = None,
+        data: str = "",
+        model: str = "",
+    ) -> Findings:
+        effective = _adapt(plan, quick=quick, n_seeds=n_seeds, data=data, model=model)
+        outcomes = measure(effective, seed=seed, n_jobs=n_jobs, progress=progress, journal=journal)
+        results = tuple(results_table(outcomes, group) for group in groups)
         return Findings(
-            parameters={"crowds": list(effective.names), "seeds": effective.n_seeds},
+            parameters={
+                "crowds": list(effective.names),
+                "seeds": effective.n_seeds,
+                "rounds": effective.n_rounds,
+                "data": data or "of each federation",
+                "model": model or "perceptron",
+            },
             tables=(
                 *results,
-                chosen_table(chosen),
+                chosen_table(outcomes),
+                experts_table(outcomes),
                 *(paper_table(group) for group in paper_groups),
             ),
             figures=tuple(figure for table in results for figure in _figures(table)),
             notes=(
-                "Each method is tuned over at most four settings on held-out rows of the training "
-                "clients, in the first repetition. The learning rate is the best for federated "
-                "averaging. No test row is used for tuning.",
+                "Each method with a network tries three learning rates, and at the best of them at "
+                "most four settings of its own (or four more rates), on held-out rows of the "
+                "training clients, in the first repetition. No test row is used for tuning. "
+                "KNNPerClassifier() has default settings, and kNN-Per on discriminants those of "
+                "the paper's mixture; neither is tuned.",
             ),
         )
 
-    return Study(name=name, title=title, description=description, work=work)
+    options = ("n_seeds", "data", "model") if paper_groups else ("n_seeds",)
+    return Study(name, title, description, work, keeps_journal=True, options=options)
 
 
 ROLES = _study(
     "knnper.shakespeare",
     "Next characters of Shakespeare's roles",
     "The paper's Shakespeare, smaller: 30 roles, two recurrent layers, five repetitions.",
-    Plan(("roles",), (*ONE_NETWORK_METHODS, *BEST[3:]), 5, rates=(1.0, 2.0, 4.0)),
+    Plan(
+        ("roles",),
+        ("FedAvg", "FedAvg, local class shares", *BEST[1:7]),
+        with_discriminants=False,
+        rates=(1.0, 2.0, 4.0),
+        more_rates=(0.5, 1.5, 3.0, 6.0),
+        n_rounds=60,
+    ),
     ("seen", "unseen"),
 )
 TABLE2 = _study(
@@ -332,13 +265,17 @@ POOL = _study(
     "knnper.pool",
     "The pool and the best other methods",
     "Ours: six kinds of clients, five repetitions.",
-    Plan((*PAPER_FEDERATIONS, *MORE_FEDERATIONS), BEST, 5),
+    Plan((*PAPER_FEDERATIONS, *MORE_FEDERATIONS), BEST),
     ("seen", "unseen"),
 )
 CONCEPT = _study(
     "knnper.concept_shift",
     "Labels with client-specific meanings",
     "Ours: clients in one, two, four and eight groups, each with its own label permutation.",
-    Plan(MEANINGS, ("Local", *BEST[:3], "ClusteredFL", *BEST[3:]), 5),
+    Plan(
+        MEANINGS,
+        ("Local", *BEST[:3], "ClusteredFL", *BEST[3:]),
+        with_discriminants=False,
+    ),
     ("seen", "unseen"),
 )

@@ -32,8 +32,10 @@ def catalogue(monkeypatch):
         return RECORD
 
     fields = {"title": "Table 1", "description": "Accuracy on a.", "run": run}
-    without_journal = SimpleNamespace(**fields, keeps_journal=False)
-    with_journal = SimpleNamespace(**fields, keeps_journal=True)
+    without_journal = SimpleNamespace(
+        **fields, name="flynn.table1", keeps_journal=False, options=("n_seeds",)
+    )
+    with_journal = SimpleNamespace(**fields, name="fedknn.k", keeps_journal=True, options=())
     studies = {
         "flynn.table1": without_journal,
         "fedknn.k": with_journal,
@@ -75,6 +77,23 @@ def test_an_experiment_without_a_journal_refuses_one(catalogue, tmp_path):
 
     assert result.exit_code == 2
     assert "flynn.table1 does not support a journal" in result.output
+
+
+def test_an_experiment_gets_the_options_that_it_has(catalogue, tmp_path):
+    result = call("flynn.table1", "--seeds", 2, "--out", tmp_path)
+
+    assert result.exit_code == 0
+    assert catalogue == [{"quick": False, "seed": 0, "n_jobs": 1, "journal": None, "n_seeds": 2}]
+
+
+@pytest.mark.parametrize("option", [("--seeds", 2), ("--data", "mnist"), ("--model", "cnn")])
+def test_an_experiment_refuses_options_that_it_lacks(option, catalogue):
+    result = call("fedknn.k", *option)
+
+    assert result.exit_code == 2
+    assert f"Invalid value for {option[0]}" in result.output
+    assert "fedknn.k does not have this option" in result.output
+    assert catalogue == []
 
 
 def test_an_experiment_with_a_journal_gets_it(catalogue, tmp_path):

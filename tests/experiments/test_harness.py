@@ -6,7 +6,7 @@ import time
 import pytest
 from joblib.externals.loky import get_reusable_executor
 
-from experiments.harness import run_each, run_with_followups
+from experiments.harness import Study, run_each, run_with_followups
 
 
 def multiply(a, b):
@@ -161,3 +161,10 @@ def test_results_of_independent_jobs_are_in_order(n_jobs):
     )
     assert results == [2, 12]
     assert updates == [(1, 2, "1 by 2"), (2, 2, "3 by 4")]
+
+
+def test_a_study_refuses_options_that_it_lacks():
+    study = Study("a.b", "A", "B.", work=None, options=("n_seeds",))
+
+    with pytest.raises(ValueError, match=r"'a\.b' does not support data, model; run it without"):
+        study.run(n_seeds=2, model="cnn", data="mnist")

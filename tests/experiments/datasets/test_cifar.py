@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from experiments.datasets.catalog import IMAGE_SHAPES, available, load
-from experiments.datasets.cifar import CIFAR_FOLDERS, coarse_labels
+from experiments.datasets.cifar import CIFAR_FOLDERS, SAMPLE_FILE, coarse_labels
 from fedneighbors.errors import DataError, MissingDataError
 
 FILES = {
@@ -95,3 +95,32 @@ def test_an_invalid_label_is_named_with_its_record(folder):
 
     with pytest.raises(DataError, match=r"test_batch\.bin, record 3: expected a label below 10"):
         load("cifar10")
+
+
+def write_sample(folder, x, y):
+    (folder / SAMPLE_FILE).parent.mkdir()
+    np.savez(folder / SAMPLE_FILE, x=x, y=y)
+
+
+def test_the_sample_has_rows_like_those_of_cifar10(folder):
+    x = np.random.default_rng(0).integers(256, size=(5, 32, 32, 3)).astype(np.uint8)
+    write_sample(folder, x, np.arange(5, dtype=np.uint8))
+
+    data = load("cifar10_12k")
+
+    images = data.x.reshape(-1, *IMAGE_SHAPES["cifar10_12k"])
+    assert np.array_equal(images.transpose(0, 2, 3, 1), x)
+    assert (data.y.tolist(), data.y.dtype) == ([0, 1, 2, 3, 4], np.int64)
+    [entry] = [entry for entry in available() if entry.name == "cifar10_12k"]
+    assert (entry.n_rows, entry.n_features, entry.n_classes) == (5, 3072, 5)
+
+
+def test_a_sample_that_is_missing_or_has_another_format_is_refused(folder):
+    with pytest.raises(MissingDataError, match=r"no file .*cifar10_12k\.npz"):
+        load("cifar10_12k")
+    write_sample(folder, np.zeros((2, 32, 32), np.uint8), np.zeros(2, np.uint8))
+    with pytest.raises(DataError, match=r"shape \(2, 32, 32, 3\), got uint8 of \(2, 32, 32\)"):
+        load("cifar10_12k")
+    (folder / SAMPLE_FILE).write_bytes(b"PK no archive")
+    with pytest.raises(DataError, match="expected the arrays x and y"):
+        load("cifar10_12k")

@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from experiments.knnper.fixtures import EmbeddingBank
+from experiments.knnper.federations import Scope, make_clients
+from experiments.knnper.fixtures import EmbeddingBank, train_clients, train_network
 from fedneighbors.errors import DataError
 
 
@@ -47,3 +48,14 @@ def test_an_empty_bank_has_no_clients():
 
     assert len(empty) == 0
     assert list(empty) == []
+
+
+def test_the_network_alone_is_that_of_knnper():
+    clients = make_clients("label skew", Scope("digits", 300, 6, 3, ()), 0)
+
+    network, knnper = train_network(clients, 3, 1), train_clients(clients, 3, 1)
+
+    np.testing.assert_array_equal(network.weights_, knnper.weights_)
+    for alone, both in zip(network.embed(clients.x), knnper.embed(clients.x), strict=True):
+        np.testing.assert_array_equal(alone, both)
+    assert set(knnper.clients_) == set(clients.names)

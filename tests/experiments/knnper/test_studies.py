@@ -6,6 +6,7 @@ import pytest
 
 from experiments.catalog import find_study
 from experiments.knnper.drift import SHIFTS
+from experiments.knnper.sweeps import list_jobs
 
 
 @cache
@@ -43,6 +44,63 @@ def test_accuracies_and_differences_come_with_their_intervals(name, reference):
         assert [row[better] for row in rows] == pytest.approx(
             [row["accuracy"] - base for row in rows]
         )
+
+
+CURVES = {"knnper.lambda": ("size of the memory", 3), "knnper.sigma": ("sigma", 6)}
+"""Experiments with several curves over lambda, the column of their names, and their number."""
+
+
+@pytest.mark.parametrize(("name", "curves"), CURVES.items())
+def test_curves_over_the_weight_begin_at_the_network(name, curves):
+    column, n_curves = curves
+    tables = {table.name: table for table in quick(name).tables}
+
+    for group in ("seen", "unseen"):
+        table = tables[f"{group}-curves"]
+        rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+        assert len(rows) == n_curves * 11
+        assert len({row[column] for row in rows}) == n_curves
+        assert len({row["accuracy"] for row in rows if row["lambda"] == 0}) == 1
+        assert len({row["accuracy"] for row in rows if row["lambda"] == 1}) > 1
+    figures = {figure.name: figure for figure in quick(name).figures}
+    assert (figures["unseen-curves"].x, figures["unseen-curves"].hue) == ("lambda", column)
+    assert figures["unseen-curves"].facet == "alpha"
+    assert figures["unseen"].log_x == (name == "knnper.sigma")
+
+
+def test_all_rows_in_memory_are_the_last_curve():
+    tables = {table.name: table for table in quick("knnper.lambda").tables}
+
+    assert [row[:1] + row[2:] for row in tables["seen-curves"].rows[-11:]] == list(
+        tables["seen"].rows
+    )
+
+
+def test_sweeps_share_the_measurements_of_a_journal(tmp_path, monkeypatch):
+    journal = tmp_path / "journal"
+    find_study("knnper.lambda").run(quick=True, journal=journal)
+    expected = {name: quick(name).tables for name in ("knnper.lambda", "knnper.k", "knnper.sigma")}
+    monkeypatch.delattr("experiments.knnper.memory.train_and_embed")  # no network is trained
+
+    for name, tables in expected.items():
+        assert find_study(name).run(quick=True, journal=journal).tables == tables
+
+
+def test_quality_resumes_from_a_journal(tmp_path, monkeypatch):
+    journal = tmp_path / "journal"
+    expected = find_study("knnper.quality").run(quick=True, journal=journal).tables
+    monkeypatch.delattr("experiments.knnper.quality.train_clients")  # no network is trained
+
+    assert find_study("knnper.quality").run(quick=True, journal=journal).tables == expected
+
+
+@pytest.mark.parametrize("name", [*SWEEPS, "knnper.hardware", "knnper.quality"])
+def test_sweeps_train_for_200_rounds_with_five_seeds(name):
+    scope, jobs = list_jobs(False, 0)
+
+    assert (scope.n_rounds, len(jobs)) == (200, 15)
+    assert quick(name).parameters["seeds"] == 1
+    assert len(list_jobs(False, 0, 2)[1]) == 6
 
 
 def test_methods_have_intervals_for_fewer_rows():
