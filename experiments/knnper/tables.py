@@ -215,8 +215,8 @@ def _study(
                 "most four settings of its own (or four more rates), on held-out rows of the "
                 "training clients, in the first repetition. No test row is used for tuning. "
                 "KNNPerClassifier() has default settings, and kNN-Per on discriminants those of "
-                "the paper's mixture; neither is tuned. Discriminants as further columns come from all "
-                "rows of the training clients, including those held out for tuning.",
+                "the paper's mixture; neither is tuned. Discriminants as further columns come from "
+                "all rows of the training clients, including those held out for tuning.",
             ),
         )
 
