@@ -4,10 +4,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
+import click
 import typer
 
 from experiments.catalog import EXPERIMENTS, find_study
 from experiments.harness import Study
+from experiments.knnper.federations import DATA_FEDERATIONS, MODELS
 from fedneighbors.cli._console import echo, progress_bar
 from fedneighbors.cli._results import print_tables, write_results
 
@@ -47,10 +49,17 @@ def experiment(
         typer.Option("--seeds", min=1, help="Number of repetitions; some experiments only."),
     ] = None,
     data: Annotated[
-        str | None, typer.Option(help="Data set of knnper.claims, .table2 and .table3.")
+        str | None,
+        typer.Option(
+            click_type=click.Choice(list(DATA_FEDERATIONS)),
+            help="Image set of knnper.claims, .table2 and .table3.",
+        ),
     ] = None,
     model: Annotated[
-        str | None, typer.Option(help="Network of these: cnn or mobilenet, for images.")
+        str | None,
+        typer.Option(
+            click_type=click.Choice(MODELS), help="Network on the images of --data at full size."
+        ),
     ] = None,
 ) -> None:
     """Run the experiment NAME and compare the results with the paper's."""
@@ -90,6 +99,8 @@ def _check_options(study: Study, options: Mapping[str, Any]) -> dict[str, Any]:
             raise typer.BadParameter(
                 f"{study.name} does not have this option; omit it", param_hint=flag
             )
+    if "model" in given and "data" not in given:
+        raise typer.BadParameter("name the images by --data as well", param_hint="--model")
     return given
 
 

@@ -176,6 +176,9 @@ DATA_FEDERATIONS: Mapping[str, tuple[str, ...]] = {
 }
 """Federations of each image set."""
 
+MODELS = ("cnn", "mobilenet")
+"""Networks for images."""
+
 
 def make_clients(name: str, scope: Scope, seed: int, *, alpha: float | None = None) -> ClientRows:
     """Return the clients of an experiment.
