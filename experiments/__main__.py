@@ -1,15 +1,15 @@
 """Command line of the experiments: ``python -m experiments NAME [--quick]``."""
 
 from collections.abc import Mapping
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
-import click
 import typer
 
 from experiments.catalog import EXPERIMENTS, find_study
 from experiments.harness import Study
-from experiments.knnper.federations import DATA_FEDERATIONS, MODELS
+from experiments.knnper.federations import ImageModel, ImageSet
 from fedneighbors.cli._console import echo, progress_bar
 from fedneighbors.cli._results import print_tables, write_results
 
@@ -49,17 +49,10 @@ def experiment(
         typer.Option("--seeds", min=1, help="Number of repetitions; some experiments only."),
     ] = None,
     data: Annotated[
-        str | None,
-        typer.Option(
-            click_type=click.Choice(list(DATA_FEDERATIONS)),
-            help="Image set of knnper.claims, .table2 and .table3.",
-        ),
+        ImageSet | None, typer.Option(help="Image set of knnper.claims, .table2 and .table3.")
     ] = None,
     model: Annotated[
-        str | None,
-        typer.Option(
-            click_type=click.Choice(MODELS), help="Network on the images of --data at full size."
-        ),
+        ImageModel | None, typer.Option(help="Network on the images of --data at full size.")
     ] = None,
 ) -> None:
     """Run the experiment NAME and compare the results with the paper's."""
@@ -101,7 +94,9 @@ def _check_options(study: Study, options: Mapping[str, Any]) -> dict[str, Any]:
             )
     if "model" in given and "data" not in given:
         raise typer.BadParameter("name the images by --data as well", param_hint="--model")
-    return given
+    return {
+        name: str(value) if isinstance(value, StrEnum) else value for name, value in given.items()
+    }
 
 
 def _list_related(name: str) -> list[str]:
