@@ -1,6 +1,7 @@
 """Command line of the experiments: ``python -m experiments NAME [--quick]``."""
 
 from collections.abc import Mapping
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -8,6 +9,7 @@ import typer
 
 from experiments.catalog import EXPERIMENTS, find_study
 from experiments.harness import Study
+from experiments.knnper.federations import ImageModel, ImageSet
 from fedneighbors.cli._console import echo, progress_bar
 from fedneighbors.cli._results import print_tables, write_results
 
@@ -47,10 +49,10 @@ def experiment(
         typer.Option("--seeds", min=1, help="Number of repetitions; some experiments only."),
     ] = None,
     data: Annotated[
-        str | None, typer.Option(help="Data set of knnper.claims, .table2 and .table3.")
+        ImageSet | None, typer.Option(help="Image set of knnper.claims, .table2 and .table3.")
     ] = None,
     model: Annotated[
-        str | None, typer.Option(help="Network of these: cnn or mobilenet, for images.")
+        ImageModel | None, typer.Option(help="Network on the images of --data at full size.")
     ] = None,
 ) -> None:
     """Run the experiment NAME and compare the results with the paper's."""
@@ -90,7 +92,11 @@ def _check_options(study: Study, options: Mapping[str, Any]) -> dict[str, Any]:
             raise typer.BadParameter(
                 f"{study.name} does not have this option; omit it", param_hint=flag
             )
-    return given
+    if "model" in given and "data" not in given:
+        raise typer.BadParameter("name the images by --data as well", param_hint="--model")
+    return {
+        name: str(value) if isinstance(value, StrEnum) else value for name, value in given.items()
+    }
 
 
 def _list_related(name: str) -> list[str]:

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -11,7 +13,7 @@ from experiments.bootstrap import (
     accuracy_interval,
     paired_difference,
 )
-from experiments.harness import Findings, Study, run_each
+from experiments.harness import Findings, Journal, Study, run_each
 from experiments.knnper.federations import Scope, make_clients
 from experiments.knnper.fixtures import EmbeddedClients, embed_clients, train_network
 from experiments.knnper.memory import first_rows
@@ -124,6 +126,23 @@ def _score_memories(
     return result
 
 
+def _recall(scope: Scope, seed: int, journal: Path | None) -> Outcome:
+    """Return the stored or measured outcome of every kind of memory."""
+    return Journal(journal).get_or_measure(
+        (scope.data, scope.n_rows, scope.n_clients, scope.n_rounds, seed),
+        measure=lambda: _measure(scope, seed),
+        encode=list,
+        decode=_decode,
+    )
+
+
+def _decode(stored: list[Any]) -> Outcome:
+    return [
+        (group, kind, setting, size, {name: (n[0], n[1]) for name, n in hits.items()})
+        for group, kind, setting, size, hits in stored
+    ]
+
+
 def _measure(scope: Scope, seed: int) -> Outcome:
     """Return the outcome of every kind of memory under one network."""
     clients = make_clients("label skew", scope, seed, alpha=ALPHA)
@@ -149,18 +168,25 @@ def _measure(scope: Scope, seed: int) -> Outcome:
     return rows
 
 
-def _label(scope: Scope, seed: int) -> str:
+def _label(scope: Scope, seed: int, _journal: Path | None) -> str:
     return f"{scope.data}, {scope.n_clients} clients, seed {seed}"
 
 
 def _work(
-    *, quick: bool, seed: int, n_jobs: int, progress: Progress, n_seeds: int | None = None
+    *,
+    quick: bool,
+    seed: int,
+    n_jobs: int,
+    progress: Progress,
+    journal: Path | None,
+    n_seeds: int | None = None,
 ) -> Findings:
+    Journal(journal).repair()
     scopes: tuple[Scope, ...] = QUICK if quick else FULL
     if n_seeds is not None:
         scopes = tuple(replace(scope, seeds=tuple(range(n_seeds))) for scope in scopes)
-    jobs = [(scope, seed + s) for scope in scopes for s in scope.seeds]
-    each = run_each(_measure, jobs, n_jobs=n_jobs, progress=progress, label=_label)
+    jobs = [(scope, seed + s, journal) for s in scopes[0].seeds for scope in scopes]
+    each = run_each(_recall, jobs, n_jobs=n_jobs, progress=progress, label=_label)
     tables = []
     for scope in scopes:
         outcomes = [outcome for job, outcome in zip(jobs, each, strict=True) if job[0] == scope]
@@ -225,6 +251,7 @@ COMPRESSION = Study(
     title="Compressed memories",
     description="Figure 11 of the paper, and four other kinds of compression.",
     work=_work,
+    keeps_journal=True,
     options=("n_seeds",),
 )
 """The experiment."""

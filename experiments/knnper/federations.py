@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import partial
 from typing import Any
 
@@ -166,13 +167,31 @@ meanings" are "permuted labels" with that number of groups.
 """
 
 
+class ImageSet(StrEnum):
+    """Image sets from which federations are made."""
+
+    MNIST = "mnist"
+    OMNIGLOT = "omniglot"
+    FEMNIST = "femnist"
+    CIFAR10 = "cifar10"
+    CIFAR10_12K = "cifar10_12k"
+    CIFAR100 = "cifar100"
+
+
+class ImageModel(StrEnum):
+    """Networks for images."""
+
+    CNN = "cnn"
+    MOBILENET = "mobilenet"
+
+
 DATA_FEDERATIONS: Mapping[str, tuple[str, ...]] = {
-    "mnist": ("label skew", "two classes each", "permuted labels"),
-    "omniglot": ("drawers",),
-    "femnist": ("writers",),
-    "cifar10": ("label skew", "two classes each"),
-    "cifar10_12k": ("label skew", "two classes each"),
-    "cifar100": ("coarse and fine labels", "ten classes each"),
+    ImageSet.MNIST: ("label skew", "two classes each", "permuted labels"),
+    ImageSet.OMNIGLOT: ("drawers",),
+    ImageSet.FEMNIST: ("writers",),
+    ImageSet.CIFAR10: ("label skew", "two classes each"),
+    ImageSet.CIFAR10_12K: ("label skew", "two classes each"),
+    ImageSet.CIFAR100: ("coarse and fine labels", "ten classes each"),
 }
 """Federations of each image set."""
 

@@ -153,12 +153,6 @@ def _figures(table: ResultTable) -> tuple[Figure, ...]:
 
 def _adapt(plan: Plan, *, quick: bool, n_seeds: int | None, data: str, model: str) -> Plan:
     """Return the plan for the options of the command line."""
-    if data and data not in DATA_FEDERATIONS:
-        raise ValueError(f"expected data among {', '.join(DATA_FEDERATIONS)}, got {data!r}")
-    if model not in ("", "cnn", "mobilenet"):
-        raise ValueError(f"expected the model cnn or mobilenet, got {model!r}")
-    if model and not data:
-        raise ValueError(f"the model {model} needs images of one set; pass --data as well")
     names = DATA_FEDERATIONS[data] if data else plan.names
     if quick:
         names = (names[min(2, len(names) - 1)],)
@@ -215,7 +209,8 @@ def _study(
                 "most four settings of its own (or four more rates), on held-out rows of the "
                 "training clients, in the first repetition. No test row is used for tuning. "
                 "KNNPerClassifier() has default settings, and kNN-Per on discriminants those of "
-                "the paper's mixture; neither is tuned.",
+                "the paper's mixture; neither is tuned. Discriminants as further columns come from "
+                "all rows of the training clients, including those held out for tuning.",
             ),
         )
 

@@ -41,6 +41,9 @@ def catalogue(monkeypatch):
         "fedknn.k": with_journal,
         "fedpnn.real": without_journal,
         "knnper.table2": without_journal,
+        "knnper.claims": SimpleNamespace(
+            **fields, name="knnper.claims", keeps_journal=True, options=("data", "model")
+        ),
     }
     monkeypatch.setattr("experiments.__main__.EXPERIMENTS", studies)
     monkeypatch.setattr("experiments.__main__.find_study", studies.get)
@@ -54,7 +57,8 @@ def test_experiments_are_listed_with_title_and_description(catalogue):
     assert " ".join(result.stdout.split()) == (
         "flynn.table1 Table 1 Accuracy on a. fedknn.k Table 1 Accuracy on a. "
         "fedpnn.real Table 1 Accuracy on a. "
-        "knnper.table2 Table 1 Accuracy on a."
+        "knnper.table2 Table 1 Accuracy on a. "
+        "knnper.claims Table 1 Accuracy on a."
     )
 
 
@@ -93,6 +97,22 @@ def test_an_experiment_refuses_options_that_it_lacks(option, catalogue):
     assert result.exit_code == 2
     assert f"Invalid value for {option[0]}" in result.output
     assert "fedknn.k does not have this option" in result.output
+    assert catalogue == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--data", "svhn"), "'svhn' is not one of 'mnist', 'omniglot'"),
+        (("--data", "mnist", "--model", "lstm"), "'lstm' is not one of 'cnn', 'mobilenet'"),
+        (("--model", "cnn"), "name the images by --data as well"),
+    ],
+)
+def test_unknown_image_sets_and_models_are_refused(options, message, catalogue):
+    result = call("knnper.claims", *options)
+
+    assert result.exit_code == 2
+    assert message in " ".join(result.output.replace("│", " ").split())
     assert catalogue == []
 
 

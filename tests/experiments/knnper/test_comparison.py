@@ -317,19 +317,6 @@ def test_table_2_runs_on_the_papers_images(data, model, tmp_path, monkeypatch):
     assert {row[0] for row in seen.rows} <= set(DATA_FEDERATIONS[data])
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"data": "svhn"}, "expected data among mnist, omniglot, .* got 'svhn'"),
-        ({"data": "mnist", "model": "lstm"}, "expected the model cnn or mobilenet, got 'lstm'"),
-        ({"model": "cnn"}, "the model cnn needs images of one set; pass --data"),
-    ],
-)
-def test_unknown_sets_and_models_are_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        find_study("knnper.claims").run(quick=True, **options)
-
-
 def test_windows_of_roles_do_not_overlap():
     found = load_roles(5, 30, 2)
 

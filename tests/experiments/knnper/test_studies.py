@@ -94,6 +94,16 @@ def test_quality_resumes_from_a_journal(tmp_path, monkeypatch):
     assert find_study("knnper.quality").run(quick=True, journal=journal).tables == expected
 
 
+def test_compression_resumes_from_a_journal(tmp_path, monkeypatch):
+    journal = tmp_path / "journal"
+    study = find_study("knnper.compression")
+    expected = study.run(quick=True, journal=journal).tables
+    monkeypatch.delattr("experiments.knnper.compression.train_network")  # no network is trained
+
+    assert study.run(quick=True, journal=journal).tables == expected
+    assert {row[0] for row in expected[0].rows} >= {"exact", "8-bit", "centers", "protonn"}
+
+
 @pytest.mark.parametrize("name", [*SWEEPS, "knnper.hardware", "knnper.quality"])
 def test_sweeps_train_for_200_rounds_with_five_seeds(name):
     scope, jobs = list_jobs(False, 0)
