@@ -339,5 +339,5 @@ def test_an_unknown_candidate_is_named(files, tmp_path):
     result = call(*files, "--candidate", "oracle", "--label", "state", "--out", tmp_path / "out")
 
     assert result.exit_code == 1
-    assert "got oracle" in result.stderr
+    assert "got 'oracle'" in result.stderr
     assert not (tmp_path / "out").exists()

@@ -56,7 +56,7 @@ def test_columns_of_unequal_lengths_are_refused(columns, message):
 def test_long_lists_of_columns_are_cut_in_messages():
     table = Table({f"c{i}": np.zeros(1) for i in range(100)}, "example")
 
-    with pytest.raises(DataError, match=r"'c29' and 70 more$"):
+    with pytest.raises(DataError, match=r"'c29' and 70 more; name the label column"):
         table.require(["target"])
 
 
