@@ -118,7 +118,7 @@ assert numba.njit(lambda x: x + 2)(1) == 3
 """
     result = subprocess.run(
         [sys.executable, "-c", program],
-        env={**os.environ, "FORCE_COLOR": terminal, "TTY_COMPATIBLE": ""},
+        env={**os.environ, "FORCE_COLOR": terminal, "TTY_COMPATIBLE": "", "NUMBA_DISABLE_JIT": "0"},
         capture_output=True,
         text=True,
     )

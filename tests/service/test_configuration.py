@@ -159,7 +159,7 @@ def try_code(state, provider, code, identity):
 
 def test_a_code_enrols_one_provider_once(state):
     code, identity = state.new_code("north", b""), Identity.new()
-    message = r"is for the provider 'north': set this name .* fedneighbors broker enrol south$"
+    message = r"is for another provider: set its name .* fedneighbors broker enrol south$"
     with pytest.raises(PartyRefused, match=message):
         try_code(state, "south", code, identity)
     try_code(state, "north", code, identity)

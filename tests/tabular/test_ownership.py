@@ -191,7 +191,7 @@ def test_columns_without_numbers_are_named(make):
     dates, texts = pd.date_range("2020-01-01", periods=8), pd.Series(["1", "2"] * 4)
     frame = pd.DataFrame({"city": ["a", "b"] * 4, "n": range(8), "texts": texts, "day": dates})
 
-    with pytest.raises(ValueError, match="text or dates in place of numbers: 'city', 'day'; drop"):
+    with pytest.raises(ValueError, match="cells other than numbers: 'city', 'day'; drop"):
         make().fit(frame, [0, 1] * 4, parties=["p"] * 4 + ["q"] * 4)
 
 

@@ -56,7 +56,7 @@ def _work_s(costs: SearchCosts) -> float:
 
 
 def _digest(answer: Answer) -> str:
-    """Return a digest of the distances; objects of one distance may differ."""
+    """Return a digest of the distances, which ties do not change."""
     return hashlib.sha256(answer.merged.distances.tobytes()).hexdigest()[:16]
 
 

@@ -99,7 +99,13 @@ class Trial:
 
 
 def drop_late_queries(trials: Iterable[Trial]) -> list[Trial]:
-    """Return the trials of the queries on which no algorithm was late."""
+    """Return the trials of the queries on which no algorithm was late.
+
+    Parameters
+    ----------
+    trials : iterable of Trial
+        Searches with the same collection, split and parameters.
+    """
     trials = list(trials)
     late = {trial.query for trial in trials if trial.late}
     return [trial for trial in trials if trial.query not in late]

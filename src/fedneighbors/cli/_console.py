@@ -111,7 +111,7 @@ def note_compilation() -> None:
             if not self.is_printed:
                 self.is_printed = True
                 print_warning(
-                    "compiling kernels; this takes seconds, and only once: the results are stored. "
+                    "compiling kernels, which takes seconds; later runs read the stored results. "
                     "fedneighbors warmup compiles all in advance"
                 )
 

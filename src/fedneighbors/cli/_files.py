@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _PANEL = "Files"
 _SPLIT_OPTIONS = ("partition", "parties", "alpha", "factor", "classes_per_party", "party_column")
+_INPUTS = ("data", "schema", "model", "name", "path", "records")  # options that name files
 _TAB = {"tab": "\t", "\\t": "\t"}
 
 DropOption = Annotated[
@@ -95,9 +96,7 @@ class StrictCommand(TyperCommand):
         for option in ("out", "report"):
             out = ctx.params.get(option)
             if isinstance(out, str | Path):  # converted later
-                check_output(
-                    Path(out), *(value for name, value in ctx.params.items() if name != option)
-                )
+                check_output(Path(out), *(ctx.params.get(name) for name in _INPUTS))
         return rest
 
 

@@ -1,5 +1,6 @@
 """``fedneighbors broker backup``, ``restore``, ``check`` and ``status``, and ``bench``."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,8 +29,11 @@ def backup(
     role, path = _find_role(context, config)
     digest = write_backup(role, path, archive)
     typer.echo(digest)
-    command = f"fedneighbors {role} restore {archive} --digest {digest}"
-    print_warning(f"keep this digest elsewhere than the archive; to restore it: {command}")
+    place = [] if config is None else ["--config", str(config)]
+    words = ["fedneighbors", role, "restore", str(archive), "--digest", digest, *place]
+    print_warning(
+        f"keep this digest elsewhere than the archive; to restore it: {shlex.join(words)}"
+    )
 
 
 def restore(
@@ -65,7 +69,7 @@ def restore(
 def show_status(config: BrokerFile = Path("broker.toml")) -> None:
     """List enrolled and connected providers of collections, and users with tokens.
 
-    The running broker is asked who is connected.
+    The running broker is asked who is connected, with a token that is deleted at once.
     """
     import contextlib
     import time

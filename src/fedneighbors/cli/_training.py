@@ -105,11 +105,6 @@ class Training:
         from fedneighbors.records._storage import lock_folder
         from fedneighbors.runs._figures import column_medians
 
-        schema_file = self.out / "schema.toml"
-        if schema_file.exists() and not (self.out / "record.jsonl").exists():
-            raise typer.BadParameter(
-                f"{schema_file} is not of an earlier run, and would be replaced; give another --out"
-            )
         has_arrays = any(source.endswith(".npz") for source in self.files.sources.values())
         data_split = read_and_split(
             self.files,
@@ -122,6 +117,12 @@ class Training:
             private=parameters.get("privacy") is not None,
         )
         data, draft = data_split.table, None if self.schema else data_split.table.schema
+        schema_file = self.out / "schema.toml"
+        is_unknown = schema_file.exists() and not (self.out / "record.jsonl").exists()
+        if data.schema is not None and is_unknown:
+            raise typer.BadParameter(
+                f"{schema_file} is not of an earlier run, and would be replaced; give another --out"
+            )
         table = self._make_table(data_split, task)
         needs_fills = draft is not None and not keep_missing
         if draft is not None and needs_fills:

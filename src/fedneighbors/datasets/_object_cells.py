@@ -13,7 +13,7 @@ from fedneighbors.datasets._cells import cell_to_text, parse_ewkb, read_srid
 from fedneighbors.datasets._graphs import Graph, graph_from_text
 from fedneighbors.datasets._molecules import fingerprint_from_smiles, graph_from_smiles
 from fedneighbors.datasets._schema import Schema
-from fedneighbors.datasets._table import check_present, join_names, list_others
+from fedneighbors.datasets._table import MAX_LISTED, check_present, join_names, list_others
 from fedneighbors.errors import DataError
 
 Kind = Literal["vectors", "places", "strings", "sets", "graphs", "fingerprints", "rows"]
@@ -164,6 +164,8 @@ def _parse_column(
         except DataError as error:
             text = text or f"{source}, data row {row}, column {name!r}: {error}"
             wrong.append(row)
+        if len(wrong) > MAX_LISTED:
+            break
     if wrong:
         raise DataError(text + list_others(wrong[1:]))
     return parsed

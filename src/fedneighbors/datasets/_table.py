@@ -11,8 +11,10 @@ import numpy.typing as npt
 
 from fedneighbors.errors import DataError
 
-_MAX_LISTED = 10  # numbers in messages
 Column = npt.NDArray[np.float64] | npt.NDArray[np.object_]
+
+MAX_LISTED = 10
+"""Maximum number of rows or lines in a message."""
 
 DEFAULT_LABEL = "target"
 """Label column of tables whose label is not named."""
@@ -178,8 +180,8 @@ def join_names(names: Iterable[str], *, most: int = 30) -> str:
 
 def list_numbers(numbers: Sequence[int]) -> str:
     """Return the first of some numbers as text for a message."""
-    shown = ", ".join(map(str, numbers[:_MAX_LISTED]))
-    rest = len(numbers) - _MAX_LISTED
+    shown = ", ".join(map(str, numbers[:MAX_LISTED]))
+    rest = len(numbers) - MAX_LISTED
     return f"{shown} and {rest} more" if rest > 0 else shown
 
 

@@ -3,6 +3,7 @@
 import csv
 import io
 import re
+import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -235,10 +236,11 @@ def _read_rows(path: Path, text_format: TextFormat) -> Iterator[list[str]]:
 
 
 def _find_others(reader: Any, width: int) -> list[int]:
-    """Return the lines of further rows with another number of cells."""
+    """Return the lines of rows with another number of cells, among the next thousand."""
     found = []
-    with suppress(csv.Error, UnicodeError):  # the first fault is reported
-        for row in reader:
+    # a further fault, also of a compressed file, does not hide the first one
+    with suppress(csv.Error, UnicodeError, OSError, EOFError, zlib.error, DataError):
+        for row in islice(reader, 1000):
             if row and len(row) != width:
                 found.append(reader.line_num)
     return found

@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fedneighbors._lazy import optional_module
-from fedneighbors.errors import AggregationError
+from fedneighbors.errors import AggregationError, MissingExtraError
 
 SECRET_BYTES = 32  # an X25519 private key or a seed
 _HALF_BYTES = 16  # an element of GF(2^128); the two halves of a secret are shared separately
@@ -71,7 +70,11 @@ def combine(shares: Mapping[int, bytes], *, threshold: int) -> bytes:
 
 def _load_shamir() -> Any:
     """Import the scheme of pycryptodome; sums without masks do not need it."""
-    return optional_module("Crypto.Protocol.SecretSharing", "privacy").Shamir
+    try:
+        from Crypto.Protocol.SecretSharing import Shamir
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("pycryptodome", "privacy") from error
+    return Shamir
 
 
 MIN_PARTIES_WITHOUT_NOISE = 3

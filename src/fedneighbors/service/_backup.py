@@ -153,7 +153,7 @@ def restore_backup(
 
 
 def read_digest(archive: Path) -> str:
-    """Return the digest that an archive states, which its restoration has verified."""
+    """Return the digest that a verified archive states."""
     with archive.open("rb") as file:
         return file.readline(_MAX_HEADER).split()[-1].decode()
 

@@ -157,18 +157,20 @@ def find_connected(config: BrokerConfig, state: BrokerState) -> set[str] | None:
     The token for this question, whose user has a random name, is deleted afterwards.
     """
     (host, port), (certificate, _) = config.server.address, server_files(config)
-    place = f"{'127.0.0.1' if host in ('', '0.0.0.0') else host}:{port}"
+    host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host.strip("[]"), host)
+    place = f"[{host.strip('[]')}]:{port}" if ":" in host else f"{host}:{port}"
+    verify = pinned_context(certificate.read_text("ascii")) if certificate else True
     user = f"broker status {secrets.token_hex(8)}"
     token = state.new_token(user, _ASK_DAYS, ("count",))
     try:
         response = httpx.get(
             f"{'https' if config.server.tls else 'http'}://{place}/v1/providers?limit={MAX_PAGE}",
             headers={"Authorization": f"Bearer {token}"},
-            verify=pinned_context(certificate.read_text("ascii")) if certificate else True,
+            verify=verify,
             trust_env=False,
         )
         listed = response.raise_for_status().json()["providers"]
-    except (httpx.HTTPError, ValueError, KeyError):
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError):
         return None
     finally:
         state.delete_tokens(user)

@@ -75,8 +75,12 @@ class Config(ConfigSection):
             return cls.model_validate({**content, "folder": path.parent})
         except ValidationError as error:
             faults = sorted(error.errors(), key=lambda one: one["type"] != _UNKNOWN)
-            texts = [cls._describe(one) for one in faults[:_MAX_FAULTS]]
-            raise DataError(f"{path}: " + "; ".join(texts).replace("?;", "?")) from None
+            text = ""
+            for one in map(cls._describe, faults[:_MAX_FAULTS]):
+                text += one + (" " if one.endswith("?") else "; ")
+            if len(faults) > _MAX_FAULTS:
+                text += f"and {len(faults) - _MAX_FAULTS} more errors"
+            raise DataError(f"{path}: {text.rstrip('; ')}") from None
         except FileNotFoundError:
             raise DataError(f"there is no file {path}; name it with --config") from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -92,7 +96,9 @@ class Config(ConfigSection):
         loc = error["loc"]
         pairs = pairwise(("", *map(str, loc)))
         place = ".".join(key for before, key in pairs if (before, key) not in _TAGS)
-        text = f"{error['msg'][:1].lower()}{error['msg'][1:]}, got {error['input']!r}"
+        text = f"{error['msg'][:1].lower()}{error['msg'][1:]}"
+        if not isinstance(error["input"], dict | list):  # it may hold a password
+            text += f", got {error['input']!r}"
         if error["type"] == _UNKNOWN:
             text = "unknown key" + suggest([str(loc[-1])], _list_keys([cls], loc[:-1]))
         elif error["type"] == "missing":

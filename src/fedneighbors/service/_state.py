@@ -46,8 +46,8 @@ _NO_CODE = (
     "new one: fedneighbors broker enrol {}"
 )
 _OTHER_CODE = (
-    "the enrolment code is for the provider {!r}: set this name in provider.toml, or ask the "
-    "operator of the broker for another code: fedneighbors broker enrol {}"
+    "the enrolment code is for another provider: set its name in provider.toml, or ask the "
+    "operator of the broker for a code: fedneighbors broker enrol {}"
 )
 
 
@@ -257,7 +257,7 @@ class BrokerState:
             if row is None:
                 raise PartyRefused(provider, _NO_CODE.format(provider))
             if row != (provider,):  # the code remains: an error undoes the transaction
-                raise PartyRefused(provider, _OTHER_CODE.format(*row, provider))
+                raise PartyRefused(provider, _OTHER_CODE.format(provider))
             other = self._connection.execute(
                 "SELECT 1 FROM providers WHERE key = ? AND name != ?", (key, provider)
             )

@@ -382,8 +382,9 @@ def validate_rows(estimator: Any, X: Any, *others: Any, **options: Any) -> Any:
 
     try:
         return validate_data(estimator, X, *others, **options)
-    except (ValueError, TypeError):
-        check_numbers(X)
+    except (ValueError, TypeError) as error:
+        if "feature names" not in str(error):  # other columns than in training
+            check_numbers(X)
         raise
 
 
@@ -392,7 +393,7 @@ def check_numbers(X: Any) -> None:
     columns = X.items() if hasattr(X, "columns") and hasattr(X, "items") else ()
     if names := [str(name) for name, column in columns if not _has_numbers(column)]:
         raise ValueError(
-            f"these columns have text or dates in place of numbers: {join_names(names)}; drop them "
+            f"these columns have cells other than numbers: {join_names(names)}; drop them "
             "or encode them, for example with pandas.get_dummies or fedneighbors.datasets.Schema"
         )
 

@@ -76,7 +76,7 @@ def with_value(value):
         (X.astype(str), "Convert your data to numeric values"),
         (
             pd.DataFrame(X, columns=["a", "b", "c"]).assign(b="text"),
-            "text or dates in place of numbers: 'b'; drop them",
+            "cells other than numbers: 'b'; drop them",
         ),
         (X + 1j, "Complex data not supported"),
         (X[0], "Expected 2D array, got 1D array"),
