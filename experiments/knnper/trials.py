@@ -119,7 +119,7 @@ def _recall(
 ) -> Outcome:
     """Return a stored outcome, or measure and store it."""
     n_rounds = 2 if plan.quick else plan.n_rounds
-    settings = (plan.rates, plan.more_rates) if chosen is None else sorted(chosen.items())
+    settings = repr((plan.rates, plan.more_rates) if chosen is None else sorted(chosen.items()))
     job = (*vars(task).values(), seed, n_rounds, plan.quick, plan.data, plan.model, settings)
     return Journal(journal).get_or_measure(
         job,

@@ -200,7 +200,7 @@ def test_a_search_and_a_comparison_name_columns_without_numbers():
 
     with pytest.raises(ValueError, match=r"numbers: 'city'; .*; metric='tabular' compares rows"):
         FederatedNeighbors().fit(frame)
-    with pytest.raises(ValueError, match="in place of numbers: 'city'; drop them"):
+    with pytest.raises(ValueError, match="cells other than numbers: 'city'; drop them"):
         compare(frame, [0, 1] * 4, parties=["p"] * 4 + ["q"] * 4)
 
 

@@ -163,9 +163,8 @@ def _parse_column(
             parsed.append(parse(cell))
         except DataError as error:
             text = text or f"{source}, data row {row}, column {name!r}: {error}"
-            wrong.append(row)
-        if len(wrong) > MAX_LISTED:
-            break
+            if len(wrong := [*wrong, row]) > MAX_LISTED:
+                break
     if wrong:
         raise DataError(text + list_others(wrong[1:]))
     return parsed
@@ -482,7 +481,6 @@ def objects_from_rows(
         items = list(zip(*(cells[name] for name in schema.column_names), strict=True))
         items = [items[position] for position in kept]
     encoded = replace(encoded, n_unreadable=n_unreadable)
-    notes = schema.notes(encoded, are_rows=kind == "rows")
     owners = None if owner is None else [cells[owner][position] for position in kept]
     return Objects(
         items,
@@ -492,7 +490,7 @@ def objects_from_rows(
         source,
         None if owners is None else np.array(owners, dtype=object),
         rows,
-        notes,
+        schema.notes(encoded, are_rows=kind == "rows"),
         examples={name: one.example for name, one in encoded.faults.items() if one.example},
     )
 

@@ -236,7 +236,7 @@ def _read_rows(path: Path, text_format: TextFormat) -> Iterator[list[str]]:
 
 
 def _find_others(reader: Any, width: int) -> list[int]:
-    """Return the lines of rows with another number of cells, among the next thousand."""
+    """Return further lines with another number of cells, among a thousand."""
     found = []
     # a further fault, also of a compressed file, does not hide the first one
     with suppress(csv.Error, UnicodeError, OSError, EOFError, zlib.error, DataError):
