@@ -41,11 +41,11 @@ from tests.architecture.tree import ROOT, SOURCE, module_name, modules, sources
 # that "compare" prints, fills from training rows, labels that are measurements; and by 83 lines:
 # single queries of vectors in small tables and long lists, sums that lack a party's rows; and by 8
 # lines: certificates of other servers, and those that a wrong clock refuses. Lowered by 18 lines:
-# graphs are not written to files. Raised by 308 lines: outputs that would replace inputs, models of
+# graphs are not written to files. Raised by 311 lines: outputs that would replace inputs, models of
 # a folder, unknown parties, the command that predicts, the note before kernels are compiled, known
 # names in errors of files, scopes and columns, connected providers in the status of a broker,
 # columns without numbers, further rows.
-MAX_CODE_LINES = 57_216
+MAX_CODE_LINES = 57_219
 MAX_KNNPER_LINES = 5_770  # frozen embeddings, schedules, plateaus, ablated pools: 680 more
 MAX_FILES = 398
 MAX_FILE_LINES = 500

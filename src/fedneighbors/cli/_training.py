@@ -117,12 +117,8 @@ class Training:
             private=parameters.get("privacy") is not None,
         )
         data, draft = data_split.table, None if self.schema else data_split.table.schema
-        schema_file = self.out / "schema.toml"
-        is_unknown = schema_file.exists() and not (self.out / "record.jsonl").exists()
-        if data.schema is not None and is_unknown:
-            raise typer.BadParameter(
-                f"{schema_file} is not of an earlier run, and would be replaced; give another --out"
-            )
+        if data.schema is not None:
+            self._check_schema_file()
         table = self._make_table(data_split, task)
         needs_fills = draft is not None and not keep_missing
         if draft is not None and needs_fills:
@@ -151,9 +147,15 @@ class Training:
                 # exact counts would void the guarantee of a private model
                 if parameters.get("privacy") is None:
                     self._write_manifest(data_split, roles)
-            party = ["--party", "NAME"] if hasattr(model, "clients_") else []
-            words = ["predict", "--model", str(self.out / model_file), "--data", "FILE", *party]
-            echo(f"Predict new rows: fedneighbors {shlex.join(words)}")
+            echo(f"Predict new rows: {_make_predict_command(model, self.out / model_file)}")
+
+    def _check_schema_file(self) -> None:
+        """Raise if the schema would replace a file that no earlier run wrote."""
+        file = self.out / "schema.toml"
+        if file.exists() and not (self.out / "record.jsonl").exists():
+            raise typer.BadParameter(
+                f"{file} is not of an earlier run, and would be replaced; give another --out"
+            )
 
     def _make_table(self, data_split: SplitData, task: TaskName) -> "RunTable":
         """Return the rows of all parties; targets of a regression are numbers."""
@@ -187,6 +189,12 @@ class Training:
                 unseen=(),  # every client participates in training
             )
         write_manifest(manifest, self.out / "manifest.json")
+
+
+def _make_predict_command(model: Any, path: Path) -> str:
+    """Return the command that predicts new rows with a model."""
+    party = ["--party", "NAME"] if hasattr(model, "clients_") else []
+    return shlex.join(["fedneighbors", "predict", "--model", str(path), "--data", "FILE", *party])
 
 
 def _declare_features(privacy: "Privacy") -> "Privacy":
