@@ -150,7 +150,7 @@ class Training:
             echo(f"Predict new rows: {_make_predict_command(model, self.out / model_file)}")
 
     def _check_schema_file(self) -> None:
-        """Raise if the schema would replace a file that no earlier run wrote."""
+        """Raise if a schema of no earlier run would be replaced."""
         file = self.out / "schema.toml"
         if file.exists() and not (self.out / "record.jsonl").exists():
             raise typer.BadParameter(
