@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -80,12 +79,10 @@ def progress_bar() -> Iterator[ProgressCallback]:
     callable
         Updates the bar; takes steps done, total steps and the name of the current step.
     """
-    note_compilation()
     console = Console(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as bar:
+    bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    with note_compilation(), bar:
         task = bar.add_task("starting", total=None)
 
         def report(done: int, total: int, message: str) -> None:
@@ -94,13 +91,14 @@ def progress_bar() -> Iterator[ProgressCallback]:
         yield report
 
 
-@cache
-def note_compilation() -> None:
-    """Print a note before the first kernel is compiled.
+@contextmanager
+def note_compilation() -> Iterator[None]:
+    """Print a note before the first kernel is compiled in the block.
 
     It is written to standard error, and only if that is a terminal.
     """
     if not Console(stderr=True).is_terminal:
+        yield
         return
     from numba.core import event
 
@@ -118,4 +116,5 @@ def note_compilation() -> None:
         def on_end(self, _: object) -> None:
             pass
 
-    event.register("numba:compile", Note())  # type: ignore[no-untyped-call] # of Numba
+    with event.install_listener("numba:compile", Note()):
+        yield

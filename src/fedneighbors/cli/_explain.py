@@ -59,6 +59,8 @@ def explain(
     Accepts the options of "run fedknn" that affect the cost. Runs the query
     with each algorithm; dann* is predicted. Charges nothing to a ledger.
     """
+    from fedneighbors.cli._console import note_compilation
+
     files = parse_sources(data)
     source = Source(files, metric, columns, None, party_column, limit, schema, text_format)
     search = build_search(
@@ -72,9 +74,10 @@ def explain(
     )
     objects, owners = read_federation(source, partition, parties, seed)
     query_objects, labels = read_queries(query, queries, source=source, objects=objects)
-    search.fit(objects.items, parties=owners)
-    for item, label in zip(query_objects, labels, strict=True):
-        _print_plan(search.explain([item], k), label)
+    with note_compilation():
+        search.fit(objects.items, parties=owners)
+        for item, label in zip(query_objects, labels, strict=True):
+            _print_plan(search.explain([item], k), label)
 
 
 def _print_plan(plan: "Plan", label: str) -> None:

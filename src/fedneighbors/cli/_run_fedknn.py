@@ -81,6 +81,7 @@ def fedknn(
     providers, as the paper does. The neighbors are exact; with --guarantee
     certified, each answer states whether it is exact.
     """
+    from fedneighbors.cli._console import note_compilation
     from fedneighbors.records._storage import lock_folder
     from fedneighbors.runs._fedknn import SearchInput, search_and_record
 
@@ -108,7 +109,7 @@ def fedknn(
         "round trip in ms": delay,
         **({"where": where} if where else {}),
     }
-    with lock_folder(out), open_ledger(ledger) as broker_ledger:
+    with lock_folder(out), open_ledger(ledger) as broker_ledger, note_compilation():
         search.fit(objects.items, parties=owners, ledger=broker_ledger, columns=filter_columns)
         inputs = SearchInput(owners, objects.labels, query_objects, labels, objects.rows)
         record = search_and_record(search, inputs, k=k, parameters=parameters, where=condition)

@@ -437,12 +437,10 @@ def build_search(
     typer.BadParameter
         If --delta or --guarantee certified is given without --epsilon, or a number is invalid.
     """
-    from fedneighbors.cli._console import note_compilation
     from fedneighbors.federation._links import Link
     from fedneighbors.methods.fedknn import FederatedNeighbors
     from fedneighbors.privacy._policy import Privacy
 
-    note_compilation()
     privacy = None
     if epsilon is None and (delta or guarantee is Guarantee.CERTIFIED):
         raise typer.BadParameter("--delta and --guarantee need --epsilon, the budget")
