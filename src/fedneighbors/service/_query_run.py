@@ -127,8 +127,7 @@ class _NotedCharges:
     """
 
     def __init__(self, ledger: Ledger) -> None:
-        self.users_of, self._release_all = ledger.users_of, ledger.release_all
-        self._id_of, self.noise = ledger.epoch, ""
+        self._release_all, self._id_of, self.noise = ledger.release_all, ledger.epoch, ""
         self._charges: dict[str, ChargeTerms] = {}  # by id: a repeated one counts once
 
     @property
