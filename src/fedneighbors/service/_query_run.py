@@ -250,23 +250,30 @@ class QueryRun:
             self._options.query_id, outcome, why, seconds, self._epochs, charged, self._payloads
         )
 
-    def add_payloads(
+    async def search(
         self, coordinator_of: Callable[[str], Coordinator[Answer]], query: bytes
-    ) -> Callable[[str], Coordinator[Answer]]:
-        """Return a search that reads the payloads of its result, too.
+    ) -> Outcome[Answer]:
+        """Run a search under a new name, and read the payloads of its result if asked for.
 
         Raises
         ------
+        CancelledError
+            If the query was stopped.
         ValueError
-            If the collection is private: the request would reveal the result to each provider.
+            If payloads are asked for in a private collection: the request would reveal the result
+            to each provider.
         """
+        if not self._options.payload:
+            return await self(coordinator_of)
         if self._settings.privacy is not None:
             raise ValueError("a private search returns no payload")
 
         def keep(payloads: list[Mapping[str, Any]]) -> None:
             self._payloads = payloads
 
-        return lambda name: with_payloads(coordinator_of(name), query, name=name, receive=keep)
+        return await self(
+            lambda name: with_payloads(coordinator_of(name), query, name=name, receive=keep)
+        )
 
 
 async def run_rounds_async(
