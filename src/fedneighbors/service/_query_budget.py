@@ -70,7 +70,7 @@ class QueryBudget:
         max_queries : int or None
             Maximum number of queries of this user.
         noise : str
-            Id of the noise on the query's counts, as the broker states it; empty before it is drawn.
+            Id of the noise on the counts, as the broker states it; empty before it is drawn.
 
         Raises
         ------
