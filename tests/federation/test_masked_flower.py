@@ -53,7 +53,7 @@ def test_masked_sum_over_nodes_equals_the_plain_sum(configs, tmp_path):
     assert outcome.result == inprocess.run(count(3), parties).result
     assert [r.reduce for r in outcome.rounds] == ["gather", *["masked"] * 4]
     for name in VALUES:
-        files = [p for p in (tmp_path / f"{name}-state").iterdir() if p.stat().st_size]
+        files = [p for p in (tmp_path / f"{name}-masks").iterdir() if p.stat().st_size]
         assert {p.suffix for p in files if p.stem != "policy"} == {".settle", ".unmask"}
         assert len([p for p in files if p.stem == "policy"]) == 1
 
