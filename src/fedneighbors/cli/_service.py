@@ -147,10 +147,9 @@ def enrol_provider(
     The key stays here. The code contains the fingerprint of the broker's certificate.
     """
     from fedneighbors.cli._console import echo
-    from fedneighbors.service._config import ProviderConfig
     from fedneighbors.service._enrolment import enrol as enrol_key
 
-    loaded = ProviderConfig.read(config)
+    loaded = _read_provider(config)
     enrol_key(loaded, code)
     echo(f"{loaded.provider.name} is enrolled at {loaded.provider.broker}", "green")
 
@@ -166,12 +165,11 @@ def serve_provider(config: ProviderFile = _PROVIDER) -> None:
     from functools import partial
 
     from fedneighbors.cli._console import log_with_times
-    from fedneighbors.service._config import ProviderConfig
     from fedneighbors.service._enrolment import read_pin
     from fedneighbors.service._provider import ProviderService
 
     log_with_times()
-    loaded = ProviderConfig.read(config)
+    loaded = _read_provider(config)
     pin, address = read_pin(loaded.path(loaded.provider.certificate)), loaded.provider.broker
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the collections are being read
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # cancels a query to a database
@@ -187,9 +185,8 @@ def budget(config: ProviderFile = _PROVIDER) -> None:
     ledger, which it makes at its first start.
     """
     from fedneighbors.cli._console import echo
-    from fedneighbors.service._config import ProviderConfig
 
-    loaded = ProviderConfig.read(config)
+    loaded = _read_provider(config)
     ledger = loaded.open_ledger(must_exist=True)
     if ledger is None:
         raise ValueError(f"no collection of {config} has a table policy.privacy")
@@ -211,9 +208,8 @@ def pause(config: ProviderFile = _PROVIDER) -> None:
     Queries that run end with an error, or without this provider where users allow it.
     """
     from fedneighbors.cli._console import echo
-    from fedneighbors.service._config import ProviderConfig
 
-    loaded = ProviderConfig.read(config)
+    loaded = _read_provider(config)
     loaded.pause_file.parent.mkdir(parents=True, exist_ok=True)
     loaded.pause_file.touch()
     echo(f"{loaded.provider.name} is paused until: fedneighbors provider resume", "green")
@@ -223,9 +219,8 @@ def pause(config: ProviderFile = _PROVIDER) -> None:
 def resume(config: ProviderFile = _PROVIDER) -> None:
     """Let a paused provider connect to the broker again."""
     from fedneighbors.cli._console import echo
-    from fedneighbors.service._config import ProviderConfig
 
-    loaded = ProviderConfig.read(config)
+    loaded = _read_provider(config)
     loaded.pause_file.unlink(missing_ok=True)
     echo(f"{loaded.provider.name} is not paused", "green")
 
@@ -236,11 +231,10 @@ def show_key(config: ProviderFile = _PROVIDER) -> None:
 
     Give it to users over a channel that you trust, not through the broker.
     """
-    from fedneighbors.service._config import ProviderConfig
     from fedneighbors.service._enrolment import read_key
     from fedneighbors.service._sealed import make_sealing_key
 
-    loaded = ProviderConfig.read(config)
+    loaded = _read_provider(config)
     identity = read_key(loaded.path(loaded.provider.key))
     typer.echo(f'"{loaded.provider.name}" = "{make_sealing_key(identity.private).hex()}"')
 
@@ -258,10 +252,9 @@ def snapshot(
     A provider can offer the file in place of the database. Forgotten objects are left out.
     """
     from fedneighbors.cli._console import echo
-    from fedneighbors.service._config import ProviderConfig
     from fedneighbors.service._loading import Forgotten, write_snapshot
 
-    loaded = ProviderConfig.read(config)
+    loaded = _read_provider(config)
     source = _find_loaded(loaded, collection)
     left_out = Forgotten.read(loaded.forgotten_file, collection)
     n_rows = write_snapshot(source, loaded.folder, out, forgotten=left_out)
@@ -280,10 +273,9 @@ def forget(
     A running provider reads its collections again at once. Digests of the names are kept.
     """
     from fedneighbors.cli._console import echo
-    from fedneighbors.service._config import ProviderConfig
     from fedneighbors.service._loading import Forgotten
 
-    loaded = ProviderConfig.read(config)
+    loaded = _read_provider(config)
     if _find_loaded(loaded, collection).id is None:
         raise ValueError(f"the objects of {collection} have no names; set id in its source")
     n_new = Forgotten.add(loaded.forgotten_file, collection, names)
@@ -304,12 +296,11 @@ def check(config: ProviderFile = _PROVIDER) -> None:
     from fedneighbors.cli._console import echo
     from fedneighbors.errors import FedneighborsError
     from fedneighbors.secure_sum._keys import Identity
-    from fedneighbors.service._config import ProviderConfig
     from fedneighbors.service._offers import OfferedObjects
     from fedneighbors.service._voter import Voter
 
     logging.getLogger("fedneighbors").addHandler(logging.NullHandler())  # notes are printed here
-    loaded = ProviderConfig.read(config)
+    loaded = _read_provider(config)
     key = loaded.path(loaded.provider.key)
     secret = Identity.read(key).private if key.is_file() else None
     failed = False
@@ -385,14 +376,13 @@ def doctor(
     """
     import os
 
-    from fedneighbors.service._config import ProviderConfig
     from fedneighbors.service._doctor import Visitor, examine
 
     if target.startswith(("http://", "https://")):
         token = os.environ.get("FEDNEIGHBORS_TOKEN", "")
         visitor = Visitor(target.rstrip("/"), certificate, token)
     else:
-        visitor = Visitor.of(ProviderConfig.read(Path(target)))
+        visitor = Visitor.of(_read_provider(Path(target)))
     has_failed = False
     for hop in examine(visitor):
         typer.echo(str(hop))
@@ -438,6 +428,12 @@ def _read_broker(path: Path) -> "BrokerConfig":
     from fedneighbors.service._config import BrokerConfig
 
     return BrokerConfig.read(path)
+
+
+def _read_provider(path: Path) -> "ProviderConfig":
+    from fedneighbors.service._config import ProviderConfig
+
+    return ProviderConfig.read(path)
 
 
 @contextlib.contextmanager
