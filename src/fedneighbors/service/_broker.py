@@ -479,7 +479,7 @@ class Broker:
         work: Callable[[QueryRun], Awaitable[tuple[Outcome[R], str]]],
         deadline: float,
     ) -> tuple[Outcome[R], str]:
-        """Run a query until no provider loses its state, at most ``retries`` times more."""
+        """Run a query; repeat it if a provider lost its state."""
         lost: QueryLost | PartyRefused | None = None
         n_left = self.config.queries.retries
         while True:

@@ -253,7 +253,7 @@ class QueryRun:
     async def search(
         self, coordinator_of: Callable[[str], Coordinator[Answer]], query: bytes
     ) -> Outcome[Answer]:
-        """Run a search under a new name, and read the payloads of its result if asked for.
+        """Run a search, and read the payloads of its result if wanted.
 
         Raises
         ------

@@ -272,9 +272,10 @@ def mix(local: Floats, shared: Floats, weight: float) -> Floats:
 
 
 def most_accurate_weight(local: Floats, shared: Floats, labels: Integers) -> float:
-    """Return the weight of :data:`MEMORY_WEIGHTS` with the highest accuracy on held-out rows.
+    """Return the memory weight with the highest accuracy on held-out rows.
 
-    Of several such weights, the middle one is returned; of two middle ones, the lower.
+    It is one of :data:`MEMORY_WEIGHTS`. Of several such weights, the middle one is returned; of two
+    middle ones, the lower.
 
     Parameters
     ----------
@@ -288,9 +289,9 @@ def most_accurate_weight(local: Floats, shared: Floats, labels: Integers) -> flo
 
 
 def least_squares_weight(local: Floats, shared: Floats, targets: Floats) -> float:
-    """Return the weight of :data:`MEMORY_WEIGHTS` with the lowest squared error on held-out rows.
+    """Return the memory weight with the lowest squared error on held-out rows.
 
-    Ties are broken as in :func:`most_accurate_weight`.
+    It is one of :data:`MEMORY_WEIGHTS`. Ties are broken as in :func:`most_accurate_weight`.
 
     Parameters
     ----------
