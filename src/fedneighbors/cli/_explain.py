@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from fedneighbors.cli._console import echo, note_compilation
 from fedneighbors.cli._files import parse_sources, text_options
 from fedneighbors.cli._search_options import (
     ColumnsOption,
@@ -59,8 +60,6 @@ def explain(
     Accepts the options of "run fedknn" that affect the cost. Runs the query
     with each algorithm; dann* is predicted. Charges nothing to a ledger.
     """
-    from fedneighbors.cli._console import note_compilation
-
     files = parse_sources(data)
     source = Source(files, metric, columns, None, party_column, limit, schema, text_format)
     search = build_search(
@@ -81,7 +80,6 @@ def explain(
 
 
 def _print_plan(plan: "Plan", label: str) -> None:
-    from fedneighbors.cli._console import echo
     from fedneighbors.cli._results import print_grid
     from fedneighbors.records import ResultTable
     from fedneighbors.reports._formatting import to_printable

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedneighbors.cli._console import delay_interrupt, echo, note_compilation
 from fedneighbors.cli._files import parse_sources, text_options
 from fedneighbors.cli._search_options import (
     AlgorithmName,
@@ -81,7 +82,6 @@ def fedknn(
     providers, as the paper does. The neighbors are exact; with --guarantee
     certified, each answer states whether it is exact.
     """
-    from fedneighbors.cli._console import note_compilation
     from fedneighbors.records._storage import lock_folder
     from fedneighbors.runs._fedknn import SearchInput, search_and_record
 
@@ -118,7 +118,6 @@ def fedknn(
 
 def _report_search(record: "RunRecord", out: Path) -> None:
     """Print neighbors and cost; write record, report and neighbors."""
-    from fedneighbors.cli._console import delay_interrupt
     from fedneighbors.cli._results import print_tables, write_results, write_table
 
     _print_neighbors(record.tables[0])
@@ -130,7 +129,6 @@ def _report_search(record: "RunRecord", out: Path) -> None:
 
 def _print_neighbors(table: "ResultTable") -> None:
     """Print the neighbors of each of the first queries."""
-    from fedneighbors.cli._console import echo
     from fedneighbors.cli._results import print_grid
 
     queries = list(dict.fromkeys(row[0] for row in table.rows))

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from fedneighbors.cli._console import echo, print_warning
 from fedneighbors.cli._files import (
     DropOption,
     IdOption,
@@ -51,7 +52,6 @@ def draft(
     """
     import json
 
-    from fedneighbors.cli._console import echo, print_warning
     from fedneighbors.datasets._party_files import check_text_column
     from fedneighbors.datasets._reading import read_columns
     from fedneighbors.datasets._schema import Schema
@@ -105,7 +105,6 @@ def check(
     Prints an example of cells outside of the schema. The counts are exact and not covered by a
     privacy budget: do not share them.
     """
-    from fedneighbors.cli._console import echo
     from fedneighbors.cli._results import print_grid
     from fedneighbors.datasets._reading import read_declared_cells
     from fedneighbors.datasets._schema import Schema

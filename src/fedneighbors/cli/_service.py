@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedneighbors.cli._access_log import broker_log, provider_log
+from fedneighbors.cli._console import echo, log_with_times
 from fedneighbors.cli._operations import BrokerFile, backup, check_broker, restore, show_status
+from fedneighbors.errors import FedneighborsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
@@ -45,7 +47,6 @@ def serve_broker(config: BrokerFile = _BROKER) -> None:
     token is made, a one-time link to the console is printed. A changed configuration needs a
     restart; the signal HUP does not reload it.
     """
-    from fedneighbors.cli._console import echo, log_with_times
     from fedneighbors.service._server import run_broker
 
     log_with_times()
@@ -65,7 +66,6 @@ def admin_link(config: BrokerFile = _BROKER) -> None:
 
     It is valid for 15 minutes. An earlier link becomes invalid.
     """
-    from fedneighbors.cli._console import echo
     from fedneighbors.service._server import make_link
 
     with _administer(config) as administrator:
@@ -81,8 +81,6 @@ def enrol(
 
     Give it to the provider over a channel that you trust, such as by telephone.
     """
-    from fedneighbors.cli._console import echo
-
     with _administer(config) as administrator:
         echo(str(administrator.new_code(name)))
 
@@ -96,8 +94,6 @@ def revoke(
 
     An open link ends within seconds.
     """
-    from fedneighbors.cli._console import echo
-
     with _administer(config) as administrator:
         administrator.revoke(name)
     echo(f"the key of {name} is revoked", "green")
@@ -127,8 +123,6 @@ def token(
 
     It is not stored, and cannot be shown again.
     """
-    from fedneighbors.cli._console import echo
-
     with _administer(config) as administrator:
         if delete:
             echo(f"{administrator.delete_tokens(user)} tokens of {user} deleted", "green")
@@ -146,7 +140,6 @@ def enrol_provider(
 
     The key stays here. The code contains the fingerprint of the broker's certificate.
     """
-    from fedneighbors.cli._console import echo
     from fedneighbors.service._enrolment import enrol as enrol_key
 
     loaded = _read_provider(config)
@@ -164,7 +157,6 @@ def serve_provider(config: ProviderFile = _PROVIDER) -> None:
     import signal
     from functools import partial
 
-    from fedneighbors.cli._console import log_with_times
     from fedneighbors.service._enrolment import read_pin
     from fedneighbors.service._provider import ProviderService
 
@@ -184,8 +176,6 @@ def budget(config: ProviderFile = _PROVIDER) -> None:
     For each collection with a privacy budget and each of its limited users, from the provider's own
     ledger, which it makes at its first start.
     """
-    from fedneighbors.cli._console import echo
-
     loaded = _read_provider(config)
     ledger = loaded.open_ledger(must_exist=True)
     if ledger is None:
@@ -207,8 +197,6 @@ def pause(config: ProviderFile = _PROVIDER) -> None:
 
     Queries that run end with an error, or without this provider where users allow it.
     """
-    from fedneighbors.cli._console import echo
-
     loaded = _read_provider(config)
     loaded.pause_file.parent.mkdir(parents=True, exist_ok=True)
     loaded.pause_file.touch()
@@ -218,8 +206,6 @@ def pause(config: ProviderFile = _PROVIDER) -> None:
 @provider.command(epilog="Example: [bold]fedneighbors provider resume[/bold]")
 def resume(config: ProviderFile = _PROVIDER) -> None:
     """Let a paused provider connect to the broker again."""
-    from fedneighbors.cli._console import echo
-
     loaded = _read_provider(config)
     loaded.pause_file.unlink(missing_ok=True)
     echo(f"{loaded.provider.name} is not paused", "green")
@@ -251,7 +237,6 @@ def snapshot(
 
     A provider can offer the file in place of the database. Forgotten objects are left out.
     """
-    from fedneighbors.cli._console import echo
     from fedneighbors.service._loading import Forgotten, write_snapshot
 
     loaded = _read_provider(config)
@@ -272,7 +257,6 @@ def forget(
 
     A running provider reads its collections again at once. Digests of the names are kept.
     """
-    from fedneighbors.cli._console import echo
     from fedneighbors.service._loading import Forgotten
 
     loaded = _read_provider(config)
@@ -293,8 +277,6 @@ def check(config: ProviderFile = _PROVIDER) -> None:
     """
     import logging
 
-    from fedneighbors.cli._console import echo
-    from fedneighbors.errors import FedneighborsError
     from fedneighbors.secure_sum._keys import Identity
     from fedneighbors.service._offers import OfferedObjects
     from fedneighbors.service._voter import Voter
@@ -392,8 +374,6 @@ def doctor(
 
 
 def _print_demo(url: str, token: str, link: str) -> None:
-    from fedneighbors.cli._console import echo
-
     echo(f"a broker and the hospitals north, east and south run at {url}", "green")
     echo(f"open the console in a browser; the link works once:\n\n{link}\n")
     echo("three commands to try in another terminal:\n")
