@@ -111,10 +111,10 @@ def test_the_first_compilation_is_noted_on_a_terminal(terminal, n_notes):
     program = """
 import numba
 from fedneighbors.cli._console import note_compilation
-note_compilation()
-note_compilation()
-assert numba.njit(lambda x: x + 1)(1) == 2
-assert numba.njit(lambda x: x + 2)(1) == 3
+with note_compilation():
+    assert numba.njit(lambda x: x + 1)(1) == 2
+    assert numba.njit(lambda x: x + 2)(1) == 3
+assert numba.njit(lambda x: x + 3)(1) == 4
 """
     result = subprocess.run(
         [sys.executable, "-c", program],

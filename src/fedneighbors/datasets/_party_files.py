@@ -360,10 +360,10 @@ def _check_words(table: Table, name: str) -> None:
             f"column {name!r} of {table.source} has dates, which are not numbers or categories; "
             f"replace them by a number such as an age in days, or leave them out (--drop {name})"
         )
-    check_numbers(table, name)
+    check_text_column(table, name)
 
 
-def check_numbers(table: Table, name: str) -> None:
+def check_text_column(table: Table, name: str) -> None:
     """Raise if a text column has mostly numbers, or numbers and dashes."""
     column = table.columns[name]
     if column.dtype.kind != "O":
