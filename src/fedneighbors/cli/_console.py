@@ -97,14 +97,15 @@ def progress_bar() -> Iterator[ProgressCallback]:
 
 
 @contextmanager
-def note_compilation() -> Iterator[None]:
+def note_compilation(log: logging.Logger | None = None) -> Iterator[None]:
     """Print a note before the first kernel is compiled in the block.
 
-    It is written to standard error, and only if that is a terminal.
+    It is written to a server's log, or else to standard error if that is a terminal.
     """
     from rich.console import Console
 
-    if not Console(stderr=True).is_terminal:
+    tell = print_warning if log is None else log.warning
+    if log is None and not Console(stderr=True).is_terminal:
         yield
         return
     from numba.core import event
@@ -115,7 +116,7 @@ def note_compilation() -> Iterator[None]:
         def on_start(self, _: object) -> None:
             if not self.is_printed:
                 self.is_printed = True
-                print_warning(
+                tell(
                     "compiling kernels, which takes seconds; later runs read the stored results. "
                     "fedneighbors warmup compiles all in advance"
                 )

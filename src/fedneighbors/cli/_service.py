@@ -1,13 +1,14 @@
 """``fedneighbors broker``, ``provider`` and ``serve``: search over a network."""
 
 import contextlib
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fedneighbors.cli._access_log import broker_log, provider_log
-from fedneighbors.cli._console import echo, log_with_times
+from fedneighbors.cli._console import echo, log_with_times, note_compilation
 from fedneighbors.cli._operations import BrokerFile, backup, check_broker, restore, show_status
 from fedneighbors.errors import FedneighborsError
 
@@ -165,7 +166,8 @@ def serve_provider(config: ProviderFile = _PROVIDER) -> None:
     pin, address = read_pin(loaded.path(loaded.provider.certificate)), loaded.provider.broker
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the collections are being read
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # cancels a query to a database
-    service = ProviderService.of(loaded, config)
+    with note_compilation(logging.getLogger("fedneighbors.service")):
+        service = ProviderService.of(loaded, config)
     _run(service.run(address, pin), partial(service.reload, policies=True))
 
 
