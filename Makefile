@@ -57,6 +57,9 @@ test: lint $(VENV)/.servers ## Everything that must pass: lint, unit tests, doct
 .PHONY: test-slow
 test-slow: $(VENV)/.test ## The long campaigns, and every test of random cases with three times the cases
 	FEDNEIGHBORS_ALL_CASES=1 $(BIN)/pytest -q -m "slow or hypothesis"
+	for name in faults identity_faults process_faults host_faults "host_faults --at-messages"; do \
+	  $(BIN)/python -m tests.service.$$name || exit 1; \
+	done
 
 .PHONY: docs
 docs: $(VENV)/.docs ## The documentation site, in docs/_build/html; a warning is an error
