@@ -49,7 +49,7 @@ class Scale(ABC):
 
     def lower_one(self, search_distance: float) -> float:
         """Return a lower bound of one distance."""
-        return float(self.lower(np.array(search_distance)))
+        return float(self.lower(np.float64(search_distance)))
 
     @abstractmethod
     def _radius(self, distance: float, side: int) -> float:
@@ -387,26 +387,23 @@ class DistanceBounds:
         self._scale = scale
         self._exponent = exponent
 
-    @property
-    def is_complete(self) -> bool:
-        """Return whether all bounds are known."""
+    def extend(self, n_objects: int) -> bool:
+        """Compute about ``n_objects`` more bounds; return whether all are known."""
+        self._bounds.extend(n_objects)
         return self._bounds.is_complete
 
-    def extend(self, n_objects: int) -> None:
-        """Compute the bounds of about ``n_objects`` more objects."""
-        self._bounds.extend(n_objects)
-
     def list_all(self, n_objects: int) -> Floats:
-        """Return the bounds of all objects, if none was taken."""
+        """Return the bounds of all objects, infinite for those that were taken."""
         return self._lower(self._bounds.values[:n_objects])
 
     def lowest(self) -> float:
         """Return the lowest bound of the objects that were not taken."""
-        return float(self._lower(np.array(self._bounds.lowest(), np.float32)))
+        return self._scale.lower_one(math.ldexp(self._bounds.lowest(), -self._exponent))
 
     def has_many_within(self, distance: float) -> bool:
         """Return whether many objects may be within a distance."""
-        return self._bounds.count(self._radius(distance)) > _MAX_LEFT * len(self._bounds.values)
+        many = _MAX_LEFT * len(self._bounds.values)
+        return self._bounds.has_more(self._radius(distance), many)
 
     def take(self, distance: float, n: int | None = None) -> Integers:
         """Remove the objects whose bounds are within a distance; return their positions.
@@ -414,7 +411,7 @@ class DistanceBounds:
         If there are more than ``n``, at least ``n`` of the lowest bounds are removed.
         """
         bounds, radius = self._bounds, self._radius(distance)
-        if n is not None and bounds.count(radius) > n:
+        if n is not None and bounds.has_more(radius, n):
             few = n <= len(bounds.minima)
             radius = bounds.quantile(n) if few else choose_limit(bounds.values, n)
         return bounds.take(radius)
@@ -465,13 +462,17 @@ class BoundedSession(ScanSession):
         """Return the bounds of the objects that are not verified."""
         return self._bound()
 
+    @cached_property
+    def _is_verified(self) -> Booleans:
+        """Mark the objects whose bounds were taken."""
+        return np.isinf(self._left.list_all(self._n_objects))
+
     def bounds(self, *, deadline_s: float | None = None) -> Floats:
         """Return the bounds that select the objects to verify."""
-        end, were_taken = end_at(deadline_s), self._is_verified.any()
+        end, were_taken = end_at(deadline_s), self.n_verified or len(self._queue[0])
         bounds = self._bound() if were_taken else self._left
-        while not bounds.is_complete:
+        while not bounds.extend(self._n_per_step):
             check_time(end)
-            bounds.extend(self._n_per_step)
         return bounds.list_all(self._n_objects)
 
     def _widen(self, k: int, cutoff: float) -> None:
@@ -481,12 +482,19 @@ class BoundedSession(ScanSession):
         wanted = self._n_emitted + k if k else self._n_objects
         if self._n_scanned or (self._leaves_many and self._leaves_many(wanted, limit)):
             return self._scan()
-        if not self._left.is_complete:
-            return self._left.extend(self._n_per_step)
+        if not self._left.extend(self._n_per_step):
+            return
         # not all at once: in heavy tails the lowest bounds may be those of far objects
         n = max(k - len(front) + _N_EXTRA, _GROWTH * self.n_verified) if k else None
         if self.n_verified > _MIN_VERIFIED * self._n_objects and self._left.has_many_within(limit):
             return self._scan()
-        near = self._left.take(limit, n)
+        near, known = self._left.take(limit, n), np.empty(0)
+        if not self.n_verified and 0 < k <= len(near) <= self._n_per_step:  # they give a limit
+            known = self._compute(near)
+            limit = min(limit, float(np.partition(known, k - 1)[k - 1]))
+            near = np.concatenate([near, self._left.take(limit, _GROWTH * len(near))])
         lowest = self._left.lowest()
-        self._verify(near, lowest if len(near) else max(lowest, math.nextafter(limit, math.inf)))
+        frontier = lowest if len(near) else max(lowest, math.nextafter(limit, math.inf))
+        self._queue = near, np.concatenate([known, np.empty(len(near) - len(known))])
+        self._n_known, self._next_frontier = len(known), frontier
+        self._verify_queued()
