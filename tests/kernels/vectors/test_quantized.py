@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from fedneighbors.kernels.vectors import _nearest
 from fedneighbors.kernels.vectors import _quantized as quantized
 from tests.naive.vectors import quantized as naive
 
@@ -112,6 +113,37 @@ def test_rows_are_taken_once_within_limits(data):
         assert len(positions) >= count
         left = {row: value for row, value in left.items() if value > limit}
         assert bounds.lowest() == min(left.values(), default=math.inf)
+
+
+@pytest.mark.parametrize("kind", ["ROOT", "PLAIN", "HALF", "SQUARE", "PRODUCT"])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.uint8])
+@settings(max_examples=20, deadline=None)
+@given(st.data())
+def test_verified_rows_match_the_naive_version(kind, dtype, data):
+    n, limit, most = (data.draw(st.integers(*ends)) for ends in ((1, 140), (-1, 9), (0, 140)))
+    rng = np.random.default_rng(data.draw(st.integers(0, 99)))
+    table, query = (9 * rng.random((150, 11))).astype(dtype), rng.normal(size=11)
+    order = data.draw(st.sampled_from([None, rng.permutation(150)]))
+    values = np.full(-(-n // 64) * 64, np.inf, np.float32)
+    values[:n] = rng.integers(0, 9, n)
+    minima = values.reshape(-1, 64).min(axis=1)
+    expected = naive.verify_within(
+        table.tolist(),
+        range(150) if order is None else order.tolist(),
+        query.tolist(),
+        kind,
+        values.tolist(),
+        limit,
+        most,
+    )
+
+    rows, distances, lowest = quantized.verify_within(
+        getattr(_nearest, kind), table, order, query, values, minima, float(limit), most
+    )
+
+    assert (rows.tolist(), distances.tolist(), lowest) == expected
+    assert np.isinf(values[rows]).all()
+    assert minima.tolist() == values.reshape(-1, 64).min(axis=1).tolist()
 
 
 def narrow_cases():

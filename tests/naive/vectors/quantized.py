@@ -5,6 +5,8 @@ from fractions import Fraction
 
 import numpy as np
 
+from tests.naive.vectors import distances
+
 
 def encode_row(row, step):
     """Return a row's scale or clipped part, its codes and residual.
@@ -68,6 +70,21 @@ def lower_bounds(rows, query, step, of_products=False):
             bound = np.sqrt(max(total, single(0))) * factor - (r + single(rho))
         bounds.append(bound)
     return bounds
+
+
+def verify_within(table, order, query, kind, bounds, limit, most):
+    """Return rows within a limit, their distances and the lowest bound of the others."""
+    rows = [row for row, bound in enumerate(bounds) if bound <= limit]
+    rows = rows if len(rows) <= most else []
+    lowest = min((bound for row, bound in enumerate(bounds) if row not in rows), default=math.inf)
+    taken = [table[order[row]] for row in rows]
+    if kind == "PLAIN":
+        return rows, distances.absolute_sums(taken, query), lowest
+    if kind == "PRODUCT":
+        return rows, distances.negative_products(taken, query), lowest
+    squares = distances.square_sums(taken, query)
+    convert = {"ROOT": math.sqrt, "HALF": lambda square: square * 0.5}.get(kind, float)
+    return rows, [convert(square) for square in squares], lowest
 
 
 def exceeds_distance(bound, row, query, step, of_products=False):

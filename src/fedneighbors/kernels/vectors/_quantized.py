@@ -53,9 +53,19 @@ from numba.core import cgutils
 
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.kernels._emission import intrinsic, locate
+from fedneighbors.kernels.vectors._distances import (
+    _sum_of_absolutes,
+    _sum_of_products,
+    _sum_of_squares,
+)
+from fedneighbors.kernels.vectors._nearest import _distance
 
 # Digests of the kernel files used here; Numba's cache does not notice edits in other files.
-USES = {"emission": "5e83461cfaba370e"}
+USES = {
+    "emission": "5e83461cfaba370e",
+    "vectors/distances": "35a00e78ff528aba",
+    "vectors/nearest": "be895dee9c71c294",
+}
 
 BLOCK = 64
 _INDEX, _WORD = ir.IntType(32), ir.IntType(64)
@@ -280,6 +290,49 @@ def _take_within(bounds: Any, minima: Any, limit: Any) -> Any:
                     n += 1
             minima[block] = _least(bounds, block, lowest)
     return positions
+
+
+@njit(cache=True, nogil=True)
+def verify_within(
+    kind: Any, table: Any, order: Any, point: Any, bounds: Any, minima: Any, limit: Any, most: Any
+) -> Any:
+    """Take the rows whose bounds are within a limit, and compute their distances.
+
+    Parameters
+    ----------
+    kind : int
+        As for :class:`fedneighbors.kernels.vectors._nearest.RowSearch`.
+    table, order : array of shape (n_table_rows, n_columns) and int64 array, or None
+        A table, and the position of each row in it; by default all rows.
+    point : float64 array of shape (n_columns,)
+        The query.
+    bounds, minima
+        As for :class:`RowBounds`; rows that are taken become infinite.
+    limit : float
+        Finite limit of bounds.
+    most : int
+        Largest number of rows; none is taken if there are more.
+
+    Returns
+    -------
+    rows, distances : int64 and float64 array of shape (n_taken,)
+        Rows, ascending, and their distances.
+    lowest : float
+        Lowest bound of the others.
+    """
+    if _count_within(bounds, minima, limit, most) > most:
+        limit = -math.inf
+    rows = _take_within(bounds, minima, limit)
+    distances = np.empty(rows.shape[0])
+    for i in range(rows.shape[0]):
+        row = rows[i] if order is None else order[rows[i]]
+        if kind == 1:
+            distances[i] = _sum_of_absolutes(table, row, point, 0)
+        elif kind == 4:
+            distances[i] = _sum_of_products(table, row, point, 0)
+        else:
+            distances[i] = _distance(kind, _sum_of_squares(table, row, point, 0))
+    return rows, distances, minima.min()
 
 
 class RowBounds:

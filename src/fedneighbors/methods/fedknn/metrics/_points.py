@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,7 @@ import numpy.typing as npt
 from fedneighbors._typing import Booleans, Floats, Integers
 from fedneighbors.kernels.vectors._lists import list_nearest
 from fedneighbors.kernels.vectors._quantized import RowBounds
+from fedneighbors.methods.fedknn.metrics._interfaces import PointSearch
 from fedneighbors.methods.fedknn.metrics._sessions import (
     BrowsingSession,
     check_radius,
@@ -49,7 +50,7 @@ class Scale(ABC):
 
     def lower_one(self, search_distance: float) -> float:
         """Return a lower bound of one distance."""
-        return float(self.lower(np.float64(search_distance)))
+        return float(self.lower(np.array(search_distance)))
 
     @abstractmethod
     def _radius(self, distance: float, side: int) -> float:
@@ -102,6 +103,11 @@ class MinkowskiScale(Scale):
             return np.asarray(bounds * bounds * (0.5 - self._relative))
         return bounds
 
+    def lower_one(self, search_distance: float) -> float:
+        """Return a lower bound of one distance."""
+        bound = max(search_distance * (1 - self._relative) - _UNDERFLOW, 0.0)
+        return bound * bound * (0.5 - self._relative) if self.halved_square else bound
+
     def _radius(self, distance: float, side: int) -> float:
         radius = math.sqrt(2 * distance) if self.halved_square else distance
         return radius * (1 + side * 4 * self._relative) + side * 4 * _UNDERFLOW
@@ -110,12 +116,16 @@ class MinkowskiScale(Scale):
 Measure = Callable[[Any], Floats]
 """Function that returns the query's distances to objects, given a slice or array of positions."""
 
+VerifyRows = Callable[..., tuple[Integers, Floats, float]]
+"""Function as ``verify_within``, given bounds, minima, a limit and a largest number."""
+
 # For more than this fraction of all objects, a scan is used in place of the tree. Measured for 1/8
 # of 100,000 points in two dimensions: 9 ms with the tree; 0.3 ms to scan all and 1.5 ms to select
 # the nearest.
 _MAX_TREE_FRACTION = 1 / 16
 _MAX_FROM_TREE = 1 << 14  # neighbors that a tree finds at once, in less than 20 ms
 _N_EXTRA = 4  # additional neighbors requested from the tree
+_MANY = 4  # rows verified at once per row that is wanted
 _GROWTH = 2  # largest ratio of new to verified objects
 # All distances are computed if bounds leave a quarter of the objects after many were verified.
 _MIN_VERIFIED, _MAX_LEFT = 1 / 32, 1 / 4
@@ -244,40 +254,6 @@ class SmallSession(ScanSession):
         (distances,), (positions,) = self._nearest(n)
         self._is_verified[positions] = True
         self._add_verified(positions, distances, float(distances[-1]), follow=True)
-
-
-class Found(NamedTuple):
-    """Nearest objects of the search space.
-
-    Parameters
-    ----------
-    positions : int64 array of shape (n,)
-        Positions of the objects.
-    farthest : float
-        Search distance that no other object is below.
-    distances : float64 array of shape (n,), optional
-        Distances of the metric, if known; objects are then in the order of emission.
-    """
-
-    positions: Integers
-    farthest: float
-    distances: Floats | None = None
-
-
-class PointSearch(Protocol):
-    """Search for the nearest points of one query in a tree."""
-
-    def count(self, radius: float) -> int:
-        """Count the objects within a radius of the search space."""
-        ...
-
-    def list_within(self, radius: float, n: int) -> Integers:
-        """Return the ``n`` objects within a radius of the search space."""
-        ...
-
-    def nearest(self, n: int, radius: float) -> Found:
-        """Return the ``n`` nearest objects, or all within a radius."""
-        ...
 
 
 class TreeSession(ScanSession):
@@ -410,11 +386,30 @@ class DistanceBounds:
 
         If there are more than ``n``, at least ``n`` of the lowest bounds are removed.
         """
+        return self._bounds.take(self._choose_radius(distance, n))
+
+    def verify(
+        self, verify_rows: VerifyRows, k: int, *, n: int, limit: float
+    ) -> tuple[Integers, Floats, float]:
+        """Remove about ``n`` objects of the lowest bounds, and those within the k-th distance.
+
+        None are removed if many have the same bounds. Returns their positions and distances, and a
+        lower bound of the distances of all others.
+        """
+        rows, most = (self._bounds.values, self._bounds.minima), _MANY * n
+        near, known, lowest = verify_rows(*rows, self._choose_radius(limit, n), most)
+        if len(near) >= k:
+            radius = self._radius(min(limit, float(np.partition(known, k - 1)[k - 1])))
+            more, distances, lowest = verify_rows(*rows, radius, most)
+            near, known = np.concatenate([near, more]), np.concatenate([known, distances])
+        return near, known, self._scale.lower_one(math.ldexp(lowest, -self._exponent))
+
+    def _choose_radius(self, distance: float, n: int | None) -> float:
+        """Return the radius of a distance, or that of ``n`` of more objects within it."""
         bounds, radius = self._bounds, self._radius(distance)
-        if n is not None and bounds.has_more(radius, n):
-            few = n <= len(bounds.minima)
-            radius = bounds.quantile(n) if few else choose_limit(bounds.values, n)
-        return bounds.take(radius)
+        if n is None or not bounds.has_more(radius, n):
+            return radius
+        return bounds.quantile(n) if n <= len(bounds.minima) else choose_limit(bounds.values, n)
 
     def _radius(self, distance: float) -> float:
         """Return the radius of a distance in the search space."""
@@ -442,6 +437,8 @@ class BoundedSession(ScanSession):
     leaves_many : callable, optional
         Function that returns whether it is faster to compute all distances, given the number of
         nearest objects wanted and a limit of their distances.
+    verify_rows : callable, optional
+        Function that takes rows and computes their distances, faster for few.
     """
 
     def __init__(
@@ -453,9 +450,10 @@ class BoundedSession(ScanSession):
         width: int,
         least: float = 0.0,
         leaves_many: Callable[[int, float], bool] | None = None,
+        verify_rows: VerifyRows | None = None,
     ) -> None:
         super().__init__(ranks, measure, width=width, least=least)
-        self._bound, self._leaves_many = bound, leaves_many
+        self._bound, self._leaves_many, self._verify_rows = bound, leaves_many, verify_rows
 
     @cached_property
     def _left(self) -> DistanceBounds:
@@ -488,13 +486,10 @@ class BoundedSession(ScanSession):
         n = max(k - len(front) + _N_EXTRA, _GROWTH * self.n_verified) if k else None
         if self.n_verified > _MIN_VERIFIED * self._n_objects and self._left.has_many_within(limit):
             return self._scan()
-        near, known = self._left.take(limit, n), np.empty(0)
-        if not self.n_verified and 0 < k <= len(near) <= self._n_per_step:  # they give a limit
-            known = self._compute(near)
-            limit = min(limit, float(np.partition(known, k - 1)[k - 1]))
-            near = np.concatenate([near, self._left.take(limit, _GROWTH * len(near))])
-        lowest = self._left.lowest()
+        if n and self._verify_rows and not self.n_verified and _MANY * n <= self._n_per_step:
+            self._add_verified(*self._left.verify(self._verify_rows, k, n=n, limit=limit))
+            if self.n_verified:
+                return
+        near, lowest = self._left.take(limit, n), self._left.lowest()
         frontier = lowest if len(near) else max(lowest, math.nextafter(limit, math.inf))
-        self._queue = near, np.concatenate([known, np.empty(len(near) - len(known))])
-        self._n_known, self._next_frontier = len(known), frontier
-        self._verify_queued()
+        self._verify_in_steps(near, frontier)

@@ -19,15 +19,14 @@ from fedneighbors.kernels.vectors._centering import Centering
 from fedneighbors.kernels.vectors._distances import absolute_sums, negative_products, square_sums
 from fedneighbors.kernels.vectors._duplicates import DistinctRows
 from fedneighbors.kernels.vectors._nearest import HALF, PLAIN, PRODUCT, ROOT, RowSearch
-from fedneighbors.kernels.vectors._quantized import MAX_CODE, QuantizedRows
+from fedneighbors.kernels.vectors._quantized import MAX_CODE, QuantizedRows, verify_within
 from fedneighbors.kernels.vectors._table import ROWS_PER_STEP, TableRows
-from fedneighbors.methods.fedknn.metrics._interfaces import Session
+from fedneighbors.methods.fedknn.metrics._interfaces import Found, Session
 from fedneighbors.methods.fedknn.metrics._points import (
     MAX_BOUND,
     MAX_MAGNITUDE,
     BoundedSession,
     DistanceBounds,
-    Found,
     MinkowskiScale,
     Scale,
     ScanSession,
@@ -283,8 +282,7 @@ class _VectorIndex:
             is_copied = 2 * len(first) < len(rows)  # few rows do not keep a large table in memory
             rows = TableRows(rows[first]) if is_copied else rows.select(first)
             ranks = ranks[first]
-        self._rows = rows
-        self._ranks = ranks
+        self._rows, self._ranks = rows, ranks
         self._scale = metric.make_scale(rows.shape[1])
         self._tree: cKDTree | None = None
         self._quantized: QuantizedVectors | None = None
@@ -330,8 +328,10 @@ class _VectorIndex:
             )
         located = None if self._quantized is None else self._quantized.locate(point)
         if self._quantized is not None and located is not None:
-            bound = partial(self._quantized.bound, *located)
-            return BoundedSession(self._ranks, measure, bound, width=width, least=least)
+            kind, bound = _KINDS[self._metric.name], partial(self._quantized.bound, *located)
+            verify = partial(verify_within, kind, self._rows.table, self._rows.positions, point)
+            options: Any = {"width": width, "least": least, "verify_rows": verify}
+            return BoundedSession(self._ranks, measure, bound, **options)
         return ScanSession(self._ranks, measure, width=width, least=least)
 
     def nearest(self, queries: Floats, k: int, *, peak: float) -> tuple[Floats, Integers]:
