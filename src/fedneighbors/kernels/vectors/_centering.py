@@ -71,9 +71,7 @@ class Centering:
         is_below = np.abs(centered).max(initial=0.0) < limit
         return centered.astype(np.float32) if is_below else None
 
-    def error_of_products(
-        self, lengths: Floats | float, exponents: npt.NDArray[np.int32] | int
-    ) -> Floats:
+    def error_of_products(self, lengths: Floats | float, exponents: Any) -> Floats:
         """Return the errors of products that do not depend on rows.
 
         With ``q`` a query scaled by a power of two, and ``c`` the center, ``<q, x - c>`` differs
