@@ -44,9 +44,9 @@ from tests.architecture.tree import ROOT, SOURCE, module_name, modules, sources
 # graphs are not written to files. Raised by 311 lines: outputs that would replace inputs, models of
 # a folder, unknown parties, the command that predicts, the note before kernels are compiled, known
 # names in errors of files, scopes and columns, connected providers in the status of a broker,
-# columns without numbers, further rows; and by 45 lines: first rows of a query of vectors in one
+# columns without numbers, further rows; and by 47 lines: first rows of a query of vectors in one
 # kernel, which saves a fifth of the time in small tables.
-MAX_CODE_LINES = 57_264
+MAX_CODE_LINES = 57_266
 MAX_KNNPER_LINES = 5_770  # frozen embeddings, schedules, plateaus, ablated pools: 680 more
 MAX_FILES = 398
 MAX_FILE_LINES = 500

@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 _CLIP = 16  # elements above this many times the mean magnitude are not spread over the codes
 _MAX_EXPONENT = 1000  # power of two by which an inner product is scaled
 _MAX_POINT = 2.0**40  # length of a query relative to the rows; beyond, bounds are useless
-
-
 _LEAST_PRODUCT = 2.0**-1000  # smaller bounds of inner products lose bits
 
 
@@ -113,7 +111,7 @@ class QuantizedVectors:
             return (np.ldexp(point, exponent), exponent) if is_near else None
         with np.errstate(over="ignore"):
             centered = self._centering.apply(point)
-        return (centered, 0) if centered.dot(centered) < _MAX_POINT**2 else None
+            return (centered, 0) if centered.dot(centered) < _MAX_POINT**2 else None
 
     def bound(self, point: Floats, exponent: int) -> DistanceBounds:
         """Return bounds of the distances to a located point."""
@@ -463,7 +461,9 @@ def as_row(
     """
     row = _to_vector(query, "the query").astype(np.float64)
     _check_length(row, n_columns or max(1, len(row)), "the query")
-    if not 0.0 < row.dot(row) < max_square:
+    with np.errstate(over="ignore"):
+        is_valid = 0.0 < row.dot(row) < max_square
+    if not is_valid:
         _check_rows(row[np.newaxis], check, "the query")
     return row
 
