@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from fedneighbors.kernels.vectors import _nearest
 from fedneighbors.kernels.vectors import _quantized as quantized
 from tests.naive.vectors import quantized as naive
 
@@ -114,9 +115,43 @@ def test_rows_are_taken_once_within_limits(data):
         assert bounds.lowest() == min(left.values(), default=math.inf)
 
 
+@pytest.mark.parametrize("kind", ["ROOT", "PLAIN", "HALF", "SQUARE", "PRODUCT"])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.uint8])
+@settings(max_examples=20, deadline=None)
+@given(st.data())
+def test_verified_rows_match_the_naive_version(kind, dtype, data):
+    n, limit, most = (data.draw(st.integers(*ends)) for ends in ((1, 140), (-1, 9), (0, 140)))
+    rng = np.random.default_rng(data.draw(st.integers(0, 99)))
+    table, query = (9 * rng.random((150, 11))).astype(dtype), rng.normal(size=11)
+    order = data.draw(st.sampled_from([None, rng.permutation(150)]))
+    values = np.full(-(-n // 64) * 64, np.inf, np.float32)
+    values[:n] = rng.integers(0, 9, n)
+    minima = values.reshape(-1, 64).min(axis=1)
+    expected = naive.verify_within(
+        table.tolist(),
+        range(150) if order is None else order.tolist(),
+        query.tolist(),
+        kind,
+        values.tolist(),
+        limit,
+        most,
+    )
+
+    rows, distances, lowest = quantized.verify_within(
+        getattr(_nearest, kind), table, order, query, values, minima, float(limit), most
+    )
+
+    assert (rows.tolist(), distances.tolist(), lowest) == expected
+    assert np.isinf(values[rows]).all()
+    assert minima.tolist() == values.reshape(-1, 64).min(axis=1).tolist()
+
+
 def narrow_cases():
     """Yield rows and queries whose bounds leave little room for errors."""
     rng = np.random.default_rng(0)
+    for scale in np.float32([*rng.uniform(1, 9, 20), *(rng.uniform(1, 9, 20) * 2.0**-82)]):
+        rows = float(scale) * np.append(np.full((64, 1), 127), rng.integers(-127, 128, (64, 2)), 1)
+        yield rows, rows[0], 0.0  # exact codes, and squares below 2**-126
     for top in [*range(1, 60), 2**18 + 1, 2.0**-139]:
         rows = np.zeros((64, 2))
         rows[:, 0] = 127.0 * top  # exact codes: the residuals are zero
@@ -155,23 +190,26 @@ def narrow_cases_of_products():
 
 MUTATIONS = {
     "the residual of a row": [
-        ("- (np.float64(radii[i]) + radius)", "- radius"),
+        ("- (radii[i] + rho)", "- rho"),
     ],
     "the residual of the query": [
-        ("- (np.float64(radii[i]) + radius)", "- np.float64(radii[i])"),
+        ("- (radii[i] + rho)", "- radii[i]"),
     ],
-    "the rounding of the square": [(" - 2.0**-50 * (own + other)", "")],
-    "the relative error": [("1.0 - 2.0**-20", "1.0")],
-    "the clipped part of a row": [("clipped * factor - np.float64(scales[i])", "clipped")],
-    "underflow": [("length + 2.0**-140", "length"), ("_UNDERFLOW = 2.0**-140", "_UNDERFLOW = 0.0")],
+    "the rounding of the square": [("lengths[i]) * factor", "lengths[i])")],
+    "the relative error": [("* factor - (radii", "- (radii"), ("step * factor", "step")],
+    "the clipped part of a row": [("abs(beyond - scales[i])", "beyond")],
+    "the relative error of clipped parts": [(" - margin * max(beyond, scales[i])", "")],
+    "underflow": [("length + 2.0**-140", "length"), ("_UNDERFLOW = 2.0**-70", "_UNDERFLOW = 0.0")],
 }
 MUTATIONS_OF_PRODUCTS = {
-    "the residual of a row": [("- row_factor * np.float64(radii[i])", "")],
+    "the residual of a row": [("- row_factor * radii[i]", "")],
     "the residual of the query": [("radius * (1.0 + 2.0**-20) + ", "")],
-    "the residual in the length of the query": [("math.sqrt(own) + radius", "math.sqrt(own)")],
+    "the residual in the length of the query": [
+        ("math.sqrt(square) + radius", "math.sqrt(square)")
+    ],
     "the relative error": [("1.0 + 2.0**-20", "1.0")],
     "rounding": [(" + 2.0**-20 * size", "")],
-    "underflow": [("                    - 2.0**-140\n", "")],
+    "underflow": [(" - underflow", "")],
 }
 
 

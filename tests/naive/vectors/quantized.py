@@ -5,6 +5,8 @@ from fractions import Fraction
 
 import numpy as np
 
+from tests.naive.vectors import distances
+
 
 def encode_row(row, step):
     """Return a row's scale or clipped part, its codes and residual.
@@ -38,40 +40,51 @@ def encode_query(query, step):
     errors = np.array([abs(v - scale * code) for v, code in zip(inside, codes, strict=True)])
     residual = float(errors.sum() if step else math.sqrt(np.dot(errors, errors)))
     clipped = float(np.abs(np.array(query) - np.array(inside)).sum())
-    return scale, codes, residual + 2.0**-140, clipped
+    return scale, codes, residual + 2.0**-70, clipped
 
 
 def lower_bounds(rows, query, step, of_products=False):
     """Return the float32 lower bound of each row, as the kernel rounds it."""
-    t, w, rho, b = encode_query(query, step)
-    own = t * t * float(sum(code * code for code in w))
+    single = np.float32
+    t, w, rho, clipped = encode_query(query, step)
+    square = float(sum(code * code for code in w))
+    size, factor, margin = t * math.sqrt(square) + rho, single(1 - 2.0**-20), single(2.0**-20)
     bounds = []
     for row in rows:
-        scale, z, r = encode_row(row, step)
-        s = float(scale)
+        s, z, r = encode_row(row, step)
+        length = single(float(s) * math.sqrt(sum(code * code for code in z)))
+        product = single(sum(first * second for first, second in zip(w, z, strict=True)))
         if of_products:
-            size = math.sqrt(own) + rho
-            other = math.sqrt(sum(code * code for code in z))
-            code_factor = rho * (1.0 + 2.0**-20) + 2.0**-20 * size
-            product = sum(a * b for a, b in zip(w, z, strict=True))
-            bounds.append(
-                np.float32(
-                    -s * (t * product + code_factor * other)
-                    - size * (1.0 + 2.0**-20) * float(r)
-                    - 2.0**-140
-                )
-            )
+            code_factor = single(rho * (1.0 + 2.0**-20) + 2.0**-20 * size)
+            bound = -(s * (single(t) * product)) - code_factor * length
+            bound = bound - single(size * (1.0 + 2.0**-20)) * r - single(2.0**-140)
         elif step:
-            length = sum(abs(first - 128 * second) for first, second in zip(w, z, strict=True)) * t
-            beyond = max(b * (1.0 - 2.0**-20) - s, 0.0)
-            bounds.append(np.float32(length * (1.0 - 2.0**-20) + beyond - (float(r) + rho)))
+            steps = sum(abs(first - 128 * second) for first, second in zip(w, z, strict=True))
+            bound = single(steps) * single(t) * factor
+            b = single(clipped)
+            bound += abs(b - s) - margin * max(b, s)
+            bound -= r + single(rho + t * 2.0**-20)
         else:
-            other = s * s * sum(code * code for code in z)
-            product = sum(a * b for a, b in zip(w, z, strict=True))
-            square = own - 2.0 * t * s * product + other - 2.0**-50 * (own + other)
-            length = math.sqrt(max(square, 0.0))
-            bounds.append(np.float32(length * (1.0 - 2.0**-20) - (float(r) + rho)))
+            total = (single(t * t * square) + length * length) * factor
+            total -= s * (single(2.0 * t) * product)
+            bound = np.sqrt(max(total, single(0))) * factor - (r + single(rho))
+        bounds.append(bound)
     return bounds
+
+
+def verify_within(table, order, query, kind, bounds, limit, most):
+    """Return rows within a limit, their distances and the lowest bound of the others."""
+    rows = [row for row, bound in enumerate(bounds) if bound <= limit]
+    rows = rows if len(rows) <= most else []
+    lowest = min((bound for row, bound in enumerate(bounds) if row not in rows), default=math.inf)
+    taken = [table[order[row]] for row in rows]
+    if kind == "PLAIN":
+        return rows, distances.absolute_sums(taken, query), lowest
+    if kind == "PRODUCT":
+        return rows, distances.negative_products(taken, query), lowest
+    squares = distances.square_sums(taken, query)
+    convert = {"ROOT": math.sqrt, "HALF": lambda square: square * 0.5}.get(kind, float)
+    return rows, [convert(square) for square in squares], lowest
 
 
 def exceeds_distance(bound, row, query, step, of_products=False):

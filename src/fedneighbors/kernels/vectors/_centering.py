@@ -50,6 +50,7 @@ class Centering:
         self.exponent = -math.frexp(largest)[1]
         self.center = np.zeros(rows.shape[1])
         self.center = self.sample(rows).mean(axis=0)
+        self._rounding = (len(self.center) + 8) * 2.0**-51 * float(np.linalg.norm(self.center))
 
     def sample(self, rows: npt.NDArray[Any] | TableRows) -> Floats:
         """Return some of the rows, scaled and centered."""
@@ -57,7 +58,7 @@ class Centering:
 
     def apply(self, rows: npt.NDArray[Any]) -> Floats:
         """Return rows, scaled and centered; infinite if they overflow."""
-        scaled = np.ldexp(rows.astype(np.float64), self.exponent)
+        scaled = np.ldexp(rows.astype(np.float64, copy=False), self.exponent)
         return np.asarray(scaled - self.center)
 
     def apply_below(self, rows: Floats, limit: float) -> npt.NDArray[np.float32] | None:
@@ -70,7 +71,7 @@ class Centering:
         is_below = np.abs(centered).max(initial=0.0) < limit
         return centered.astype(np.float32) if is_below else None
 
-    def error_of_products(self, queries: Floats, exponents: npt.NDArray[np.int32]) -> Floats:
+    def error_of_products(self, lengths: Floats | float, exponents: Any) -> Floats:
         """Return the errors of products that do not depend on rows.
 
         With ``q`` a query scaled by a power of two, and ``c`` the center, ``<q, x - c>`` differs
@@ -81,15 +82,13 @@ class Centering:
 
         Parameters
         ----------
-        queries : float64 array of shape (n_queries, n_columns)
-            Scaled queries.
-        exponents : int32 array of shape (n_queries,)
+        lengths : float64 array of shape (n_queries,) or float
+            Lengths of scaled queries, or of one.
+        exponents : int32 array of shape (n_queries,) or int
             Their powers of two.
         """
-        lengths = np.sqrt(np.einsum("ij,ij->i", queries, queries))
-        rounding = (len(self.center) + 8) * 2.0**-51 * np.linalg.norm(self.center)
         lost = np.ldexp(_UNDERFLOW_OF_PRODUCTS, self.exponent + exponents)
-        return np.asarray(lengths * rounding + lost)
+        return np.asarray(lengths * self._rounding + lost)
 
 
 class CenteredRows:
@@ -143,7 +142,8 @@ class CenteredRows:
             lengths = np.maximum(np.sqrt(np.einsum("ij,ij->i", units, units)), 0.5)
             exponents = np.frexp(self._length / lengths)[1]
             scaled = np.ldexp(units, exponents[:, np.newaxis])
-            errors = self._centering.error_of_products(scaled, exponents - peaks)
+            lengths = np.ldexp(lengths, exponents)
+            errors = self._centering.error_of_products(lengths, exponents - peaks)
             return scaled.astype(np.float32), 2 * errors
         errors, centered = np.zeros(len(queries)), self._centering.apply_below(queries, _MAX_QUERY)
         return centered, errors

@@ -362,7 +362,7 @@ def _sum_rows(
 
 
 def _check_positions(positions: npt.NDArray[np.int64], n: int) -> None:
-    if len(positions) and not (positions.min() >= 0 and positions.max() < n):
+    if len(positions) and positions.view(np.uint64).max() >= n:  # negative ones are large
         raise ValueError(f"expected positions from 0 to {n - 1}, got one out of range")
 
 

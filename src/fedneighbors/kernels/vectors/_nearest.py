@@ -29,7 +29,7 @@ from fedneighbors.kernels.vectors._lists import MAX_COUNTED, _emit, _replace_hig
 from fedneighbors.kernels.vectors._table import TableRows
 
 # Digests of the kernel files used here; Numba's cache does not notice edits in other files.
-USES = {"vectors/distances": "da7fd9a59bdfdb79", "vectors/lists": "82bbca346dcaa8c4"}
+USES = {"vectors/distances": "35a00e78ff528aba", "vectors/lists": "82bbca346dcaa8c4"}
 
 ROOT, PLAIN, HALF, SQUARE, PRODUCT = 0, 1, 2, 3, 4
 """Distance: root of the sum of squares, sum of absolute values, half or whole sum of squares, or

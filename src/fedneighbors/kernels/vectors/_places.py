@@ -16,7 +16,7 @@ from fedneighbors._typing import Floats, Integers
 from fedneighbors.kernels.vectors._distances import measure_m, to_angles
 
 # Digests of the kernel files used here; Numba's cache does not notice edits in other files.
-USES = {"vectors/distances": "da7fd9a59bdfdb79"}
+USES = {"vectors/distances": "35a00e78ff528aba"}
 
 LEAF_SIZE = 32
 _SPARE = 8  # candidates beyond twice those wanted

@@ -6,18 +6,24 @@ them. A row is ``x = s z + e`` with bytes ``z``, a scale ``s`` and ``|e| = r``; 
 least ``D - r - rho`` with ``D = |t w - s z|``. Euclidean:
 ``D**2 = t**2 |w|**2 - 2 t s <w, z> + s**2 |z|**2``, where the three sums of integers are exact.
 Manhattan: all rows have the same scale, and ``t = s / 128``, so that ``D`` is ``t`` times a sum of
-integers. Rows and query are clipped to 127 steps first, which increases no distance; if the clipped
-parts are ``a`` and ``b``, with sums of magnitudes ``|a|`` and ``|b|``, it decreases one by at least
-``max(|b| - |a|, 0)``, which is added.
+integers. Rows and query are clipped to 127 steps first. This decreases a distance by that of the
+clipped parts ``a`` and ``b``, as two elements differ by the difference of their clipped values and
+that of their clipped parts. It is at least ``||b| - |a||`` for the sums of magnitudes ``|a|`` and
+``|b|``, which is added.
 
-A stored bound is at most the distance. Let ``M = t**2 |w|**2 + s**2 |z|**2``.
+A stored bound is at most the distance. It is computed in float32; let ``u = 2**-24`` be the largest
+relative error of one operation, and ``M = t**2 |w|**2 + s**2 |z|**2``. ``s |z|`` is stored.
 
-- The float64 value of ``D**2`` has an error below ``2**-50 M``, which is subtracted.
-- Where the bound is positive, ``D`` exceeds ``r + rho`` and, Euclidean, ``2**-25 M**0.5``; or,
-  Manhattan, ``t``. Relative errors of ``r``, ``rho`` and ``|a|`` below ``2**-23``, of the
-  conversion to float32, and of up to ``2**-52`` in the elements of rows and query are therefore
-  below ``2**-20`` of ``D`` and ``|b|``, by which these are reduced.
-- Numbers below ``2**-126`` have larger relative errors; ``2**-140`` is added to ``r`` and ``rho``.
+- ``D**2`` has an error below ``12 u M``: five roundings in ``M``, four in ``2 t s <w, z>``, which
+  is at most ``M``, and one of their difference, at most ``2 M``. ``16 u M`` are subtracted.
+- Where the bound is positive, ``D`` (Manhattan: with ``||b| - |a||``) exceeds ``r + rho`` and,
+  Euclidean, ``2**-11 M**0.5``. Fewer than 16 roundings, of ``D``, ``r``, ``rho``, ``|a|``, ``|b|``,
+  sums and differences, and errors of up to ``2**-52`` in the elements of rows and query are
+  therefore below ``16 u`` of ``D`` and the larger one of ``|a|`` and ``|b|``, which are subtracted.
+- Manhattan, elements within the limit have errors of up to ``n 2**-37 t`` if clipped parts differ
+  by little; ``2**-20 t`` is added to ``rho``.
+- Numbers below ``2**-126`` have larger relative errors; ``2**-140`` is added to ``r``, and
+  ``2**-70`` to ``rho``, as the error of ``D**2`` is then below ``2**-147``.
 
 The distance may also be the negative inner product. As ``<q, x> = t s <w, z> + <q, e> + <f, s z>``,
 it is at least ``-t s <w, z> - E`` with ``E = |q| r + rho s |z|``, by the Cauchy-Schwarz inequality,
@@ -25,8 +31,9 @@ and ``|q|`` is at most ``t |w| + rho``. Let ``P = |q| s |z|``. The bound is lowe
 ``2**-20 E`` and ``2**-140``, which covers
 
 - errors of up to ``2**-52`` in the elements of rows and query: ``2**-51 (P + |q| r)``;
-- relative errors of ``r``, ``rho``, ``|q|`` and ``|z|`` below ``2**-23``: ``2**-22 E``;
-- the conversion to float32 of at most ``P + 2 E``: ``2**-24 (P + 2 E)``, or ``2**-150``;
+- relative errors of ``r`` below ``2**-23``, and of ``rho``, ``|q|`` and ``s |z|``: ``4 u E``;
+- four roundings of ``t s <w, z>``, two of ``E``, and three differences: ``7 u P + 6 u E``, and
+  numbers below ``2**-126``, which lose at most ``2**-150`` each;
 - the rounding of a distance that is summed in eight lanes, ``(n / 8 + 12) 2**-53 |q| |x|`` for
   ``n`` columns, which is below ``2**-31 (P + |q| r)`` for up to ``2**24`` columns.
 
@@ -46,9 +53,19 @@ from numba.core import cgutils
 
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.kernels._emission import intrinsic, locate
+from fedneighbors.kernels.vectors._distances import (
+    _sum_of_absolutes,
+    _sum_of_products,
+    _sum_of_squares,
+)
+from fedneighbors.kernels.vectors._nearest import _distance
 
 # Digests of the kernel files used here; Numba's cache does not notice edits in other files.
-USES = {"emission": "5e83461cfaba370e"}
+USES = {
+    "emission": "5e83461cfaba370e",
+    "vectors/distances": "35a00e78ff528aba",
+    "vectors/nearest": "be895dee9c71c294",
+}
 
 BLOCK = 64
 _INDEX, _WORD = ir.IntType(32), ir.IntType(64)
@@ -58,12 +75,12 @@ _SUMS = ir.VectorType(_INDEX, _N_LANES)
 MAX_CODE = 127
 SQUARE, ABSOLUTE, PRODUCT = 0, 1, 2  # kinds of distances
 _STEPS = 128  # steps of a query's element per step of a row's, for sums of absolute differences
-_UNDERFLOW = 2.0**-140
+_UNDERFLOW = 2.0**-70
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _encode(
-    rows: Any, step: Any, first: Any, codes: Any, scales: Any, squares: Any, radii: Any
+    rows: Any, step: Any, first: Any, codes: Any, scales: Any, lengths: Any, radii: Any
 ) -> None:
     """Encode float64 rows; ``step`` is 0 or the common scale."""
     n, n_columns = rows.shape
@@ -88,7 +105,7 @@ def _encode(
             square += int(code) * int(code)
             codes[block, j // 2, lane, j % 2] = np.int8(code)
         scales[first + i] = np.float32(clipped) if step > 0.0 else scale
-        squares[first + i] = square
+        lengths[first + i] = np.float32(np.float64(scale) * math.sqrt(square))
         length = residual if step > 0.0 else math.sqrt(residual)
         radii[first + i] = np.float32(length + 2.0**-140)
 
@@ -203,68 +220,68 @@ def _bound(
     rows: Any, n_rows: Any, query: Any, kind: Any, bounds: Any, minima: Any, blocks: Any
 ) -> None:
     """Compute lower bounds of distances in some blocks, and their minima."""
-    codes, scales, squares, radii = rows
+    codes, scales, lengths, radii = rows
     query_codes, scale, radius, clipped = query
     sums, lowest = np.empty(64, np.int32), np.empty(16, np.float32)
-    factor, length = 1.0 - 2.0**-20, 0.0
+    square = 0.0
     for j in range(query_codes.shape[0]):
-        length += np.float64(query_codes[j]) * np.float64(query_codes[j])
-    own = scale * scale * length
-    size = math.sqrt(own) + radius  # at least the length of the query
-    row_factor = size * (1.0 + 2.0**-20)
-    code_factor = radius * (1.0 + 2.0**-20) + 2.0**-20 * size
+        square += np.float64(query_codes[j]) * np.float64(query_codes[j])
+    size = scale * math.sqrt(square) + radius  # at least the length of the query
+    margin, underflow = np.float32(2.0**-20), np.float32(2.0**-140)
+    own, factor = np.float32(scale * scale * square), np.float32(1.0 - 2.0**-20)
+    row_factor = np.float32(size * (1.0 + 2.0**-20))
+    code_factor = np.float32(radius * (1.0 + 2.0**-20) + 2.0**-20 * size)
+    step = np.float32(2.0 * scale if kind == SQUARE else scale)
+    rho = np.float32(radius + scale * 2.0**-20 if kind == ABSOLUTE else radius)
+    beyond = np.float32(clipped)
     for block in range(blocks[0], blocks[1]):
-        first = np.uint64(
-            block * 64
-        )  # checks of negative indices would prevent vector instructions
-        if kind == SQUARE:
-            _multiply_block(codes, block, query_codes, sums)
-            for lane in range(np.uint64(64)):
-                i = first + lane
-                s = np.float64(scales[i])
-                other = s * s * squares[i]
-                square = own - 2.0 * scale * s * sums[lane] + other - 2.0**-50 * (own + other)
-                bounds[i] = np.float32(
-                    math.sqrt(max(square, 0.0)) * factor - (np.float64(radii[i]) + radius)
-                )
-        elif kind == PRODUCT:
-            _multiply_block(codes, block, query_codes, sums)
-            for lane in range(np.uint64(64)):
-                i = first + lane
-                s = np.float64(scales[i])
-                other = math.sqrt(np.float64(squares[i]))
-                bounds[i] = np.float32(
-                    -s * (scale * sums[lane] + code_factor * other)
-                    - row_factor * np.float64(radii[i])
-                    - 2.0**-140
-                )
-        else:
+        # checks of negative indices would prevent vector instructions
+        first = np.uint64(block * 64)
+        if kind == ABSOLUTE:
             _subtract_block(codes, block, query_codes, sums)
+        else:
+            _multiply_block(codes, block, query_codes, sums)
+        if kind == SQUARE:
             for lane in range(np.uint64(64)):
                 i = first + lane
-                beyond = max(clipped * factor - np.float64(scales[i]), 0.0)
-                bounds[i] = np.float32(
-                    sums[lane] * scale * factor + beyond - (np.float64(radii[i]) + radius)
-                )
+                total = (own + lengths[i] * lengths[i]) * factor
+                total -= scales[i] * (step * np.float32(sums[lane]))
+                bounds[i] = math.sqrt(max(total, np.float32(0.0))) * factor - (radii[i] + rho)
+        elif kind == PRODUCT:
+            for lane in range(np.uint64(64)):
+                i = first + lane
+                total = -(scales[i] * (step * np.float32(sums[lane]))) - code_factor * lengths[i]
+                bounds[i] = total - row_factor * radii[i] - underflow
+        else:
+            for lane in range(np.uint64(64)):
+                i = first + lane
+                total = np.float32(sums[lane]) * step * factor
+                total += abs(beyond - scales[i]) - margin * max(beyond, scales[i])
+                bounds[i] = total - (radii[i] + rho)
         for row in range(n_rows, block * 64 + 64):
             bounds[row] = np.float32(math.inf)
         minima[block] = _least(bounds, block, lowest)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _count_within(bounds: Any, minima: Any, limit: Any) -> int:
+def _count_within(bounds: Any, minima: Any, limit: Any, most: Any) -> int:
+    """Count the rows within a limit, until there are more than ``most``."""
     n = 0
     for block in range(minima.shape[0]):
         if minima[block] <= limit:
             first = np.uint64(block * 64)
             for i in range(np.uint64(64)):
                 n += bounds[first + i] <= limit
+            if n > most:
+                break
     return n
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _take_within(bounds: Any, minima: Any, limit: Any, positions: Any) -> None:
-    n, lowest = 0, np.empty(16, np.float32)
+def _take_within(bounds: Any, minima: Any, limit: Any) -> Any:
+    n = _count_within(bounds, minima, limit, bounds.shape[0])
+    positions, lowest = np.empty(n, np.int64), np.empty(16, np.float32)
+    n = 0
     for block in range(minima.shape[0]):
         if minima[block] <= limit:
             for i in range(block * 64, block * 64 + 64):
@@ -272,6 +289,50 @@ def _take_within(bounds: Any, minima: Any, limit: Any, positions: Any) -> None:
                     positions[n], bounds[i] = i, np.float32(math.inf)
                     n += 1
             minima[block] = _least(bounds, block, lowest)
+    return positions
+
+
+@njit(cache=True, nogil=True)
+def verify_within(
+    kind: Any, table: Any, order: Any, point: Any, bounds: Any, minima: Any, limit: Any, most: Any
+) -> Any:
+    """Take the rows whose bounds are within a limit, and compute their distances.
+
+    Parameters
+    ----------
+    kind : int
+        As for :class:`fedneighbors.kernels.vectors._nearest.RowSearch`.
+    table, order : array of shape (n_table_rows, n_columns) and int64 array, or None
+        A table, and the position of each row in it; by default all rows.
+    point : float64 array of shape (n_columns,)
+        The query.
+    bounds, minima
+        As for :class:`RowBounds`; rows that are taken become infinite.
+    limit : float
+        Finite limit of bounds.
+    most : int
+        Largest number of rows; none is taken if there are more.
+
+    Returns
+    -------
+    rows, distances : int64 and float64 array of shape (n_taken,)
+        Rows, ascending, and their distances.
+    lowest : float
+        Lowest bound of the others.
+    """
+    if _count_within(bounds, minima, limit, most) > most:
+        limit = -math.inf
+    rows = _take_within(bounds, minima, limit)
+    distances = np.empty(rows.shape[0])
+    for i in range(rows.shape[0]):
+        row = rows[i] if order is None else order[rows[i]]
+        if kind == 1:
+            distances[i] = _sum_of_absolutes(table, row, point, 0)
+        elif kind == 4:
+            distances[i] = _sum_of_products(table, row, point, 0)
+        else:
+            distances[i] = _distance(kind, _sum_of_squares(table, row, point, 0))
+    return rows, distances, minima.min()
 
 
 class RowBounds:
@@ -304,7 +365,7 @@ class RowBounds:
 
     def extend(self, n_rows: int) -> None:
         """Compute the bounds of about ``n_rows`` more rows."""
-        if self._compute is not None:
+        if self._compute and not self.is_complete:
             first = self._n_blocks
             self._n_blocks = min(first + max(1, n_rows // BLOCK), len(self.minima))
             self._compute(first, self._n_blocks)
@@ -313,9 +374,9 @@ class RowBounds:
         """Return the lowest bound of the rows that were not taken."""
         return float(self.minima.min())
 
-    def count(self, limit: float) -> int:
-        """Return the number of rows left within a finite limit."""
-        return int(_count_within(self.values, self.minima, limit))
+    def has_more(self, limit: float, n: float) -> bool:
+        """Return whether more than ``n`` rows are left within a finite limit."""
+        return bool(_count_within(self.values, self.minima, limit, n) > n)
 
     def quantile(self, n: int) -> float:
         """Return a limit of at least ``n`` rows that were not taken."""
@@ -326,10 +387,7 @@ class RowBounds:
 
     def take(self, limit: float) -> Integers:
         """Remove the rows within a finite limit; return their positions, ascending."""
-        positions = np.empty(self.count(limit), np.int64)
-        if len(positions):
-            _take_within(self.values, self.minima, limit, positions)
-        return positions
+        return np.asarray(_take_within(self.values, self.minima, limit))
 
 
 class QuantizedRows:
@@ -350,8 +408,7 @@ class QuantizedRows:
         self._step = float(np.float32(step))
         self._codes = np.zeros((n_blocks, -(-n_columns // 2), BLOCK, 2), np.int8)
         # scale of each row; with one scale, the sum of its clipped parts
-        self._scales, self._radii = np.zeros((2, n_blocks * BLOCK), np.float32)
-        self._squares = np.zeros(n_blocks * BLOCK, np.int32)
+        self._scales, self._lengths, self._radii = np.zeros((3, n_blocks * BLOCK), np.float32)
         # sums of products of codes, or of differences, are below 2**31
         largest = (2**31 - 1) // (MAX_CODE * n_columns)
         self._max_query = _STEPS * MAX_CODE if step else min(2**15 - 1, largest)
@@ -362,20 +419,20 @@ class QuantizedRows:
         return (2**31 - 1) // (MAX_CODE**2 if is_square else 2 * _STEPS * MAX_CODE)
 
     def put(self, rows: Floats, first: int) -> None:
-        """Encode rows from position ``first``; finite numbers below 2**60."""
-        _encode(rows, self._step, first, self._codes, self._scales, self._squares, self._radii)
+        """Encode rows from position ``first``, of lengths below 2**60."""
+        _encode(rows, self._step, first, self._codes, self._scales, self._lengths, self._radii)
 
     def bound(self, query: Floats, *, of_products: bool = False) -> RowBounds:
         """Return lower bounds of distances, to be computed by ``extend``.
 
-        The query is finite, below 2**60. ``of_products``: the distance is the negative inner
+        Its length is below 2**60. ``of_products``: the distance is the negative inner
         product; ``step`` must be 0.
         """
         pairs = np.zeros(2 * self._codes.shape[1], np.int16)
         scale, radius, clipped = _encode_query(query, self._step, self._max_query, pairs)
         values = np.empty(len(self._scales), np.float32)
         minima = np.empty(len(self._codes), np.float32)
-        rows = self._codes, self._scales, self._squares, self._radii
+        rows = self._codes, self._scales, self._lengths, self._radii
         numbers = pairs, scale, radius + _UNDERFLOW, clipped
         kind = PRODUCT if of_products else ABSOLUTE if self._step else SQUARE
 

@@ -9,7 +9,7 @@ objects are never emitted again.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from fedneighbors._typing import Floats, Integers
 
@@ -85,6 +85,40 @@ class Session(Protocol):
         TimeoutError
             If more than ``deadline_s`` seconds have passed.
         """
+        ...
+
+
+class Found(NamedTuple):
+    """Nearest objects of the search space.
+
+    Parameters
+    ----------
+    positions : int64 array of shape (n,)
+        Positions of the objects.
+    farthest : float
+        Search distance that no other object is below.
+    distances : float64 array of shape (n,), optional
+        Distances of the metric, if known; objects are then in the order of emission.
+    """
+
+    positions: Integers
+    farthest: float
+    distances: Floats | None = None
+
+
+class PointSearch(Protocol):
+    """Search for the nearest points of one query in a tree."""
+
+    def count(self, radius: float) -> int:
+        """Count the objects within a radius of the search space."""
+        ...
+
+    def list_within(self, radius: float, n: int) -> Integers:
+        """Return the ``n`` objects within a radius of the search space."""
+        ...
+
+    def nearest(self, n: int, radius: float) -> Found:
+        """Return the ``n`` nearest objects, or all within a radius."""
         ...
 
 

@@ -17,9 +17,8 @@ from fedneighbors.kernels.vectors._places import (
     list_within,
     nearest_places,
 )
-from fedneighbors.methods.fedknn.metrics._interfaces import Session
+from fedneighbors.methods.fedknn.metrics._interfaces import Found, Session
 from fedneighbors.methods.fedknn.metrics._points import (
-    Found,
     Scale,
     ScanSession,
     TreeSession,

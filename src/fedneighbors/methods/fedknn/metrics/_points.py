@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,7 @@ import numpy.typing as npt
 from fedneighbors._typing import Booleans, Floats, Integers
 from fedneighbors.kernels.vectors._lists import list_nearest
 from fedneighbors.kernels.vectors._quantized import RowBounds
+from fedneighbors.methods.fedknn.metrics._interfaces import PointSearch
 from fedneighbors.methods.fedknn.metrics._sessions import (
     BrowsingSession,
     check_radius,
@@ -102,6 +103,11 @@ class MinkowskiScale(Scale):
             return np.asarray(bounds * bounds * (0.5 - self._relative))
         return bounds
 
+    def lower_one(self, search_distance: float) -> float:
+        """Return a lower bound of one distance."""
+        bound = max(search_distance * (1 - self._relative) - _UNDERFLOW, 0.0)
+        return bound * bound * (0.5 - self._relative) if self.halved_square else bound
+
     def _radius(self, distance: float, side: int) -> float:
         radius = math.sqrt(2 * distance) if self.halved_square else distance
         return radius * (1 + side * 4 * self._relative) + side * 4 * _UNDERFLOW
@@ -110,12 +116,16 @@ class MinkowskiScale(Scale):
 Measure = Callable[[Any], Floats]
 """Function that returns the query's distances to objects, given a slice or array of positions."""
 
+VerifyRows = Callable[..., tuple[Integers, Floats, float]]
+"""Function as ``verify_within``, given bounds, minima, a limit and a largest number."""
+
 # For more than this fraction of all objects, a scan is used in place of the tree. Measured for 1/8
 # of 100,000 points in two dimensions: 9 ms with the tree; 0.3 ms to scan all and 1.5 ms to select
 # the nearest.
 _MAX_TREE_FRACTION = 1 / 16
 _MAX_FROM_TREE = 1 << 14  # neighbors that a tree finds at once, in less than 20 ms
 _N_EXTRA = 4  # additional neighbors requested from the tree
+_MANY = 4  # rows verified at once per row that is wanted
 _GROWTH = 2  # largest ratio of new to verified objects
 # All distances are computed if bounds leave a quarter of the objects after many were verified.
 _MIN_VERIFIED, _MAX_LEFT = 1 / 32, 1 / 4
@@ -246,40 +256,6 @@ class SmallSession(ScanSession):
         self._add_verified(positions, distances, float(distances[-1]), follow=True)
 
 
-class Found(NamedTuple):
-    """Nearest objects of the search space.
-
-    Parameters
-    ----------
-    positions : int64 array of shape (n,)
-        Positions of the objects.
-    farthest : float
-        Search distance that no other object is below.
-    distances : float64 array of shape (n,), optional
-        Distances of the metric, if known; objects are then in the order of emission.
-    """
-
-    positions: Integers
-    farthest: float
-    distances: Floats | None = None
-
-
-class PointSearch(Protocol):
-    """Search for the nearest points of one query in a tree."""
-
-    def count(self, radius: float) -> int:
-        """Count the objects within a radius of the search space."""
-        ...
-
-    def list_within(self, radius: float, n: int) -> Integers:
-        """Return the ``n`` objects within a radius of the search space."""
-        ...
-
-    def nearest(self, n: int, radius: float) -> Found:
-        """Return the ``n`` nearest objects, or all within a radius."""
-        ...
-
-
 class TreeSession(ScanSession):
     """A query session that extends a tree search on demand.
 
@@ -387,37 +363,53 @@ class DistanceBounds:
         self._scale = scale
         self._exponent = exponent
 
-    @property
-    def is_complete(self) -> bool:
-        """Return whether all bounds are known."""
+    def extend(self, n_objects: int) -> bool:
+        """Compute about ``n_objects`` more bounds; return whether all are known."""
+        self._bounds.extend(n_objects)
         return self._bounds.is_complete
 
-    def extend(self, n_objects: int) -> None:
-        """Compute the bounds of about ``n_objects`` more objects."""
-        self._bounds.extend(n_objects)
-
     def list_all(self, n_objects: int) -> Floats:
-        """Return the bounds of all objects, if none was taken."""
+        """Return the bounds of all objects, infinite for those that were taken."""
         return self._lower(self._bounds.values[:n_objects])
 
     def lowest(self) -> float:
         """Return the lowest bound of the objects that were not taken."""
-        return float(self._lower(np.array(self._bounds.lowest(), np.float32)))
+        return self._scale.lower_one(math.ldexp(self._bounds.lowest(), -self._exponent))
 
     def has_many_within(self, distance: float) -> bool:
         """Return whether many objects may be within a distance."""
-        return self._bounds.count(self._radius(distance)) > _MAX_LEFT * len(self._bounds.values)
+        many = _MAX_LEFT * len(self._bounds.values)
+        return self._bounds.has_more(self._radius(distance), many)
 
     def take(self, distance: float, n: int | None = None) -> Integers:
         """Remove the objects whose bounds are within a distance; return their positions.
 
         If there are more than ``n``, at least ``n`` of the lowest bounds are removed.
         """
+        return self._bounds.take(self._choose_radius(distance, n))
+
+    def verify(
+        self, verify_rows: VerifyRows, k: int, *, n: int, limit: float
+    ) -> tuple[Integers, Floats, float]:
+        """Remove about ``n`` objects of the lowest bounds, and those within the k-th distance.
+
+        None are removed if many have the same bounds. Returns their positions and distances, and a
+        lower bound of the distances of all others.
+        """
+        rows, most = (self._bounds.values, self._bounds.minima), _MANY * n
+        near, known, lowest = verify_rows(*rows, self._choose_radius(limit, n), most)
+        if len(near) >= k:
+            radius = self._radius(min(limit, float(np.partition(known, k - 1)[k - 1])))
+            more, distances, lowest = verify_rows(*rows, radius, most)
+            near, known = np.concatenate([near, more]), np.concatenate([known, distances])
+        return near, known, self._scale.lower_one(math.ldexp(lowest, -self._exponent))
+
+    def _choose_radius(self, distance: float, n: int | None) -> float:
+        """Return the radius of a distance, or that of ``n`` of more objects within it."""
         bounds, radius = self._bounds, self._radius(distance)
-        if n is not None and bounds.count(radius) > n:
-            few = n <= len(bounds.minima)
-            radius = bounds.quantile(n) if few else choose_limit(bounds.values, n)
-        return bounds.take(radius)
+        if n is None or not bounds.has_more(radius, n):
+            return radius
+        return bounds.quantile(n) if n <= len(bounds.minima) else choose_limit(bounds.values, n)
 
     def _radius(self, distance: float) -> float:
         """Return the radius of a distance in the search space."""
@@ -445,6 +437,8 @@ class BoundedSession(ScanSession):
     leaves_many : callable, optional
         Function that returns whether it is faster to compute all distances, given the number of
         nearest objects wanted and a limit of their distances.
+    verify_rows : callable, optional
+        Function that takes rows and computes their distances, faster for few.
     """
 
     def __init__(
@@ -456,22 +450,27 @@ class BoundedSession(ScanSession):
         width: int,
         least: float = 0.0,
         leaves_many: Callable[[int, float], bool] | None = None,
+        verify_rows: VerifyRows | None = None,
     ) -> None:
         super().__init__(ranks, measure, width=width, least=least)
-        self._bound, self._leaves_many = bound, leaves_many
+        self._bound, self._leaves_many, self._verify_rows = bound, leaves_many, verify_rows
 
     @cached_property
     def _left(self) -> DistanceBounds:
         """Return the bounds of the objects that are not verified."""
         return self._bound()
 
+    @cached_property
+    def _is_verified(self) -> Booleans:
+        """Mark the objects whose bounds were taken."""
+        return np.isinf(self._left.list_all(self._n_objects))
+
     def bounds(self, *, deadline_s: float | None = None) -> Floats:
         """Return the bounds that select the objects to verify."""
-        end, were_taken = end_at(deadline_s), self._is_verified.any()
+        end, were_taken = end_at(deadline_s), self.n_verified or len(self._queue[0])
         bounds = self._bound() if were_taken else self._left
-        while not bounds.is_complete:
+        while not bounds.extend(self._n_per_step):
             check_time(end)
-            bounds.extend(self._n_per_step)
         return bounds.list_all(self._n_objects)
 
     def _widen(self, k: int, cutoff: float) -> None:
@@ -481,12 +480,16 @@ class BoundedSession(ScanSession):
         wanted = self._n_emitted + k if k else self._n_objects
         if self._n_scanned or (self._leaves_many and self._leaves_many(wanted, limit)):
             return self._scan()
-        if not self._left.is_complete:
-            return self._left.extend(self._n_per_step)
+        if not self._left.extend(self._n_per_step):
+            return
         # not all at once: in heavy tails the lowest bounds may be those of far objects
         n = max(k - len(front) + _N_EXTRA, _GROWTH * self.n_verified) if k else None
         if self.n_verified > _MIN_VERIFIED * self._n_objects and self._left.has_many_within(limit):
             return self._scan()
-        near = self._left.take(limit, n)
-        lowest = self._left.lowest()
-        self._verify(near, lowest if len(near) else max(lowest, math.nextafter(limit, math.inf)))
+        if n and self._verify_rows and not self.n_verified and _MANY * n <= self._n_per_step:
+            self._add_verified(*self._left.verify(self._verify_rows, k, n=n, limit=limit))
+            if self.n_verified:
+                return
+        near, lowest = self._left.take(limit, n), self._left.lowest()
+        frontier = lowest if len(near) else max(lowest, math.nextafter(limit, math.inf))
+        self._verify_in_steps(near, frontier)

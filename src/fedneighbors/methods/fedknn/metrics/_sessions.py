@@ -204,7 +204,7 @@ class Pool:
             distances, positions = self._list_nearest(distances, positions, self._ranks, n)
             self._limit, self._rank_limit = float(distances[-1]), int(self._ranks[positions[-1]])
             return positions, distances
-        if n < len(distances):
+        if 2 * n < len(distances):  # a limit takes as long as to sort twice as many
             limit = choose_limit(distances, n)
             near = np.flatnonzero(distances <= limit)
             positions, distances = positions[near], distances[near]
@@ -383,7 +383,8 @@ class BrowsingSession(ABC):
     def _verify_queued(self) -> None:
         positions, distances = self._queue
         part = slice(self._n_known, self._n_known + self._n_per_step)
-        distances[part] = self._measure(positions[part])
+        if part.start < len(positions):
+            distances[part] = self._measure(positions[part])
         self._n_known = min(part.stop, len(positions))
         if self._n_known == len(positions):
             self._pool_known(self._next_frontier)
@@ -442,10 +443,7 @@ class BrowsingSession(ABC):
     def _add_verified(
         self, positions: Integers, distances: Floats, frontier: float, *, follow: bool = False
     ) -> None:
-        """Add objects with computed distances, and update the frontier.
-
-        ``follow``: as for :meth:`Pool.add`.
-        """
+        """Add verified objects to the pool, and update the frontier."""
         self.n_verified += len(positions)
         self._pool.add(positions, distances, follow=follow)
         self._frontier = math.inf if self.n_verified == self._n_objects else frontier

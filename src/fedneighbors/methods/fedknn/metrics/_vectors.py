@@ -4,6 +4,7 @@ Small tables are searched as a whole. Large ones of few columns have a k-d tree;
 from the rows' bytes select rows, see :mod:`fedneighbors.kernels.vectors._quantized`.
 """
 
+import math
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,15 +19,14 @@ from fedneighbors.kernels.vectors._centering import Centering
 from fedneighbors.kernels.vectors._distances import absolute_sums, negative_products, square_sums
 from fedneighbors.kernels.vectors._duplicates import DistinctRows
 from fedneighbors.kernels.vectors._nearest import HALF, PLAIN, PRODUCT, ROOT, RowSearch
-from fedneighbors.kernels.vectors._quantized import MAX_CODE, QuantizedRows
+from fedneighbors.kernels.vectors._quantized import MAX_CODE, QuantizedRows, verify_within
 from fedneighbors.kernels.vectors._table import ROWS_PER_STEP, TableRows
-from fedneighbors.methods.fedknn.metrics._interfaces import Session
+from fedneighbors.methods.fedknn.metrics._interfaces import Found, Session
 from fedneighbors.methods.fedknn.metrics._points import (
     MAX_BOUND,
     MAX_MAGNITUDE,
     BoundedSession,
     DistanceBounds,
-    Found,
     MinkowskiScale,
     Scale,
     ScanSession,
@@ -40,9 +40,7 @@ if TYPE_CHECKING:
 
 _CLIP = 16  # elements above this many times the mean magnitude are not spread over the codes
 _MAX_EXPONENT = 1000  # power of two by which an inner product is scaled
-_MAX_POINT = 2.0**40  # magnitude of a query relative to the rows; beyond, bounds are useless
-
-
+_MAX_POINT = 2.0**40  # length of a query relative to the rows; beyond, bounds are useless
 _LEAST_PRODUCT = 2.0**-1000  # smaller bounds of inner products lose bits
 
 
@@ -73,8 +71,7 @@ class ProductScale(Scale):
         return np.asarray(np.ldexp(scaled, -self.exponent) - _LEAST_PRODUCT)
 
     def _radius(self, distance: float, side: int) -> float:
-        with np.errstate(over="ignore"):
-            scaled = float(np.ldexp(distance + side * 2 * _LEAST_PRODUCT, self.exponent))
+        scaled = (distance + side * 2 * _LEAST_PRODUCT) * 2.0**self.exponent
         # search-space distances of MAX_BOUND do not occur
         rounding = 2.0**-50 * (min(abs(scaled), MAX_BOUND) + abs(self.shift))
         return scaled + self.shift + side * (2 * self.error + rounding)
@@ -106,32 +103,27 @@ class QuantizedVectors:
         for i, block in enumerate(rows.blocks()):
             self._codes.put(self._centering.apply(block), i * ROWS_PER_STEP)
 
-    def locate(self, point: Floats) -> Floats | None:
-        """Return a point in the space of codes; None if too far."""
+    def locate(self, point: Floats) -> tuple[Floats, int] | None:
+        """Return a point in the space of codes, and its power of two; None if too far."""
         if self._scale is None:  # smaller products lose bits
-            exponent = -int(np.frexp(np.abs(point).max())[1])
-            return point if exponent + self._centering.exponent < _MAX_EXPONENT else None
+            exponent = -math.frexp(max(point.max(), -point.min()))[1]
+            is_near = exponent + self._centering.exponent < _MAX_EXPONENT
+            return (np.ldexp(point, exponent), exponent) if is_near else None
         with np.errstate(over="ignore"):
             centered = self._centering.apply(point)
-        return centered if np.abs(centered).max() < _MAX_POINT else None
+            return (centered, 0) if centered.dot(centered) < _MAX_POINT**2 else None
 
-    def bound(self, point: Floats) -> DistanceBounds:
+    def bound(self, point: Floats, exponent: int) -> DistanceBounds:
         """Return bounds of the distances to a located point."""
-        if self._scale is None:
-            return self._bound_products(point)
-        bounds = self._codes.bound(point)
-        return DistanceBounds(bounds, self._scale, exponent=self._centering.exponent)
-
-    def _bound_products(self, point: Floats) -> DistanceBounds:
-        """Return bounds of the negative inner products with a point."""
-        exponents = -np.frexp(np.abs(point).max(keepdims=True))[1]
-        scaled = np.ldexp(point, exponents)
+        centering = self._centering
+        bounds = self._codes.bound(point, of_products=self._scale is None)
+        if self._scale is not None:
+            return DistanceBounds(bounds, self._scale, exponent=centering.exponent)
         scale = ProductScale(
-            shift=float(np.dot(scaled, self._centering.center)),
-            error=float(self._centering.error_of_products(scaled[np.newaxis], exponents)[0]),
-            exponent=self._centering.exponent + int(exponents[0]),
+            shift=float(point.dot(centering.center)),
+            error=float(centering.error_of_products(math.sqrt(point.dot(point)), exponent)),
+            exponent=centering.exponent + exponent,
         )
-        bounds = self._codes.bound(scaled, of_products=True)
         return DistanceBounds(bounds, scale, exponent=0)
 
 
@@ -231,7 +223,8 @@ class VectorMetric:
 
     def scale_query(self, query: Any, rows: TableRows) -> Floats:
         """Return a query as a point in the space of scaled rows."""
-        row = as_row(query, self._find_invalid, n_columns=rows.shape[1] if len(rows) else None)
+        n_columns = rows.shape[1] if len(rows) else None
+        row = as_row(query, self._find_invalid, n_columns=n_columns, max_square=MAX_MAGNITUDE**2)
         return np.asarray(self._normalize(row[np.newaxis])[0])
 
     def distances(self, rows: TableRows, point: Floats, selected: Integers | slice) -> Floats:
@@ -287,8 +280,7 @@ class _VectorIndex:
             is_copied = 2 * len(first) < len(rows)  # few rows do not keep a large table in memory
             rows = TableRows(rows[first]) if is_copied else rows.select(first)
             ranks = ranks[first]
-        self._rows = rows
-        self._ranks = ranks
+        self._rows, self._ranks = rows, ranks
         self._scale = metric.make_scale(rows.shape[1])
         self._tree: cKDTree | None = None
         self._quantized: QuantizedVectors | None = None
@@ -334,8 +326,10 @@ class _VectorIndex:
             )
         located = None if self._quantized is None else self._quantized.locate(point)
         if self._quantized is not None and located is not None:
-            bound = partial(self._quantized.bound, located)
-            return BoundedSession(self._ranks, measure, bound, width=width, least=least)
+            kind, bound = _KINDS[self._metric.name], partial(self._quantized.bound, *located)
+            verify = partial(verify_within, kind, self._rows.table, self._rows.positions, point)
+            options: Any = {"width": width, "least": least, "verify_rows": verify}
+            return BoundedSession(self._ranks, measure, bound, **options)
         return ScanSession(self._ranks, measure, width=width, least=least)
 
     def nearest(self, queries: Floats, k: int, *, peak: float) -> tuple[Floats, Integers]:
@@ -453,8 +447,12 @@ def as_rows(
     return rows
 
 
-def as_row(query: Any, check: RowCheck, *, n_columns: int | None = None) -> Floats:
+def as_row(
+    query: Any, check: RowCheck, *, n_columns: int | None = None, max_square: float = 0.0
+) -> Floats:
     """Return a query as a vector of float64.
+
+    Positive sums of squares below ``max_square`` need no check.
 
     Raises
     ------
@@ -463,8 +461,10 @@ def as_row(query: Any, check: RowCheck, *, n_columns: int | None = None) -> Floa
     """
     row = _to_vector(query, "the query").astype(np.float64)
     _check_length(row, n_columns or max(1, len(row)), "the query")
-    if not np.isfinite(row).all() or check(row[np.newaxis])[0].any():
-        _check_rows(row[np.newaxis], check, "the query")  # raises
+    with np.errstate(over="ignore"):
+        is_valid = 0.0 < row.dot(row) < max_square
+    if not is_valid:
+        _check_rows(row[np.newaxis], check, "the query")
     return row
 
 
