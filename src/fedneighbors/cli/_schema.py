@@ -52,7 +52,7 @@ def draft(
     import json
 
     from fedneighbors.cli._console import echo, print_warning
-    from fedneighbors.datasets._party_files import check_numbers
+    from fedneighbors.datasets._party_files import check_words
     from fedneighbors.datasets._reading import read_columns
     from fedneighbors.datasets._schema import Schema
     from fedneighbors.datasets._schema_columns import (
@@ -74,7 +74,7 @@ def draft(
         print_warning(note)
     features = table.without([label]).columns
     for name in features:
-        check_numbers(table, name)
+        check_words(table, name)
     ids = [name for name, cells in features.items() if is_identifier(name, cells)]
     schema_draft = Schema.draft(table.without(ids), label)
     left_out = [f"# left out, as it identifies rows: {json.dumps(name)}\n" for name in ids]

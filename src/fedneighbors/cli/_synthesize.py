@@ -168,7 +168,7 @@ def _check_options(model: Path | None, report: Path | None, *, trains: bool) -> 
 def _read_table(files: "Files", label: str | None) -> "Table":
     """Return the unencoded columns of a file or data set."""
     from fedneighbors.datasets._catalog import load_columns
-    from fedneighbors.datasets._party_files import check_numbers
+    from fedneighbors.datasets._party_files import check_words
     from fedneighbors.datasets._reading import read_columns
 
     name, labels = files.sources[""], [] if label is None else [label]
@@ -177,7 +177,7 @@ def _read_table(files: "Files", label: str | None) -> "Table":
     else:
         table = load_columns(name)
     for column in set(table.names) - {*labels, *files.drop}:
-        check_numbers(table, column)
+        check_words(table, column)
     return table.without(files.drop)
 
 

@@ -18,6 +18,7 @@ from fedneighbors.comparison._scores import row_losses, score_parties, score_pre
 from fedneighbors.comparison._table import PartyRows, split, split_stream
 
 _BY_NAME = {candidate.name: candidate for candidate in CANDIDATES}
+_EXTRAS = {"torch": "torch", "opendp": "privacy", "opacus": "dpsgd"}
 
 
 def run_task(rows: PartyRows, task: dict[str, Any]) -> dict[str, Any]:
@@ -30,7 +31,7 @@ def run_task(rows: PartyRows, task: dict[str, Any]) -> dict[str, Any]:
         try:
             import_module(candidate.module)
         except ImportError:
-            return {"failure": f"needs the optional package {candidate.module}"}
+            return {"failure": f"needs the extra {_EXTRAS[candidate.module]} of fedneighbors"}
     started = time.perf_counter()
     try:
         predictions = candidate.fits[kind](trial)

@@ -127,7 +127,7 @@ def read_party_files(
     def read_checked(path: Path) -> Table:
         table = read_columns(path, nominal=roles, text_format=text_format)
         for name in (name for name in table.names if name not in (*roles, *drop)):
-            _check_words(table, name)
+            check_words(table, name)
         complete_cells(table, label)  # raises for a missing label
         return table
 
@@ -349,7 +349,7 @@ def _check_same_columns(first: Table, second: Table) -> None:
             ) from None
 
 
-def _check_words(table: Table, name: str) -> None:
+def check_words(table: Table, name: str) -> None:
     """Raise if a column of text has dates, or mostly numbers."""
     column = table.columns[name]
     if column.dtype.kind != "O":
@@ -360,10 +360,10 @@ def _check_words(table: Table, name: str) -> None:
             f"column {name!r} of {table.source} has dates, which are not numbers or categories; "
             f"replace them by a number such as an age in days, or leave them out (--drop {name})"
         )
-    check_numbers(table, name)
+    _check_numbers(table, name)
 
 
-def check_numbers(table: Table, name: str) -> None:
+def _check_numbers(table: Table, name: str) -> None:
     """Raise if a text column has mostly numbers, or numbers and dashes."""
     column = table.columns[name]
     if column.dtype.kind != "O":
