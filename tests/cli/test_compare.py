@@ -272,7 +272,7 @@ def test_files_without_an_option_are_named(received):
 
     assert result.exit_code == 2
     words = " ".join(result.stderr.replace("│", " ").split())
-    assert "such as --data FILE --data FILE, got 'east.csv' without one" in words
+    assert "expected an option, such as --data, before each of ['east.csv']" in words
     assert not received
 
 

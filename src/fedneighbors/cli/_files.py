@@ -72,10 +72,7 @@ class StrictCommand(TyperCommand):
         """Parse the arguments; raise if data would be ignored or replaced."""
         _, extra, order = self.make_parser(ctx).parse_args(args=list(args))
         if extra and any(param.name == "data" and param.multiple for param in self.params):
-            raise typer.BadParameter(
-                f"expected an option before each value, such as --data FILE --data FILE, got "
-                f"{' '.join(map(repr, extra))} without one"
-            )
+            raise typer.BadParameter(f"expected an option, such as --data, before each of {extra}")
         single = [
             param
             for param in order

@@ -410,10 +410,7 @@ def check_one_query(X: Any) -> Any:
 def _read_keys(keys: Mapping[str, str]) -> dict[str, bytes]:
     """Return the sealing keys of providers."""
     if not isinstance(keys, Mapping):
-        raise TypeError(
-            "expected keys as a mapping from providers to keys, such as "
-            f"tomllib.loads(Path('keys.toml').read_text()), got {keys!r:.80}"
-        )
+        raise TypeError(f"expected keys as a mapping, such as of tomllib.load, got {keys!r:.80}")
     found = {}
     for provider, text in keys.items():
         try:
