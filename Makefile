@@ -82,7 +82,7 @@ benchmark: $(VENV)/.test ## Speed of the training kernels against their peers, i
 
 .PHONY: benchmark-search
 benchmark-search: $(VENV)/.test ## Speed of nearest-neighbour search against its peers, in one run
-	for name in vectors places sets edit ged bitonic counts planner; do \
+	for name in vectors places sets edit ged bitonic counts; do \
 	  $(BIN)/python benchmarks/$$name.py || exit 1; \
 	done
 

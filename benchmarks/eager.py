@@ -1,7 +1,7 @@
 """Latency of ``eager`` relative to the best of the baseline, DANN and HuFu+.
 
-    python benchmarks/eager.py COLLECTION [--rows 3000] [--queries 10] [--k 16 128] [--m 8 16]
-        [--limit 20]
+    PYTHONPATH=. python benchmarks/eager.py COLLECTION [--rows 3000] [--queries 10] [--k 16 128]
+        [--m 8 16] [--limit 20]
 
 Needs ``FEDNEIGHBORS_DATA`` for all collections but SYN. A cell is a split (uniform, Zipf .6, or
 clustered: similar objects at one provider), a number of providers, k and a round trip. Providers
@@ -159,7 +159,7 @@ def main():
         for owner in sorted(set(owners.tolist())):
             objects = [collection.objects[row] for row in np.flatnonzero(owners == owner)]
             providers.append(Provider.of(str(owner), objects, metric, decode=decode_query))
-        sizes = {provider.name: len(provider.ids) for provider in providers}
+        sizes = {provider.name: provider.size(None) for provider in providers}
         planners = {trip_s: Planner(sizes, shares_cores=False) for trip_s in ROUND_TRIPS_S}
         found = [
             measure_query(collection, providers, planners, row, k, numbers, options.limit)

@@ -44,9 +44,10 @@ from tests.architecture.tree import ROOT, SOURCE, module_name, modules, sources
 # graphs are not written to files. Raised by 311 lines: outputs that would replace inputs, models of
 # a folder, unknown parties, the command that predicts, the note before kernels are compiled, known
 # names in errors of files, scopes and columns, connected providers in the status of a broker,
-# columns without numbers, further rows.
-MAX_CODE_LINES = 57_219
-MAX_KNNPER_LINES = 5_770  # frozen embeddings, schedules, plateaus, ablated pools: 680 more
+# columns without numbers, further rows. Lowered by 167 lines: parameters that nobody passes, noise
+# for several users, imports of the console and of databases, repeated checks.
+MAX_CODE_LINES = 57_052
+MAX_KNNPER_LINES = 5_687  # frozen embeddings, schedules, plateaus, ablated pools: 600 more
 MAX_FILES = 398
 MAX_FILE_LINES = 500
 MAX_SMALL_SINGLE_USE = 20

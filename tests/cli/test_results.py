@@ -106,15 +106,18 @@ def test_progress_is_silent_without_a_terminal(capsys):
     assert capsys.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize(("terminal", "n_notes"), [("1", 1), ("", 0)])
-def test_the_first_compilation_is_noted_on_a_terminal(terminal, n_notes):
-    program = """
-import numba
+@pytest.mark.parametrize(
+    ("terminal", "log", "n_notes"),
+    [("1", "None", 1), ("", "None", 0), ("", "logging.getLogger('x')", 1)],
+)
+def test_the_first_compilation_is_noted_on_a_terminal_and_in_a_log(terminal, log, n_notes):
+    program = f"""
+import logging, numba
 from fedneighbors.cli._console import note_compilation
-note_compilation()
-note_compilation()
-assert numba.njit(lambda x: x + 1)(1) == 2
-assert numba.njit(lambda x: x + 2)(1) == 3
+with note_compilation({log}):
+    assert numba.njit(lambda x: x + 1)(1) == 2
+    assert numba.njit(lambda x: x + 2)(1) == 3
+assert numba.njit(lambda x: x + 3)(1) == 4
 """
     result = subprocess.run(
         [sys.executable, "-c", program],

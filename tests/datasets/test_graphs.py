@@ -128,9 +128,8 @@ def test_any_names_and_labels_are_read_back(tmp_path_factory, labels, bonds, den
     assert vars(read_graphs(path)) == vars(GraphSet([graph], ["name"], ["class"]))
 
 
-def test_reading_stops_at_the_end_mark_or_at_max_graphs(tmp_path):
+def test_reading_stops_at_the_end_mark(tmp_path):
     assert len(read_graphs(file_of(tmp_path, GSPAN_TEXT + "t # -1\nnonsense"))) == 3
-    assert len(read_graphs(file_of(tmp_path, GSPAN_TEXT), max_graphs=2)) == 2
     assert len(read_graphs(file_of(tmp_path, ""))) == 0
 
 

@@ -145,6 +145,7 @@ def test_graphs_are_read_from_their_own_format(write_text):
         ("v.csv", "a,b\n1,2\n3\n", "vectors", {}, "line 3 of .* has 1 cells"),
         ("v.csv", "a\nx\n", "vectors", {}, "has no numeric column"),
         ("v.csv", "a\n1\n", "vectors", {"columns": ["b"]}, "has no column 'b'"),
+        ("v.csv", "a\n1\n", "vectors", {"columns": ["target"]}, "has no column 'target'; .* 'a'$"),
         ("v.txt", "1 2\n", "vectors", {}, "expected a table of vectors"),
         ("p.csv", "x,y\n1,2\n", "places", {}, "has no columns lon and lat"),
         ("p.csv", "lon,lat,h\n1,2,3\n", "places", {"columns": ["lon"]}, "expected two columns"),

@@ -6,6 +6,8 @@ from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
+from fedneighbors.secure_sum._keys import Identity, Roster
+
 TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1  # as Flower sets them
 
 
@@ -14,6 +16,23 @@ def model_folder(folder, name):
     path = folder / name
     path.mkdir(exist_ok=True)
     return path
+
+
+def write_keys(folder, names):
+    """Write keys and ``roster.json`` for masked sums; return the configuration of each node."""
+    keys = {name: Identity.new() for name in names}
+    roster = Roster({name: key.public for name, key in keys.items()})
+    (folder / "roster.json").write_text(roster.to_json())
+    for name, key in keys.items():
+        key.write(folder / f"{name}.pem")
+    return {
+        name: {
+            "identity-key": str(folder / f"{name}.pem"),
+            "roster": str(folder / "roster.json"),
+            "mask-state": str(folder / f"{name}-masks"),
+        }
+        for name in names
+    }
 
 
 class ProcessGrid(Grid):

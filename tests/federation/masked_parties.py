@@ -168,6 +168,27 @@ def run_masked_sum(wire, roster, *, threshold=None, request=None, names=None):
     return outcome.result, outcome.rounds
 
 
+def lose_parties(members, step, lost, *, n_sum=0):
+    """Return an exchange that loses parties from a request of the n-th masked sum on."""
+    lost_names, opened = set(), []
+
+    def exchange(frames):
+        def is_sent(kind):
+            return any(kind.__name__.encode() in frame[:40] for frame in frames.values())
+
+        opened.extend([1] * is_sent(OpenSum))
+        if is_sent(step) and len(opened) >= n_sum:
+            lost_names.update(lost)
+        answers = {
+            name: serve(members[name], frame)
+            for name, frame in frames.items()
+            if name not in lost_names
+        }
+        return answers, {name: "gone" for name in frames if name not in answers}
+
+    return exchange
+
+
 class AbortError(Exception):
     """Raised by a test to abort a sum."""
 

@@ -15,9 +15,8 @@ from fedneighbors.datasets import read_table
 from fedneighbors.errors import PartyRefused
 from fedneighbors.federation._inprocess import run
 from fedneighbors.privacy import Privacy
-from fedneighbors.secure_sum._keys import Identity, Roster
 from tests.architecture.tree import ROOT
-from tests.federation.grid import ProcessGrid, model_folder
+from tests.federation.grid import ProcessGrid, model_folder, write_keys
 
 APP = ROOT / "examples" / "flower-boosting" / "pyproject.toml"
 DEFAULTS = tomllib.loads(APP.read_text())["tool"]["flwr"]["app"]["config"]
@@ -72,14 +71,8 @@ def test_all_models_equal_that_of_the_pooled_table(folder):
 
 
 def test_masked_sums_give_a_byte_identical_model(folder):
-    keys = {name: Identity.new() for name in PARTIES}
-    roster = Roster({name: key.public for name, key in keys.items()})
-    (folder / "roster.json").write_text(roster.to_json())
-    configs = []
-    for name, key in keys.items():
-        key.write(folder / f"{name}.pem")
-        files = {"identity-key": f"{name}.pem", "roster": "roster.json", "mask-state": name}
-        configs.append(node(folder, name, **{k: str(folder / path) for k, path in files.items()}))
+    keys = write_keys(folder, PARTIES)
+    configs = [node(folder, name, **keys[name]) for name in PARTIES]
     masked = {"roster": str(folder / "roster.json"), "secure-aggregation": True}
 
     models = train(folder, ProcessGrid(flower_app.client, *configs), **masked)

@@ -16,8 +16,7 @@ from fedneighbors.federation._inprocess import run
 from fedneighbors.methods.fedpnn import flower_app
 from fedneighbors.methods.fedpnn._party import FedPNNParty
 from fedneighbors.methods.fedpnn.protocol import FedPNNSettings, coordinate
-from fedneighbors.secure_sum._keys import Identity, Roster
-from tests.federation.grid import ProcessGrid, model_folder
+from tests.federation.grid import ProcessGrid, model_folder, write_keys
 
 APP = Path(__file__).parents[2] / "examples" / "flower-fedpnn" / "pyproject.toml"
 DEFAULTS = tomllib.loads(APP.read_text())["tool"]["flwr"]["app"]["config"]
@@ -97,14 +96,8 @@ def test_settings_of_the_run_reach_the_parties(folder):
 
 
 def test_masked_sums_give_a_byte_identical_model(folder):
-    keys = {name: Identity.new() for name in PARTIES}
-    roster = Roster({name: key.public for name, key in keys.items()})
-    (folder / "roster.json").write_text(roster.to_json())
-    configs = []
-    for name, key in keys.items():
-        key.write(folder / f"{name}.pem")
-        files = {"identity-key": f"{name}.pem", "roster": "roster.json", "mask-state": name}
-        configs.append(node(folder, name, **{k: str(folder / path) for k, path in files.items()}))
+    keys = write_keys(folder, PARTIES)
+    configs = [node(folder, name, **keys[name]) for name in PARTIES]
     grid = ProcessGrid(flower_app.client, *configs)
 
     train(folder, grid, roster=str(folder / "roster.json"), **{"secure-aggregation": True})

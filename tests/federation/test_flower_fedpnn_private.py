@@ -9,8 +9,7 @@ from fedneighbors.errors import PartyRefused
 from fedneighbors.methods.fedpnn import flower_app
 from fedneighbors.privacy._guarantees import ApproxDP, PureDP
 from fedneighbors.privacy.ledger._ledger import Ledger
-from fedneighbors.secure_sum._keys import Identity, Roster
-from tests.federation.grid import ProcessGrid
+from tests.federation.grid import ProcessGrid, write_keys
 from tests.federation.test_flower_fedpnn import APP, PARTIES, folder, models, node, train
 
 __all__ = ["folder"]
@@ -22,20 +21,13 @@ CENTRAL = {"epsilon": "1", "delta": "1e-6", "mechanism": "central", **SCHEMA}
 
 def nodes(folder, terms, budget, masked):
     """Return configurations of nodes with ledgers, and if ``masked`` with keys."""
-    keys = {name: Identity.new() for name in PARTIES}
-    roster = Roster({name: key.public for name, key in keys.items()})
-    (folder / "roster.json").write_text(roster.to_json())
+    keys = write_keys(folder, PARTIES)
     configs = []
-    for name, key in keys.items():
+    for name in PARTIES:
         with Ledger(folder / f"{name}.ledger", party=name) as ledger:
             ledger.set_budget("visits", budget)
         extra = {**terms, "ledger": str(folder / f"{name}.ledger"), "dataset": "visits"}
-        if masked:
-            key.write(folder / f"{name}.pem")
-            extra["identity-key"] = str(folder / f"{name}.pem")
-            extra["roster"] = str(folder / "roster.json")
-            extra["mask-state"] = str(folder / f"{name}-masks")
-        configs.append(node(folder, name, **extra))
+        configs.append(node(folder, name, **extra, **(keys[name] if masked else {})))
     return configs
 
 

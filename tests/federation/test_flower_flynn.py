@@ -15,9 +15,8 @@ from fedneighbors.methods.flynn import flower_app
 from fedneighbors.methods.flynn._settings import FlyNNSettings
 from fedneighbors.methods.flynn.protocol import FlyNNParty, coordinate
 from fedneighbors.privacy._policy import Privacy
-from fedneighbors.secure_sum._keys import Identity, Roster
 from tests.architecture.tree import ROOT
-from tests.federation.grid import ProcessGrid, model_folder
+from tests.federation.grid import ProcessGrid, model_folder, write_keys
 
 APP = ROOT / "examples" / "flower-flynn" / "pyproject.toml"
 DEFAULTS = tomllib.loads(APP.read_text())["tool"]["flwr"]["app"]["config"]
@@ -63,14 +62,8 @@ def test_all_models_equal_that_of_the_pooled_table(folder):
 
 
 def test_masked_sums_give_a_byte_identical_model(folder):
-    keys = {name: Identity.new() for name in PARTIES}
-    roster = Roster({name: key.public for name, key in keys.items()})
-    (folder / "roster.json").write_text(roster.to_json())
-    configs = []
-    for name, key in keys.items():
-        key.write(folder / f"{name}.pem")
-        files = {"identity-key": f"{name}.pem", "roster": "roster.json", "mask-state": name}
-        configs.append(node(folder, name, **{k: str(folder / path) for k, path in files.items()}))
+    keys = write_keys(folder, PARTIES)
+    configs = [node(folder, name, **keys[name]) for name in PARTIES]
     grid = ProcessGrid(flower_app.client, *configs)
 
     settings = {"n-units": 256, "seed": 5, "roster": str(folder / "roster.json")}

@@ -16,8 +16,7 @@ from fedneighbors.methods.knnper import KNNPerClassifier, flower_app
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
 from fedneighbors.methods.knnper.flower_app import NodeParty
 from fedneighbors.methods.knnper.protocol import PoolRequest
-from fedneighbors.secure_sum._keys import Identity, Roster
-from tests.federation.grid import ProcessGrid, model_folder
+from tests.federation.grid import ProcessGrid, model_folder, write_keys
 
 APP = Path(__file__).parents[2] / "examples" / "flower-knnper" / "pyproject.toml"
 DEFAULTS = tomllib.loads(APP.read_text())["tool"]["flwr"]["app"]["config"]
@@ -122,14 +121,8 @@ def test_node_that_is_not_asked_keeps_its_state(folder):
 
 def test_masked_sums_give_bit_identical_weights(folder):
     expected, x, _ = train_in_one_process(folder, n_rounds=1)
-    keys = {name: Identity.new() for name in PARTIES}
-    roster = Roster({name: key.public for name, key in keys.items()})
-    (folder / "roster.json").write_text(roster.to_json())
-    configs = []
-    for name, key in keys.items():
-        key.write(folder / f"{name}.pem")
-        files = {"identity-key": f"{name}.pem", "roster": "roster.json", "mask-state": name}
-        configs.append(node(folder, name, **{k: str(folder / path) for k, path in files.items()}))
+    keys = write_keys(folder, PARTIES)
+    configs = [node(folder, name, **keys[name]) for name in PARTIES]
     grid = ProcessGrid(flower_app.client, *configs)
 
     masked = {"secure-aggregation": True, "roster": str(folder / "roster.json"), "n-rounds": 1}

@@ -11,8 +11,7 @@ from fedneighbors.methods.flynn._model import FlyNNModel
 from fedneighbors.privacy._guarantees import ApproxDP, PureDP
 from fedneighbors.privacy._policy import Privacy, privacy_from
 from fedneighbors.privacy.ledger._ledger import Ledger
-from fedneighbors.secure_sum._keys import Identity, Roster
-from tests.federation.grid import ProcessGrid
+from tests.federation.grid import ProcessGrid, write_keys
 from tests.federation.test_flower_flynn import DEFAULTS, PARTIES, folder, node, train
 
 __all__ = ["folder"]
@@ -25,23 +24,13 @@ SIZES = {"n-units": 64, "n-active": 8}
 
 def nodes(folder, terms, budget, masked):
     """Return configurations of nodes with ledgers, and if ``masked`` with keys."""
-    keys = {name: Identity.new() for name in PARTIES}
-    (folder / "roster.json").write_text(
-        Roster({name: key.public for name, key in keys.items()}).to_json()
-    )
+    keys = write_keys(folder, PARTIES)
     configs = []
-    for name, key in keys.items():
+    for name in PARTIES:
         with Ledger(folder / f"{name}.ledger", party=name) as ledger:
             ledger.set_budget("visits", budget)
         extra = {**terms, "ledger": str(folder / f"{name}.ledger"), "dataset": "visits"}
-        if masked:
-            key.write(folder / f"{name}.pem")
-            extra |= {
-                "identity-key": str(folder / f"{name}.pem"),
-                "roster": str(folder / "roster.json"),
-                "mask-state": str(folder / f"{name}-masks"),
-            }
-        configs.append(node(folder, name, **extra))
+        configs.append(node(folder, name, **extra, **(keys[name] if masked else {})))
     return configs
 
 

@@ -11,7 +11,7 @@ from fedneighbors.federation._flower import parse_masked_sums
 from fedneighbors.federation._loop import total
 from fedneighbors.federation._masked_sums import MaskedSums
 from fedneighbors.secure_sum._keys import Identity, Roster
-from tests.federation.grid import ProcessGrid
+from tests.federation.grid import ProcessGrid, write_keys
 from tests.federation.parties import Counter, CountRequest, count
 
 VALUES = {"ann": "0 1 1", "bob": "2", "cyd": "0 2 2 2", "dan": "1"}
@@ -25,21 +25,8 @@ def build(node_config):
 @pytest.fixture
 def configs(tmp_path):
     """Write the parties' keys and roster; return the configurations of their nodes."""
-    keys = {name: Identity.new() for name in VALUES}
-    roster = Roster({name: key.public for name, key in keys.items()})
-    (tmp_path / "roster.json").write_text(roster.to_json())
-    for name, key in keys.items():
-        key.write(tmp_path / f"{name}.pem")
-    return {
-        name: {
-            "party-name": name,
-            "values": VALUES[name],
-            "identity-key": str(tmp_path / f"{name}.pem"),
-            "roster": str(tmp_path / "roster.json"),
-            "mask-state": str(tmp_path / f"{name}-state"),
-        }
-        for name in VALUES
-    }
+    keys = write_keys(tmp_path, VALUES)
+    return {name: {"party-name": name, "values": VALUES[name], **keys[name]} for name in VALUES}
 
 
 def make_grid(configs):
@@ -66,7 +53,7 @@ def test_masked_sum_over_nodes_equals_the_plain_sum(configs, tmp_path):
     assert outcome.result == inprocess.run(count(3), parties).result
     assert [r.reduce for r in outcome.rounds] == ["gather", *["masked"] * 4]
     for name in VALUES:
-        files = [p for p in (tmp_path / f"{name}-state").iterdir() if p.stat().st_size]
+        files = [p for p in (tmp_path / f"{name}-masks").iterdir() if p.stat().st_size]
         assert {p.suffix for p in files if p.stem != "policy"} == {".settle", ".unmask"}
         assert len([p for p in files if p.stem == "policy"]) == 1
 

@@ -11,12 +11,12 @@ from scipy.special import log_softmax
 from fedneighbors._typing import Floats
 from fedneighbors.baselines._base import (
     Baseline,
-    check_count,
     check_fraction,
     check_not_negative,
     check_rate,
 )
 from fedneighbors.baselines._dynamic_clients import NO_OWN_PART, ClientParts, Vector
+from fedneighbors.methods.knnper._settings import check_count
 from fedneighbors.methods.knnper.algorithm import local_prior
 
 if TYPE_CHECKING:  # imports torch

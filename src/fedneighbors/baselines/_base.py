@@ -5,7 +5,6 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -28,7 +27,7 @@ from fedneighbors.methods.knnper._base import (
     Owners,
     check_torch,
 )
-from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
+from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings, is_number
 from fedneighbors.tabular._model_file import read_model_file
 from fedneighbors.tabular._ownership import (
     Holdings,
@@ -356,20 +355,14 @@ class Baseline(
 
 def check_not_negative(name: str, value: Any) -> None:
     """Raise ValueError unless a parameter is finite and non-negative."""
-    if not (_is_number(value) and 0 <= value < math.inf):
+    if not (is_number(value) and 0 <= value < math.inf):
         raise ValueError(f"expected {name} of 0 or more, got {value!r}")
 
 
 def check_fraction(name: str, value: Any) -> None:
     """Raise ValueError unless a parameter is a number from 0 to 1."""
-    if not (_is_number(value) and 0 <= value <= 1):
+    if not (is_number(value) and 0 <= value <= 1):
         raise ValueError(f"expected {name} from 0 to 1, got {value!r}")
-
-
-def check_count(name: str, value: Any, *, minimum: int = 1) -> None:
-    """Raise ValueError unless a parameter is an integer of at least ``minimum``."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < minimum:
-        raise ValueError(f"expected {name} as an integer of {minimum} or more, got {value!r}")
 
 
 def check_rate(name: str, value: Any, *, optional: bool = False) -> None:
@@ -379,9 +372,5 @@ def check_rate(name: str, value: Any, *, optional: bool = False) -> None:
     """
     if optional and value is None:
         return
-    if not (_is_number(value) and 0 < value < math.inf):
+    if not (is_number(value) and 0 < value < math.inf):
         raise ValueError(f"expected {name} above 0, got {value!r}")
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)

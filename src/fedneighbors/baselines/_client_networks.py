@@ -9,12 +9,12 @@ import numpy as np
 from fedneighbors._typing import Floats
 from fedneighbors.baselines._base import (
     Baseline,
-    check_count,
     check_fraction,
     check_not_negative,
     check_rate,
 )
 from fedneighbors.baselines._dynamic_clients import ClientParts, Vector
+from fedneighbors.methods.knnper._settings import check_count
 
 if TYPE_CHECKING:  # imports torch
     from fedneighbors.baselines._trainer import FederatedTrainer

@@ -5,8 +5,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from fedneighbors.baselines._base import Baseline, check_count, check_rate
+from fedneighbors.baselines._base import Baseline, check_rate
 from fedneighbors.baselines._dynamic_clients import ClientParts, Vector
+from fedneighbors.methods.knnper._settings import check_count
 
 if TYPE_CHECKING:  # imports torch
     from fedneighbors.baselines._trainer import Ends, FederatedTrainer

@@ -134,7 +134,7 @@ class FederatedNaiveBayes(_ScaledClassifier):
         for c in range(len(self.classes_)):
             rows = labels == c
             # a table of one class, numbered 0
-            sums = _sum_moments(points[rows], labels[rows] - c, _select_indices(owned, rows), 1)
+            sums = _sum_moments(points[rows], labels[rows] - c, _select_indices(owned, rows))
             moments.append(covariance_within(sums))
         self.means_ = np.concatenate([means for means, _ in moments])
         variances = np.stack([np.diag(within) for _, within in moments])
@@ -153,10 +153,8 @@ def _select_indices(owned: Mapping[str, Any], selected: npt.NDArray[np.bool_]) -
     return {name: new_index[rows[selected[rows]]] for name, rows in indices.items()}
 
 
-def _sum_moments(
-    points: Floats, labels: Integers, owned: Mapping[str, Any], n_classes: int
-) -> PointMomentsReply:
-    parts = [class_moments(points[rows], labels[rows], n_classes) for rows in owned.values()]
+def _sum_moments(points: Floats, labels: Integers, owned: Mapping[str, Any]) -> PointMomentsReply:
+    parts = [class_moments(points[rows], labels[rows], 1) for rows in owned.values()]
     return PointMomentsReply(
         np.sum([part.counts for part in parts], axis=0),
         np.sum([part.sums for part in parts], axis=0),

@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedneighbors.cli._console import echo
+from fedneighbors.errors import DataError
+
 if TYPE_CHECKING:
     from fedneighbors.service._access_log import AccessLog
 
@@ -68,8 +71,6 @@ def compare(
     """
     import json
 
-    from fedneighbors.cli._console import echo
-    from fedneighbors.errors import DataError
     from fedneighbors.service._access_log import compare_logs
 
     log, name = _open_provider(config)
@@ -102,7 +103,6 @@ def _open_provider(config: Path) -> "tuple[AccessLog, str]":
 
 
 def _open(path: Path) -> "AccessLog":
-    from fedneighbors.errors import DataError
     from fedneighbors.service._access_log import AccessLog
 
     if not path.is_file():
@@ -111,8 +111,6 @@ def _open(path: Path) -> "AccessLog":
 
 
 def _verify(log: "AccessLog", head: str) -> None:
-    from fedneighbors.cli._console import echo
-
     with contextlib.closing(log):
         number = log.verify(head)
         proof = "" if head != "0:" else " in themselves; give an earlier --head to prove more"

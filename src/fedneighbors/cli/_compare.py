@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedneighbors.cli._console import echo, print_warning, progress_bar
 from fedneighbors.cli._files import DropOption, IdOption, choose_files, text_options
 from fedneighbors.cli._run import run
 from fedneighbors.cli._splits import (
@@ -76,7 +77,6 @@ def compare(
     may be shared, or public data like yours.
     """
     started = time.monotonic()
-    from fedneighbors.cli._console import print_warning, progress_bar
     from fedneighbors.comparison import compare as compare_methods
     from fedneighbors.records._storage import lock_folder
 
@@ -111,7 +111,6 @@ def compare(
 
 def _report_result(result: "Comparison", out: Path, steps: list[str]) -> None:
     """Print the first tables and the recommendation; write record and report."""
-    from fedneighbors.cli._console import echo
     from fedneighbors.cli._results import print_tables, write_results
 
     reason, _, *others = result.record.notes

@@ -6,11 +6,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
-
-from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.text import Text
 
 ProgressCallback = Callable[[int, int, str], None]
 """Function called with steps done, total steps, and the current step."""
@@ -18,18 +13,24 @@ ProgressCallback = Callable[[int, int, str], None]
 
 def echo(text: str, style: str = "") -> None:
     """Print a line to standard output, without interpreting markup."""
-    Console(highlight=False, soft_wrap=True).print(Text(text, style=style))
+    _print(text, style)
 
 
 def print_error(text: str) -> None:
     """Print an error to standard error, as one red line."""
-    line = " ".join(text.split())
-    Console(stderr=True, highlight=False, soft_wrap=True).print(Text(line, style="bold red"))
+    _print(" ".join(text.split()), "bold red", to_stderr=True)
 
 
 def print_warning(text: str) -> None:
     """Print a warning to standard error, as one yellow line."""
-    Console(stderr=True, highlight=False, soft_wrap=True).print(Text(f"note: {text}", "yellow"))
+    _print(f"note: {text}", "yellow", to_stderr=True)
+
+
+def _print(text: str, style: str, *, to_stderr: bool = False) -> None:
+    from rich.console import Console  # takes a tenth of a second, here and below
+    from rich.text import Text
+
+    Console(stderr=to_stderr, highlight=False, soft_wrap=True).print(Text(text, style=style))
 
 
 def log_with_times() -> None:
@@ -80,12 +81,13 @@ def progress_bar() -> Iterator[ProgressCallback]:
     callable
         Updates the bar; takes steps done, total steps and the name of the current step.
     """
-    note_compilation()
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
     console = Console(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as bar:
+    bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    with note_compilation(), bar:
         task = bar.add_task("starting", total=None)
 
         def report(done: int, total: int, message: str) -> None:
@@ -94,13 +96,17 @@ def progress_bar() -> Iterator[ProgressCallback]:
         yield report
 
 
-@cache
-def note_compilation() -> None:
-    """Print a note before the first kernel is compiled.
+@contextmanager
+def note_compilation(log: logging.Logger | None = None) -> Iterator[None]:
+    """Print a note before the first kernel is compiled in the block.
 
-    It is written to standard error, and only if that is a terminal.
+    It is written to a server's log, or else to standard error if that is a terminal.
     """
-    if not Console(stderr=True).is_terminal:
+    from rich.console import Console
+
+    tell = print_warning if log is None else log.warning
+    if log is None and not Console(stderr=True).is_terminal:
+        yield
         return
     from numba.core import event
 
@@ -110,7 +116,7 @@ def note_compilation() -> None:
         def on_start(self, _: object) -> None:
             if not self.is_printed:
                 self.is_printed = True
-                print_warning(
+                tell(
                     "compiling kernels, which takes seconds; later runs read the stored results. "
                     "fedneighbors warmup compiles all in advance"
                 )
@@ -118,4 +124,5 @@ def note_compilation() -> None:
         def on_end(self, _: object) -> None:
             pass
 
-    event.register("numba:compile", Note())  # type: ignore[no-untyped-call] # of Numba
+    with event.install_listener("numba:compile", Note()):
+        yield

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedneighbors.cli._console import echo
 from fedneighbors.cli._files import (
     DropOption,
     IdOption,
@@ -72,7 +73,6 @@ def describe(
     """
     import numpy as np
 
-    from fedneighbors.cli._console import echo
     from fedneighbors.cli._results import print_grid
     from fedneighbors.datasets._dataset import Dataset
     from fedneighbors.records import ResultTable

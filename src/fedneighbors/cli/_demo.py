@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from fedneighbors.cli._console import delay_interrupt, progress_bar
+
 
 def demo(
     out: Annotated[Path, typer.Option(help="Output directory.")] = Path("fedneighbors-demo"),
@@ -12,7 +14,6 @@ def demo(
     seed: Annotated[int, typer.Option(help="Seed of the split and the hash.")] = 0,
 ) -> None:
     """Train FlyNN over parties with different digits, and compare with pooled data."""
-    from fedneighbors.cli._console import delay_interrupt, progress_bar
     from fedneighbors.cli._results import print_tables, write_results
     from fedneighbors.records._storage import lock_folder
     from fedneighbors.runs._flynn import run_demo

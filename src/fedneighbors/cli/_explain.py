@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from fedneighbors.cli._console import echo, note_compilation
 from fedneighbors.cli._files import parse_sources, text_options
 from fedneighbors.cli._search_options import (
     ColumnsOption,
@@ -72,13 +73,13 @@ def explain(
     )
     objects, owners = read_federation(source, partition, parties, seed)
     query_objects, labels = read_queries(query, queries, source=source, objects=objects)
-    search.fit(objects.items, parties=owners)
-    for item, label in zip(query_objects, labels, strict=True):
-        _print_plan(search.explain([item], k), label)
+    with note_compilation():
+        search.fit(objects.items, parties=owners)
+        for item, label in zip(query_objects, labels, strict=True):
+            _print_plan(search.explain([item], k), label)
 
 
 def _print_plan(plan: "Plan", label: str) -> None:
-    from fedneighbors.cli._console import echo
     from fedneighbors.cli._results import print_grid
     from fedneighbors.records import ResultTable
     from fedneighbors.reports._formatting import to_printable

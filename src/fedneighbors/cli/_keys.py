@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from fedneighbors.cli._console import echo
+
 keys = typer.Typer(no_args_is_help=True, help="Create keys and rosters for masked sums.")
 
 
@@ -19,7 +21,6 @@ def new(
 
     The private key stays with the party; the public key is sent to the others.
     """
-    from fedneighbors.cli._console import echo
     from fedneighbors.records import replace_file
     from fedneighbors.secure_sum._keys import Identity, Roster
 
@@ -49,7 +50,6 @@ def roster(
 
     The parties and the coordinator use the same roster.
     """
-    from fedneighbors.cli._console import echo
     from fedneighbors.records import replace_file
     from fedneighbors.secure_sum._keys import Roster
 

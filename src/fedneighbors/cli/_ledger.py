@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedneighbors.cli._console import echo
 from fedneighbors.cli._files import StrictCommand
 
 if TYPE_CHECKING:
@@ -54,7 +55,6 @@ def show(
     "charged, no answer" marks a release whose process is still running or has
     failed. Its cost counts as spent; a repeated request is not charged again.
     """
-    from fedneighbors.cli._console import echo
     from fedneighbors.privacy.ledger._ledger import Ledger
 
     with Ledger(path) as party_ledger:
@@ -102,7 +102,6 @@ def budget(
     ones included. It replaces earlier budgets, which remain in the ledger as
     entries. Without a budget, every release of a data set is refused.
     """
-    from fedneighbors.cli._console import echo
     from fedneighbors.privacy.ledger._ledger import Ledger
 
     allowed = _guarantee(epsilon, delta, rho)
@@ -158,7 +157,6 @@ def verify(
     pass it as --head later: a ledger that has since lost or changed an entry is
     refused.
     """
-    from fedneighbors.cli._console import echo
     from fedneighbors.privacy.ledger._ledger import Ledger
 
     with Ledger(path) as party_ledger:
@@ -185,7 +183,6 @@ def reconcile(
     max_queries in the configuration. Budgets that `broker restore` or `provider
     restore` has set to zero are set from there at the next start.
     """
-    from fedneighbors.cli._console import echo
     from fedneighbors.privacy.ledger._ledger import Ledger
     from fedneighbors.records import replace_file
 

@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 
 from fedneighbors._version import __version__
 from fedneighbors.cli._compare import compare
+from fedneighbors.cli._console import print_error, print_warning
 from fedneighbors.cli._data import data
 from fedneighbors.cli._demo import demo
 from fedneighbors.cli._explain import explain
@@ -47,8 +48,6 @@ class OneLineFailures(TyperGroup):
                     warnings.showwarning = _make_warning_printer()
                 return super().invoke(ctx)
         except KeyboardInterrupt:
-            from fedneighbors.cli._console import print_error
-
             print_error("interrupted")
             raise typer.Exit(130) from None  # 128 + the number of SIGINT
         except BrokenPipeError:  # the reader closed the pipe, which is not an error
@@ -56,8 +55,6 @@ class OneLineFailures(TyperGroup):
         except (FedneighborsError, ValueError, OSError) as error:
             if ctx.params["traceback"]:
                 raise
-            from fedneighbors.cli._console import print_error
-
             for text in (error, *getattr(error, "__notes__", ())):
                 print_error(f"error: {text}")
             raise typer.Exit(1) from error
@@ -71,8 +68,6 @@ def _make_warning_printer() -> Callable[..., None]:
     printed: set[str] = set()
 
     def show(message: Warning | str, *_: object, **__: object) -> None:
-        from fedneighbors.cli._console import print_warning
-
         text = " ".join(str(message).split())
         if text not in printed:
             print_warning(text)

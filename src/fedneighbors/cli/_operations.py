@@ -6,7 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
+from fedneighbors.cli._console import echo, print_warning, progress_bar
 from fedneighbors.cli._search import Certificate, Keys, Purpose, read_keys, read_token
+from fedneighbors.errors import FedneighborsError
 
 _CONFIG_HELP = "The configuration; broker.toml or provider.toml by default."
 BrokerFile = Annotated[Path, typer.Option("--config", help="The broker's configuration (TOML).")]
@@ -23,7 +25,6 @@ def backup(
     The service may run. Keep the file secret: it has private keys. Objects are not in it. Prints
     the digest of the file, for the restoration.
     """
-    from fedneighbors.cli._console import print_warning
     from fedneighbors.service._backup import write_backup
 
     role, path = _find_role(context, config)
@@ -49,7 +50,6 @@ def restore(
     No file is replaced: if one exists, nothing is written. Private queries are refused until
     `fedneighbors ledger reconcile`.
     """
-    from fedneighbors.cli._console import echo, print_warning
     from fedneighbors.service._backup import read_digest, restore_backup
 
     role, path = _find_role(context, config)
@@ -74,7 +74,6 @@ def show_status(config: BrokerFile = Path("broker.toml")) -> None:
     import contextlib
     import time
 
-    from fedneighbors.cli._console import echo, print_warning
     from fedneighbors.service._config import BrokerConfig
     from fedneighbors.service._server import find_connected
     from fedneighbors.service._state import open_state
@@ -110,8 +109,6 @@ def check_broker(config: BrokerFile = Path("broker.toml")) -> None:
     """
     import contextlib
 
-    from fedneighbors.cli._console import echo
-    from fedneighbors.errors import FedneighborsError
     from fedneighbors.service._broker import BrokerCollection
     from fedneighbors.service._config import BrokerConfig
     from fedneighbors.service._state import BrokerState, server_files
@@ -184,7 +181,6 @@ def bench(
     import asyncio
     import json
 
-    from fedneighbors.cli._console import progress_bar
     from fedneighbors.service._bench import run_bench
     from fedneighbors.service._client import AsyncRemoteNeighbors
 
@@ -210,7 +206,6 @@ def bench(
 
 def _print_figures(figures: dict[str, Any], setting: str) -> None:
     """Print the figures of a bench as tables."""
-    from fedneighbors.cli._console import echo, print_warning
     from fedneighbors.cli._results import print_grid
     from fedneighbors.records import ResultTable
 

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedneighbors.cli._console import delay_interrupt, echo, print_warning
 from fedneighbors.cli._files import check_output, text_options
+from fedneighbors.errors import DataError, ModelFileError
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -142,7 +144,6 @@ def _write(
     out: Path, columns: dict[str, list[Any]], summary: list[str], record: "RunRecord | None"
 ) -> None:
     """Write predictions and record, and print summary and scores."""
-    from fedneighbors.cli._console import delay_interrupt, echo
     from fedneighbors.cli._results import print_tables
     from fedneighbors.datasets._text_tables import serialize_csv
     from fedneighbors.records import replace_file, write_record
@@ -235,7 +236,6 @@ class _Source:
         from math import prod
 
         from fedneighbors.datasets._arrays import read_array_rows
-        from fedneighbors.errors import DataError
 
         x = read_array_rows(self.path, keep_missing=keep_missing)
         shape = getattr(estimator, "_row_shape", None) or (estimator.n_features_in_,)
@@ -247,11 +247,9 @@ class _Source:
 
     def _read_by_schema(self, schema: Path, names: list[str] | None) -> "npt.NDArray[Any]":
         """Read rows by a schema with the features of the model."""
-        from fedneighbors.cli._console import print_warning
         from fedneighbors.datasets._reading import read_rows
         from fedneighbors.datasets._schema import Schema
         from fedneighbors.datasets._table import join_names
-        from fedneighbors.errors import DataError
 
         rules = Schema.load(schema)
         if names is not None and rules.feature_names != tuple(names):
@@ -269,7 +267,6 @@ class _Source:
 
     def _read_by_name(self, names: list[str], *, keep_missing: bool) -> "npt.NDArray[Any]":
         """Read the columns of these names."""
-        from fedneighbors.cli._console import print_warning
         from fedneighbors.datasets._reading import read_features
 
         encoded = [name for name in names if "=" in name]
@@ -285,7 +282,6 @@ class _Source:
     def _read_by_position(self, n_features: int, *, keep_missing: bool) -> "npt.NDArray[Any]":
         """Read all columns that have no other role."""
         from fedneighbors.datasets._reading import read_columns, read_features
-        from fedneighbors.errors import DataError
 
         table = read_columns(self.path, text_format=self.text_format)
         columns = [name for name in table.names if name not in self.roles]
@@ -314,7 +310,6 @@ def _find_model(path: Path) -> Path:
 
 def _load(path: Path) -> "Model":
     """Return the estimator of a model file of any method."""
-    from fedneighbors.errors import ModelFileError
     from fedneighbors.tabular._model_file import read_model_file
 
     raw = read_model_file(path)
@@ -334,7 +329,6 @@ def _parties_argument(
     estimator: "Model", party: str | None, cells: list[Any] | None, n_rows: int
 ) -> dict[str, Any]:
     """Return the ``parties`` argument of predict; empty for shared models."""
-    from fedneighbors.cli._console import print_warning
     from fedneighbors.datasets._table import join_names
 
     clients = getattr(estimator, "clients_", None)

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from fedneighbors.cli._console import echo
 from fedneighbors.cli._files import DropOption, IdOption, choose_files, text_options
 from fedneighbors.errors import FederationError, PortInUse
 
@@ -31,8 +32,6 @@ def preflight(
     flower-supernode) and with --data and the table. Nothing is sent or
     changed.
     """
-    from fedneighbors.cli._console import echo
-
     if not port and data is None:
         raise typer.BadParameter("nothing to check: give a --port, or a table with --data")
     for number in port or ():

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedneighbors.cli._console import echo, progress_bar
+
 if TYPE_CHECKING:
     from fedneighbors.runs._node_audit import NodeAudit, ReplyAudit
 
@@ -56,7 +58,6 @@ def privacy_audit(
     if the guarantee is disproved, or if not everything could be compared. An
     audit can disprove a guarantee, not prove it.
     """
-    from fedneighbors.cli._console import echo, progress_bar
     from fedneighbors.runs._node_audit import audit_node
 
     with progress_bar() as report:

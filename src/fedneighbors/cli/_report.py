@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from fedneighbors.cli._console import echo
+
 
 def report(
     records: Annotated[
@@ -16,7 +18,6 @@ def report(
     ] = None,
 ) -> None:
     """Draw one report from the record files of one or more runs."""
-    from fedneighbors.cli._console import echo
     from fedneighbors.records import read_record
     from fedneighbors.reports import save_figures, write_report
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedneighbors.cli._console import delay_interrupt, echo, note_compilation
 from fedneighbors.cli._files import parse_sources, text_options
 from fedneighbors.cli._search_options import (
     AlgorithmName,
@@ -108,7 +109,7 @@ def fedknn(
         "round trip in ms": delay,
         **({"where": where} if where else {}),
     }
-    with lock_folder(out), open_ledger(ledger) as broker_ledger:
+    with lock_folder(out), open_ledger(ledger) as broker_ledger, note_compilation():
         search.fit(objects.items, parties=owners, ledger=broker_ledger, columns=filter_columns)
         inputs = SearchInput(owners, objects.labels, query_objects, labels, objects.rows)
         record = search_and_record(search, inputs, k=k, parameters=parameters, where=condition)
@@ -117,7 +118,6 @@ def fedknn(
 
 def _report_search(record: "RunRecord", out: Path) -> None:
     """Print neighbors and cost; write record, report and neighbors."""
-    from fedneighbors.cli._console import delay_interrupt
     from fedneighbors.cli._results import print_tables, write_results, write_table
 
     _print_neighbors(record.tables[0])
@@ -129,7 +129,6 @@ def _report_search(record: "RunRecord", out: Path) -> None:
 
 def _print_neighbors(table: "ResultTable") -> None:
     """Print the neighbors of each of the first queries."""
-    from fedneighbors.cli._console import echo
     from fedneighbors.cli._results import print_grid
 
     queries = list(dict.fromkeys(row[0] for row in table.rows))

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from fedneighbors.cli._console import echo, print_warning
 from fedneighbors.cli._files import (
     DropOption,
     IdOption,
@@ -51,8 +52,7 @@ def draft(
     """
     import json
 
-    from fedneighbors.cli._console import echo, print_warning
-    from fedneighbors.datasets._party_files import check_words
+    from fedneighbors.datasets._party_files import check_text_column
     from fedneighbors.datasets._reading import read_columns
     from fedneighbors.datasets._schema import Schema
     from fedneighbors.datasets._schema_columns import (
@@ -74,7 +74,7 @@ def draft(
         print_warning(note)
     features = table.without([label]).columns
     for name in features:
-        check_words(table, name)
+        check_text_column(table, name)
     ids = [name for name, cells in features.items() if is_identifier(name, cells)]
     schema_draft = Schema.draft(table.without(ids), label)
     left_out = [f"# left out, as it identifies rows: {json.dumps(name)}\n" for name in ids]
@@ -105,7 +105,6 @@ def check(
     Prints an example of cells outside of the schema. The counts are exact and not covered by a
     privacy budget: do not share them.
     """
-    from fedneighbors.cli._console import echo
     from fedneighbors.cli._results import print_grid
     from fedneighbors.datasets._reading import read_declared_cells
     from fedneighbors.datasets._schema import Schema

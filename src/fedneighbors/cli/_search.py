@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedneighbors.cli._console import echo
+
 if TYPE_CHECKING:
     from fedneighbors.service._client import RemoteNeighbors
 
@@ -117,7 +119,6 @@ def vote(
     """
     import json
 
-    from fedneighbors.cli._console import echo
     from fedneighbors.cli._results import print_grid
     from fedneighbors.datasets._objects import read_json
     from fedneighbors.records import ResultTable
@@ -223,7 +224,6 @@ def read_keys(path: Path) -> dict[str, str]:
 
 
 def _print_answer(remote: "RemoteNeighbors", metric: str) -> None:
-    from fedneighbors.cli._console import echo
     from fedneighbors.cli._results import print_grid
     from fedneighbors.datasets._object_cells import FEW_CELLS, SIMILARITIES
     from fedneighbors.records import ResultTable

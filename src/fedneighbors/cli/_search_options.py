@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedneighbors.cli._console import print_warning
+
 if TYPE_CHECKING:
     from fedneighbors.datasets import Schema
     from fedneighbors.datasets._object_cells import Kind, Objects
@@ -213,8 +215,6 @@ def read_federation(
     DataError, PartitionError
         If the data cannot be read or split.
     """
-    from fedneighbors.cli._console import print_warning
-
     objects = source.read()
     for note in objects.notes:
         print_warning(note)
@@ -253,8 +253,6 @@ def read_queries(
     DataError
         If a query cannot be parsed, or the file cannot be read.
     """
-    from fedneighbors.cli._console import print_warning
-
     if not texts and file is None:
         raise typer.BadParameter("give a --query, or a file of queries with --queries")
     labelled = [_parse_query(text, source=source, objects=objects) for text in texts or ()]
@@ -437,12 +435,10 @@ def build_search(
     typer.BadParameter
         If --delta or --guarantee certified is given without --epsilon, or a number is invalid.
     """
-    from fedneighbors.cli._console import note_compilation
     from fedneighbors.federation._links import Link
     from fedneighbors.methods.fedknn import FederatedNeighbors
     from fedneighbors.privacy._policy import Privacy
 
-    note_compilation()
     privacy = None
     if epsilon is None and (delta or guarantee is Guarantee.CERTIFIED):
         raise typer.BadParameter("--delta and --guarantee need --epsilon, the budget")

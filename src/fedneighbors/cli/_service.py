@@ -1,13 +1,16 @@
 """``fedneighbors broker``, ``provider`` and ``serve``: search over a network."""
 
 import contextlib
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fedneighbors.cli._access_log import broker_log, provider_log
+from fedneighbors.cli._console import echo, log_with_times, note_compilation
 from fedneighbors.cli._operations import BrokerFile, backup, check_broker, restore, show_status
+from fedneighbors.errors import FedneighborsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
@@ -45,7 +48,6 @@ def serve_broker(config: BrokerFile = _BROKER) -> None:
     token is made, a one-time link to the console is printed. A changed configuration needs a
     restart; the signal HUP does not reload it.
     """
-    from fedneighbors.cli._console import echo, log_with_times
     from fedneighbors.service._server import run_broker
 
     log_with_times()
@@ -65,7 +67,6 @@ def admin_link(config: BrokerFile = _BROKER) -> None:
 
     It is valid for 15 minutes. An earlier link becomes invalid.
     """
-    from fedneighbors.cli._console import echo
     from fedneighbors.service._server import make_link
 
     with _administer(config) as administrator:
@@ -81,8 +82,6 @@ def enrol(
 
     Give it to the provider over a channel that you trust, such as by telephone.
     """
-    from fedneighbors.cli._console import echo
-
     with _administer(config) as administrator:
         echo(str(administrator.new_code(name)))
 
@@ -96,8 +95,6 @@ def revoke(
 
     An open link ends within seconds.
     """
-    from fedneighbors.cli._console import echo
-
     with _administer(config) as administrator:
         administrator.revoke(name)
     echo(f"the key of {name} is revoked", "green")
@@ -127,8 +124,6 @@ def token(
 
     It is not stored, and cannot be shown again.
     """
-    from fedneighbors.cli._console import echo
-
     with _administer(config) as administrator:
         if delete:
             echo(f"{administrator.delete_tokens(user)} tokens of {user} deleted", "green")
@@ -146,11 +141,9 @@ def enrol_provider(
 
     The key stays here. The code contains the fingerprint of the broker's certificate.
     """
-    from fedneighbors.cli._console import echo
-    from fedneighbors.service._config import ProviderConfig
     from fedneighbors.service._enrolment import enrol as enrol_key
 
-    loaded = ProviderConfig.read(config)
+    loaded = _read_provider(config)
     enrol_key(loaded, code)
     echo(f"{loaded.provider.name} is enrolled at {loaded.provider.broker}", "green")
 
@@ -165,17 +158,16 @@ def serve_provider(config: ProviderFile = _PROVIDER) -> None:
     import signal
     from functools import partial
 
-    from fedneighbors.cli._console import log_with_times
-    from fedneighbors.service._config import ProviderConfig
     from fedneighbors.service._enrolment import read_pin
     from fedneighbors.service._provider import ProviderService
 
     log_with_times()
-    loaded = ProviderConfig.read(config)
+    loaded = _read_provider(config)
     pin, address = read_pin(loaded.path(loaded.provider.certificate)), loaded.provider.broker
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the collections are being read
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # cancels a query to a database
-    service = ProviderService.of(loaded, config)
+    with note_compilation(logging.getLogger("fedneighbors.service")):
+        service = ProviderService.of(loaded, config)
     _run(service.run(address, pin), partial(service.reload, policies=True))
 
 
@@ -186,10 +178,7 @@ def budget(config: ProviderFile = _PROVIDER) -> None:
     For each collection with a privacy budget and each of its limited users, from the provider's own
     ledger, which it makes at its first start.
     """
-    from fedneighbors.cli._console import echo
-    from fedneighbors.service._config import ProviderConfig
-
-    loaded = ProviderConfig.read(config)
+    loaded = _read_provider(config)
     ledger = loaded.open_ledger(must_exist=True)
     if ledger is None:
         raise ValueError(f"no collection of {config} has a table policy.privacy")
@@ -210,10 +199,7 @@ def pause(config: ProviderFile = _PROVIDER) -> None:
 
     Queries that run end with an error, or without this provider where users allow it.
     """
-    from fedneighbors.cli._console import echo
-    from fedneighbors.service._config import ProviderConfig
-
-    loaded = ProviderConfig.read(config)
+    loaded = _read_provider(config)
     loaded.pause_file.parent.mkdir(parents=True, exist_ok=True)
     loaded.pause_file.touch()
     echo(f"{loaded.provider.name} is paused until: fedneighbors provider resume", "green")
@@ -222,10 +208,7 @@ def pause(config: ProviderFile = _PROVIDER) -> None:
 @provider.command(epilog="Example: [bold]fedneighbors provider resume[/bold]")
 def resume(config: ProviderFile = _PROVIDER) -> None:
     """Let a paused provider connect to the broker again."""
-    from fedneighbors.cli._console import echo
-    from fedneighbors.service._config import ProviderConfig
-
-    loaded = ProviderConfig.read(config)
+    loaded = _read_provider(config)
     loaded.pause_file.unlink(missing_ok=True)
     echo(f"{loaded.provider.name} is not paused", "green")
 
@@ -236,11 +219,10 @@ def show_key(config: ProviderFile = _PROVIDER) -> None:
 
     Give it to users over a channel that you trust, not through the broker.
     """
-    from fedneighbors.service._config import ProviderConfig
     from fedneighbors.service._enrolment import read_key
     from fedneighbors.service._sealed import make_sealing_key
 
-    loaded = ProviderConfig.read(config)
+    loaded = _read_provider(config)
     identity = read_key(loaded.path(loaded.provider.key))
     typer.echo(f'"{loaded.provider.name}" = "{make_sealing_key(identity.private).hex()}"')
 
@@ -257,11 +239,9 @@ def snapshot(
 
     A provider can offer the file in place of the database. Forgotten objects are left out.
     """
-    from fedneighbors.cli._console import echo
-    from fedneighbors.service._config import ProviderConfig
     from fedneighbors.service._loading import Forgotten, write_snapshot
 
-    loaded = ProviderConfig.read(config)
+    loaded = _read_provider(config)
     source = _find_loaded(loaded, collection)
     left_out = Forgotten.read(loaded.forgotten_file, collection)
     n_rows = write_snapshot(source, loaded.folder, out, forgotten=left_out)
@@ -279,11 +259,9 @@ def forget(
 
     A running provider reads its collections again at once. Digests of the names are kept.
     """
-    from fedneighbors.cli._console import echo
-    from fedneighbors.service._config import ProviderConfig
     from fedneighbors.service._loading import Forgotten
 
-    loaded = ProviderConfig.read(config)
+    loaded = _read_provider(config)
     if _find_loaded(loaded, collection).id is None:
         raise ValueError(f"the objects of {collection} have no names; set id in its source")
     n_new = Forgotten.add(loaded.forgotten_file, collection, names)
@@ -301,15 +279,12 @@ def check(config: ProviderFile = _PROVIDER) -> None:
     """
     import logging
 
-    from fedneighbors.cli._console import echo
-    from fedneighbors.errors import FedneighborsError
     from fedneighbors.secure_sum._keys import Identity
-    from fedneighbors.service._config import ProviderConfig
     from fedneighbors.service._offers import OfferedObjects
     from fedneighbors.service._voter import Voter
 
     logging.getLogger("fedneighbors").addHandler(logging.NullHandler())  # notes are printed here
-    loaded = ProviderConfig.read(config)
+    loaded = _read_provider(config)
     key = loaded.path(loaded.provider.key)
     secret = Identity.read(key).private if key.is_file() else None
     failed = False
@@ -385,14 +360,13 @@ def doctor(
     """
     import os
 
-    from fedneighbors.service._config import ProviderConfig
     from fedneighbors.service._doctor import Visitor, examine
 
     if target.startswith(("http://", "https://")):
         token = os.environ.get("FEDNEIGHBORS_TOKEN", "")
         visitor = Visitor(target.rstrip("/"), certificate, token)
     else:
-        visitor = Visitor.of(ProviderConfig.read(Path(target)))
+        visitor = Visitor.of(_read_provider(Path(target)))
     has_failed = False
     for hop in examine(visitor):
         typer.echo(str(hop))
@@ -402,8 +376,6 @@ def doctor(
 
 
 def _print_demo(url: str, token: str, link: str) -> None:
-    from fedneighbors.cli._console import echo
-
     echo(f"a broker and the hospitals north, east and south run at {url}", "green")
     echo(f"open the console in a browser; the link works once:\n\n{link}\n")
     echo("three commands to try in another terminal:\n")
@@ -438,6 +410,12 @@ def _read_broker(path: Path) -> "BrokerConfig":
     from fedneighbors.service._config import BrokerConfig
 
     return BrokerConfig.read(path)
+
+
+def _read_provider(path: Path) -> "ProviderConfig":
+    from fedneighbors.service._config import ProviderConfig
+
+    return ProviderConfig.read(path)
 
 
 @contextlib.contextmanager

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedneighbors.cli._console import echo, print_warning
 from fedneighbors.cli._files import Files, is_file
+from fedneighbors.errors import PartitionError
 
 if TYPE_CHECKING:
     from fedneighbors.datasets._dataset import Dataset
@@ -130,7 +132,6 @@ def read_data(
     DataError
         If there is no such data set, a file is invalid, or labels are not classes.
     """
-    from fedneighbors.cli._console import print_warning
     from fedneighbors.datasets._catalog import fetch_openml, load
     from fedneighbors.datasets._party_files import check_classes, read_party_files
     from fedneighbors.datasets._schema import Schema
@@ -227,7 +228,6 @@ def read_and_split(
     DataError, PartitionError, ValueError
         As for :func:`read_data` and :func:`split_data`.
     """
-    from fedneighbors.cli._console import print_warning
     from fedneighbors.datasets._party_files import note_equal_rows
 
     if party_column == label:
@@ -256,8 +256,6 @@ def _warn_of_small_parties(owners: "Parties") -> None:
     """Print a note if parties have very few rows."""
     import numpy as np
 
-    from fedneighbors.cli._console import print_warning
-
     names, counts = np.unique(owners, return_counts=True)
     small = names[counts < _MIN_PARTY_ROWS].tolist()
     if small:
@@ -279,7 +277,6 @@ def split_data(data: "Dataset", split: Split) -> tuple["Parties", "Manifest"]:
         If no valid split was found.
     """
     from fedneighbors import partition
-    from fedneighbors.errors import PartitionError
 
     if split.kind is SplitKind.NATURAL:
         if data.parties is None:
@@ -305,7 +302,6 @@ def split_data(data: "Dataset", split: Split) -> tuple["Parties", "Manifest"]:
 
 def write_manifest(manifest: "Manifest", path: Path) -> None:
     """Write a manifest, creating its folder, and print the path."""
-    from fedneighbors.cli._console import echo
     from fedneighbors.records import replace_file
 
     path.parent.mkdir(parents=True, exist_ok=True)

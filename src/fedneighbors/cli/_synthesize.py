@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedneighbors.cli._console import echo, print_error, progress_bar
 from fedneighbors.cli._files import (
     DropOption,
     Files,
@@ -15,6 +16,7 @@ from fedneighbors.cli._files import (
     is_file,
     text_options,
 )
+from fedneighbors.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from fedneighbors.datasets._table import Table
@@ -123,7 +125,6 @@ def synthesize(
         assert model is not None
         _write_rows(_sample_model(model, label or "target", rows, seed), out)
         return
-    from fedneighbors.cli._console import echo, progress_bar
     from fedneighbors.runs._synthesis import synthesize as train_and_sample
 
     if model is not None:
@@ -168,7 +169,7 @@ def _check_options(model: Path | None, report: Path | None, *, trains: bool) -> 
 def _read_table(files: "Files", label: str | None) -> "Table":
     """Return the unencoded columns of a file or data set."""
     from fedneighbors.datasets._catalog import load_columns
-    from fedneighbors.datasets._party_files import check_words
+    from fedneighbors.datasets._party_files import check_text_column
     from fedneighbors.datasets._reading import read_columns
 
     name, labels = files.sources[""], [] if label is None else [label]
@@ -177,7 +178,7 @@ def _read_table(files: "Files", label: str | None) -> "Table":
     else:
         table = load_columns(name)
     for column in set(table.names) - {*labels, *files.drop}:
-        check_words(table, column)
+        check_text_column(table, column)
     return table.without(files.drop)
 
 
@@ -194,9 +195,7 @@ def _report_quality(record: "RunRecord", source: str, report: Path | None) -> No
     """Print the quality of the rows; write the report if requested."""
     from dataclasses import replace
 
-    from fedneighbors.cli._console import echo, print_error
     from fedneighbors.cli._results import print_tables
-    from fedneighbors.errors import MissingExtraError
     from fedneighbors.reports import write_report
 
     record = replace(record, parameters={"data": source, **record.parameters})
@@ -213,7 +212,6 @@ def _report_quality(record: "RunRecord", source: str, report: Path | None) -> No
 
 
 def _write_rows(table: "Table", out: Path) -> None:
-    from fedneighbors.cli._console import echo
     from fedneighbors.datasets._text_tables import serialize_csv, table_cells
     from fedneighbors.records import replace_file
 

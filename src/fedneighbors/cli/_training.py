@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from fedneighbors.cli._console import delay_interrupt, echo, progress_bar
 from fedneighbors.cli._files import (
     DropOption,
     Files,
@@ -100,7 +101,6 @@ class Training:
         **options
             Other arguments of ``train``.
         """
-        from fedneighbors.cli._console import delay_interrupt, echo, progress_bar
         from fedneighbors.cli._results import print_and_save_model
         from fedneighbors.records._storage import lock_folder
         from fedneighbors.runs._figures import column_medians

@@ -1,5 +1,7 @@
 """``fedneighbors warmup``: compile all kernels in advance."""
 
+from fedneighbors.cli._console import echo, progress_bar
+
 
 def warmup() -> None:
     """Compile every kernel; the compiled code is cached on disk."""
@@ -7,7 +9,6 @@ def warmup() -> None:
     from concurrent.futures import ProcessPoolExecutor, as_completed
     from multiprocessing import get_context
 
-    from fedneighbors.cli._console import echo, progress_bar
     from fedneighbors.methods.fedknn._warmup import warmup as compile_search
     from fedneighbors.methods.fedpnn.algorithm import warmup as compile_clusters
     from fedneighbors.methods.flynn.algorithm import warmup as compile_training

@@ -3,7 +3,7 @@
 import os
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Sequence
-from itertools import islice, pairwise
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -176,7 +176,7 @@ def _convert_edge(edge: tuple[int, int], position: int, n_nodes: int) -> tuple[i
     return (int(first), int(second)) if first < second else (int(second), int(first))
 
 
-def read_graphs(path: str | os.PathLike[str], *, max_graphs: int | None = None) -> GraphSet:
+def read_graphs(path: str | os.PathLike[str]) -> GraphSet:
     """Read graphs from a file.
 
     Parameters
@@ -186,8 +186,6 @@ def read_graphs(path: str | os.PathLike[str], *, max_graphs: int | None = None) 
         ``t # name`` or ``t # name class``; ``v 0 C`` is node 0 with label C, nodes are numbered
         from 0 in order; ``e 0 1 2`` is an edge between nodes 0 and 1 with label 2, after the lines
         of its nodes. Empty lines are skipped, and lines after ``t # -1`` are ignored.
-    max_graphs : int, optional
-        Maximum number of graphs to read.
 
     Returns
     -------
@@ -203,7 +201,7 @@ def read_graphs(path: str | os.PathLike[str], *, max_graphs: int | None = None) 
     """
     file = Path(path)
     with explain_errors(file), open_text(file) as lines:
-        rows = list(islice(_parse_graphs(lines, file), max_graphs))
+        rows = list(_parse_graphs(lines, file))
     names = [name for name, _, _ in rows]
     repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated:

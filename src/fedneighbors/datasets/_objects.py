@@ -378,7 +378,7 @@ def _default_columns(table: Table, kind: Kind, *, exclude: Sequence[str]) -> tup
 
 
 def _build_matrix(table: Table, columns: Sequence[str]) -> npt.NDArray[np.float64]:
-    table.require(columns)
+    check_present(columns, table.names, source=table.source)
     for name in columns:
         column = table.columns[name]
         wrong = [n for n, cell in enumerate(column.tolist(), start=1) if not _is_number(cell)]

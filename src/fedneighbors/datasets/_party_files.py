@@ -127,7 +127,7 @@ def read_party_files(
     def read_checked(path: Path) -> Table:
         table = read_columns(path, nominal=roles, text_format=text_format)
         for name in (name for name in table.names if name not in (*roles, *drop)):
-            check_words(table, name)
+            check_text_column(table, name)
         complete_cells(table, label)  # raises for a missing label
         return table
 
@@ -349,7 +349,7 @@ def _check_same_columns(first: Table, second: Table) -> None:
             ) from None
 
 
-def check_words(table: Table, name: str) -> None:
+def check_text_column(table: Table, name: str) -> None:
     """Raise if a text column has dates, mostly numbers, or numbers and dashes."""
     column = table.columns[name]
     if column.dtype.kind != "O":

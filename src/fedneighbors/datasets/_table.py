@@ -113,7 +113,7 @@ class Table:
         DataError
             If a column is missing; the message lists the existing ones and similar names.
         """
-        check_present(names, self.names, source=self.source)
+        check_present(names, self.names, source=self.source, may_be_label=True)
 
     @classmethod
     def from_frame(cls, frame: Any, *, source: str = "the data frame") -> "Table":
@@ -190,7 +190,9 @@ def list_others(numbers: Sequence[int], *, unit: str = "row") -> str:
     return f"; other such {unit}s: {list_numbers(numbers)}" if numbers else ""
 
 
-def check_present(names: Iterable[str], columns: Sequence[str], *, source: str) -> None:
+def check_present(
+    names: Iterable[str], columns: Sequence[str], *, source: str, may_be_label: bool = False
+) -> None:
     """Raise if a name is not among the columns; suggest similar ones.
 
     Parameters
@@ -201,6 +203,8 @@ def check_present(names: Iterable[str], columns: Sequence[str], *, source: str) 
         Columns of the table.
     source : str
         Name of the table in messages.
+    may_be_label : bool
+        Advise how to name the label column if only the default one is missing.
 
     Raises
     ------
@@ -210,7 +214,7 @@ def check_present(names: Iterable[str], columns: Sequence[str], *, source: str) 
     missing = [name for name in names if name not in columns]
     if missing:
         advice = suggest(missing, columns)
-        if not advice and missing == [DEFAULT_LABEL]:
+        if may_be_label and not advice and missing == [DEFAULT_LABEL]:
             advice = "; name the label column with --label, or label= in Python"
         raise DataError(
             f"{source} has no column {join_names(missing)}; its columns are {join_names(columns)}"

@@ -81,8 +81,8 @@ def format_seconds(seconds: float) -> str:
     return f"{minutes // 60:,} h {minutes % 60} min"
 
 
-def format_number(value: float, digits: int = 4) -> str:
-    """Format a number; a float is rounded to ``digits`` significant digits.
+def format_number(value: float) -> str:
+    """Format a number; a float is rounded to four significant digits.
 
     Very large and very small numbers are written with a power of ten.
 
@@ -98,10 +98,10 @@ def format_number(value: float, digits: int = 4) -> str:
     if isinstance(value, int) and abs(value) < 10**15:
         return _replace_minus(f"{value:,}" if abs(value) >= 10_000 else str(value))
     if value != 0 and not 1e-4 <= abs(value) < 1e15:
-        mantissa, exponent = f"{value:.{digits - 1}e}".split("e")
+        mantissa, exponent = f"{value:.3e}".split("e")
         power = str(int(exponent)).translate(_SUPERSCRIPTS)
         return _replace_minus(f"{_format_decimal(float(mantissa))}\N{MULTIPLICATION SIGN}10{power}")
-    return _format_decimal(_round_significant(value, digits))
+    return _format_decimal(_round_significant(value, 4))
 
 
 def format_cells(column: str, values: Sequence[Scalar]) -> list[str]:

@@ -193,11 +193,11 @@ def _tabulate_alone(alone: Mapping[str, float]) -> tuple[ResultTable, Figure]:
 
 
 def _tabulate_images(
-    model: FlyNNClassifier, x: npt.NDArray[Any], y: Labels, n_images: int = 24
+    model: FlyNNClassifier, x: npt.NDArray[Any], y: Labels
 ) -> tuple[ResultTable, Figure]:
     """Return a table and a figure of the least certain test digits."""
     proba = model.predict_proba(x)
-    uncertain = np.argsort(proba.max(axis=1), kind="stable")[:n_images]
+    uncertain = np.argsort(proba.max(axis=1), kind="stable")[:24]
     predicted = model.classes_[proba.argmax(axis=1)]
     rows = tuple(
         (

@@ -93,16 +93,17 @@ def run(
     model = KNNPerClassifier(random_state=table.seed, classes=classes, **parameters)
     x = x.reshape(-1, *row_shape) if row_shape else x
     model.fit(x[~test], y[~test], parties=parties[~test])
-    proba = _predict_with_methods(
-        model,
-        x,
-        y,
-        parties,
-        test,
-        cells=table.x,
-        with_baselines=with_baselines,
-        progress=lambda n, step: progress(n, n_steps, step),
-    )
+    progress(1, n_steps, "predicting for every client")
+    proba = {
+        OURS: model.predict_proba(x[test], parties[test]),
+        **_predict_with_parts(model, x, parties, test),
+    }
+    progress(2, n_steps, "training every client alone")
+    proba["local logistic regression"] = _predict_alone(table.x, y, parties, test, model.classes_)
+    if with_baselines:
+        proba |= _predict_with_baselines(
+            model, x, y, parties, test, lambda n, step: progress(n, n_steps, step)
+        )
     joining = tabulate_joining(
         table,
         method=OURS,
@@ -122,30 +123,6 @@ def run(
         privacy=model.run_record_.privacy,
     )
     return model, record, roles
-
-
-def _predict_with_methods(
-    model: KNNPerClassifier,
-    x: Floats,
-    y: Labels,
-    parties: Labels,
-    test: npt.NDArray[np.bool_],
-    *,
-    cells: Floats,
-    with_baselines: bool,
-    progress: Callable[[int, str], None],
-) -> dict[str, Floats]:
-    """Return probabilities of the held-out rows by each method of the report."""
-    progress(1, "predicting for every client")
-    proba = {
-        OURS: model.predict_proba(x[test], parties[test]),
-        **_predict_with_parts(model, x, parties, test),
-    }
-    progress(2, "training every client alone")
-    proba["local logistic regression"] = _predict_alone(cells, y, parties, test, model.classes_)
-    if with_baselines:
-        proba |= _predict_with_baselines(model, x, y, parties, test, progress)
-    return proba
 
 
 def _predict_with_parts(

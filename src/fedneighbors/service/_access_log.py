@@ -53,7 +53,7 @@ class AccessEntry:
     query : str
         Name of the query or change. At a provider, two digits follow for each run of it.
     user, collection : str
-        Who asked, and what.
+        User, and the collection that was searched.
     kind : str
         Kind of the query, request or change.
     size : float or None
@@ -88,8 +88,9 @@ class AccessEntry:
 class AccessLog:
     """Entries in an SQLite file; each has a digest of all entries before it.
 
-    A crash of the process loses no entry. Whoever can write the file can compute new digests: keep
-    :attr:`head` elsewhere, with which changes of earlier entries show. Threads may share a log.
+    A crash of the process loses no entry. A program that can write the file can also compute new
+    digests: keep :attr:`head` elsewhere, to find changes of earlier entries. Threads may share a
+    log.
 
     Parameters
     ----------

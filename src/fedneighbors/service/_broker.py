@@ -330,18 +330,15 @@ class Broker:
             If providers fail.
         """
         self._check_k(k)
-        chosen = QueryOptions(**options, k=k)
 
         async def work(run: QueryRun) -> tuple[Outcome[Answer], str]:
             planner, settings = run.planner, run.settings
             coordinator_of, why = planner.plan(settings, query, k, ledger=run.ledger)
-            if chosen.payload:
-                coordinator_of = run.add_payloads(coordinator_of, query)
-            outcome = await run(coordinator_of)
+            outcome = await run.search(coordinator_of, query)
             planner.observe(settings, outcome, k)
             return outcome, why
 
-        return await self.perform(collection, chosen, work)
+        return await self.perform(collection, QueryOptions(**options, k=k), work)
 
     async def search_radius(
         self, collection: str, query: bytes, radius: float, **options: Any
@@ -366,19 +363,14 @@ class Broker:
         PartyMissing, PartyRefused, ProtocolError, QueryLost
             As for :meth:`search`.
         """
-        chosen = QueryOptions(**options)
 
         async def work(run: QueryRun) -> tuple[Outcome[Answer], str]:
             limits = {**run.limit_range(radius), "limit": self.config.queries.max_k}
+            return await run.search(
+                lambda name: range_search(query, radius, name=name, **limits), query
+            ), ""
 
-            def coordinator_of(name: str) -> Coordinator[Answer]:
-                return range_search(query, radius, name=name, **limits)
-
-            if chosen.payload:
-                return await run(run.add_payloads(coordinator_of, query)), ""
-            return await run(coordinator_of), ""
-
-        return await self.perform(collection, chosen, work)
+        return await self.perform(collection, QueryOptions(**options), work)
 
     async def count(
         self, collection: str, query: bytes, radius: float, **options: Any
@@ -473,28 +465,36 @@ class Broker:
         run = QueryRun(self.registry, self.collections[collection], options, deadline)
         self._n_running += 1
         self._by_user[options.user] += 1
+        try:
+            with trace_work("query", collection=collection, query_id=options.query_id):
+                outcome, why = await self._repeat(run, work, deadline)
+                return run.make_result(outcome, why, time.monotonic() - started)
+        finally:
+            self._n_running -= 1
+            self._by_user -= Counter([options.user])  # removes a count of 0
+
+    async def _repeat(
+        self,
+        run: QueryRun,
+        work: Callable[[QueryRun], Awaitable[tuple[Outcome[R], str]]],
+        deadline: float,
+    ) -> tuple[Outcome[R], str]:
+        """Run a query; repeat it if a provider lost its state."""
         lost: QueryLost | PartyRefused | None = None
-        with trace_work("query", collection=collection, query_id=options.query_id):
+        n_left = self.config.queries.retries
+        while True:
             try:
-                for attempt in range(limits.retries + 1):
-                    try:
-                        outcome, why = await work(run)
-                        return run.make_result(outcome, why, time.monotonic() - started)
-                    except PartyMissing as error:  # others may have had no time after a loss
-                        if lost is None or set(error.missing) == {lost.party}:
-                            raise
-                        raise lost from None
-                    except (QueryLost, PartyRefused) as error:
-                        lost = error
-                        if isinstance(error, PartyRefused) and error.code not in _RETRIED:
-                            raise
-                        if attempt == limits.retries:
-                            raise
-                    left_s = max(deadline - time.monotonic(), 0.0)
-                    if run.settings.allow_partial:
-                        left_s /= 2  # the other half is for an answer without the provider
-                    await self.registry.wait_for(run.providers, min(_RECONNECT_S, left_s))
-            finally:
-                self._n_running -= 1
-                self._by_user -= Counter([options.user])  # removes a count of 0
-        raise AssertionError("unreachable")
+                return await work(run)
+            except PartyMissing as error:  # others may have had no time after a loss
+                if lost is None or set(error.missing) == {lost.party}:
+                    raise
+                raise lost from None
+            except (QueryLost, PartyRefused) as error:
+                is_final = isinstance(error, PartyRefused) and error.code not in _RETRIED
+                if is_final or n_left == 0:
+                    raise
+                lost, n_left = error, n_left - 1
+            left_s = max(deadline - time.monotonic(), 0.0)
+            if run.settings.allow_partial:
+                left_s /= 2  # the other half is for an answer without the provider
+            await self.registry.wait_for(run.providers, min(_RECONNECT_S, left_s))

@@ -8,9 +8,8 @@ import math
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
-from types import MappingProxyType
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
@@ -331,61 +330,57 @@ async def perform_query(
     """Run the query of a body; raise a problem if it fails."""
     body, found = parse_body(content, operation.body), broker.collections[collection]
     options |= {"query_id": query_id, "purpose": body.purpose or ""}
-    query, frame, answer, outcome = None, b"", dict[str, Any](), "failed"
-    started = time.monotonic()
-    try:
-        query, frame = body.read(found)
-        options |= {"deadline_s": body.deadline_s, "allow_partial": body.allow_partial}
-        if "on_round" in options:  # events may show objects before the end
-            _log_query(broker, operation, collection, frame, body, options, outcome="running")
-        answer = await operation.run(broker, collection, frame, body, options)
-        answer, outcome = {**answer, "trust": found.trust}, ""
-        return answer
-    except QUERY_ERRORS as error:
-        problem = problem_of(error, query_id)
-        outcome = problem.content["code"]
-        if isinstance(error, PartyRefused) and outcome == "invalid-query":
-            problem = Problem(
-                422, outcome, found.explain_invalid(query) or error.code, query_id=query_id
-            )
-        raise problem from None
-    except asyncio.CancelledError:
-        outcome = "cancelled"
-        raise
-    finally:
-        seconds = time.monotonic() - started
-        broker.metrics.observe(collection, operation.kind, outcome, seconds)
-        _log_query(broker, operation, collection, frame, body, options, outcome, answer)
-
-
-def _log_query(
-    broker: Broker,
-    operation: Operation,
-    collection: str,
-    frame: bytes,
-    body: QueryBody | VotesBody,
-    options: Mapping[str, Any],
-    outcome: str,
-    answer: Mapping[str, Any] = MappingProxyType({}),
-) -> None:
-    """Add a query to the log, or raise a problem."""
+    query, frame = None, b""
     entry = AccessEntry(
-        query=options["query_id"],
+        query=query_id,
         user=options["user"],
         collection=collection,
         kind=operation.kind,
         size=_size_of(body),
-        outcome=outcome,
-        n_objects=len(answer.get("neighbors", ())),
-        providers=tuple(answer.get("answered", ())),
-        digest=hashlib.sha256(frame).hexdigest()[:16],
+        outcome="failed",
+        digest=_digest(frame),
         purpose=options["purpose"],
     )
+    started = time.monotonic()
+    try:
+        query, frame = body.read(found)
+        entry = replace(entry, digest=_digest(frame))
+        options |= {"deadline_s": body.deadline_s, "allow_partial": body.allow_partial}
+        if "on_round" in options:  # events may show objects before the end
+            _append_to_log(broker, replace(entry, outcome="running"))
+        answer = await operation.run(broker, collection, frame, body, options)
+        n_objects, providers = len(answer.get("neighbors", ())), tuple(answer["answered"])
+        entry = replace(entry, outcome="", n_objects=n_objects, providers=providers)
+        return {**answer, "trust": found.trust}
+    except QUERY_ERRORS as error:
+        problem = problem_of(error, query_id)
+        code = problem.content["code"]
+        entry = replace(entry, outcome=code)
+        if isinstance(error, PartyRefused) and code == "invalid-query":
+            problem = Problem(
+                422, code, found.explain_invalid(query) or error.code, query_id=query_id
+            )
+        raise problem from None
+    except asyncio.CancelledError:
+        entry = replace(entry, outcome="cancelled")
+        raise
+    finally:
+        seconds = time.monotonic() - started
+        broker.metrics.observe(collection, operation.kind, entry.outcome, seconds)
+        _append_to_log(broker, entry)
+
+
+def _digest(frame: bytes) -> str:
+    return hashlib.sha256(frame).hexdigest()[:16]
+
+
+def _append_to_log(broker: Broker, entry: AccessEntry) -> None:
+    """Add a query to the log, or raise a problem."""
     try:
         broker.log.append(entry)
     except LogFailed as error:
         log.error("%s", error)
-        raise problem_of(error, options["query_id"]) from None
+        raise problem_of(error, entry.query) from None
 
 
 def _size_of(body: QueryBody | VotesBody) -> float | None:

@@ -107,15 +107,15 @@ class PolicyParty:
     Attributes
     ----------
     user, query : str
-        User and query of the next request, by the broker's word.
+        User and query of the next request, as the broker states them.
     groups, purpose : tuple of str, and str
-        Groups of the user, and the stated purpose, by the broker's word.
+        Groups of the user, and the stated purpose, as the broker states them.
     sealed : bytes
         The query as the broker has it, if it is sealed.
     noise : str
-        Id of the noise of the query, by the broker's word; empty before it is drawn.
+        Id of the noise of the query, as the broker states it; empty before it is drawn.
     k : int
-        Number of neighbours of the query, by the broker's word; 0 for another kind of query.
+        Number of neighbours of the query, as the broker states it; 0 for another kind of query.
     """
 
     def __init__(

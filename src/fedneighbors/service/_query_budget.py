@@ -29,8 +29,8 @@ class QueryBudget:
     A user is charged for a query: its bytes, which include a filter, k, and the epoch of the
     objects. The replies to it are functions of these three and at most the k nearest objects, in
     any number of requests and under any name. The counts of a query reveal more to other providers
-    if their noise is drawn again; this is another charge. Noise is the broker's word, with which it
-    can only add charges.
+    if their noise is drawn again; this is another charge. The broker states the id of the noise; a
+    false id can only add charges.
 
     Parameters
     ----------
@@ -66,11 +66,11 @@ class QueryBudget:
         epoch : bytes
             Version of the objects.
         user : str
-            Name of the user, by the broker's word.
+            Name of the user, as the broker states it.
         max_queries : int or None
             Maximum number of queries of this user.
         noise : str
-            Id of the noise on the query's counts, by the broker's word; empty before it is drawn.
+            Id of the noise on the counts, as the broker states it; empty before it is drawn.
 
         Raises
         ------

@@ -127,8 +127,7 @@ class _NotedCharges:
     """
 
     def __init__(self, ledger: Ledger) -> None:
-        self.users_of, self._release_all = ledger.users_of, ledger.release_all
-        self._id_of, self.noise = ledger.epoch, ""
+        self._release_all, self._id_of, self.noise = ledger.release_all, ledger.epoch, ""
         self._charges: dict[str, ChargeTerms] = {}  # by id: a repeated one counts once
 
     @property
@@ -251,23 +250,30 @@ class QueryRun:
             self._options.query_id, outcome, why, seconds, self._epochs, charged, self._payloads
         )
 
-    def add_payloads(
+    async def search(
         self, coordinator_of: Callable[[str], Coordinator[Answer]], query: bytes
-    ) -> Callable[[str], Coordinator[Answer]]:
-        """Return a search that reads the payloads of its result, too.
+    ) -> Outcome[Answer]:
+        """Run a search, and read the payloads of its result if wanted.
 
         Raises
         ------
+        CancelledError
+            If the query was stopped.
         ValueError
-            If the collection is private: the request would reveal the result to each provider.
+            If payloads are asked for in a private collection: the request would reveal the result
+            to each provider.
         """
+        if not self._options.payload:
+            return await self(coordinator_of)
         if self._settings.privacy is not None:
             raise ValueError("a private search returns no payload")
 
         def keep(payloads: list[Mapping[str, Any]]) -> None:
             self._payloads = payloads
 
-        return lambda name: with_payloads(coordinator_of(name), query, name=name, receive=keep)
+        return await self(
+            lambda name: with_payloads(coordinator_of(name), query, name=name, receive=keep)
+        )
 
 
 async def run_rounds_async(

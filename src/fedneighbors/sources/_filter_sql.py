@@ -13,6 +13,8 @@ from typing import Any
 from fedneighbors._lazy import optional_module
 from fedneighbors.methods.fedknn._filters import Where
 
+sql: Any = optional_module("psycopg.sql", "sql")  # this module is imported for databases only
+
 _CASTS = {"number": "double precision", "boolean": "boolean", "molecule": "mol"}
 _INTEGERS = ("int2", "int4", "int8")
 _FLOATS = ("float4", "float8")
@@ -31,19 +33,19 @@ class Values(dict[str, Any]):
         """Return the placeholder of a value."""
         name = f"v{len(self)}"
         self[name] = value
-        return optional_module("psycopg.sql", "sql").Placeholder(name)
+        return sql.Placeholder(name)
 
 
 def quote_name(*parts: str) -> Any:
     """Return a quoted name for a statement with values."""
     # a single % would begin a placeholder
     doubled = [part.replace("%", "%%") for part in parts]
-    return optional_module("psycopg.sql", "sql").Identifier(*doubled)
+    return sql.Identifier(*doubled)
 
 
 def text_sql(column: Any, type_: str) -> Any:
     """Return the expression of the text that `cell_to_text` returns."""
-    return optional_module("psycopg.sql", "sql").SQL(_TEXTS.get(type_, "{}::text")).format(column)
+    return sql.SQL(_TEXTS.get(type_, "{}::text")).format(column)
 
 
 def filter_sql(
@@ -85,7 +87,6 @@ def filter_sql(
 
 
 def _join(parts: Sequence[Any], *, is_and: bool) -> Any:
-    sql = optional_module("psycopg.sql", "sql")
     start, word = ("true", " AND ") if is_and else ("false", " OR ")
     return sql.SQL("({})").format(sql.SQL(word).join([sql.SQL(start), *parts]))
 
@@ -102,7 +103,6 @@ class _Column:
     """
 
     def __init__(self, name: str, kind: str, type_: str, values: Values) -> None:
-        sql = optional_module("psycopg.sql", "sql")
         self._sql, self._type, self._values = sql.SQL, type_, values
         self._column = self._plain = quote_name(name)
         self._is_text = kind == "text"

@@ -6,12 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from fedneighbors._lazy import optional_module
 from fedneighbors._typing import Floats
 from fedneighbors.errors import DataError
 from fedneighbors.methods.fedknn._filters import Where
 from fedneighbors.sources._candidates import SourceSettings
-from fedneighbors.sources._filter_sql import Values
+from fedneighbors.sources._filter_sql import Values, sql
 from fedneighbors.sources._postgres import PostgresCandidates, PostgresSource
 
 _OPERATORS = {"euclidean": "<->", "manhattan": "<+>", "cosine": "<=>", "inner_product": "<#>"}
@@ -46,7 +45,7 @@ class PgvectorSource(PostgresSource):
         return {"exact"}
 
     def _prepare(self) -> None:
-        sql, values = optional_module("psycopg.sql", "sql"), Values()
+        values = Values()
         name = self.options[self.column_option]
         # the operators of halfvec round the query
         self.check_type("vector", *([] if self.exact else ["halfvec"]))
@@ -64,7 +63,6 @@ class PgvectorSource(PostgresSource):
 
     def order(self, query: Any, values: Values) -> Any:
         """Return the expression of the distance; of ``inner_product``, its lower bound."""
-        sql = optional_module("psycopg.sql", "sql")
         point = sql.SQL("{}::real[]::vector").format(values.bind(self._round(query).tolist()))
         operator = sql.SQL(_OPERATORS[self.metric])
         distance = sql.SQL("({} {} {})").format(self.column, operator, point)
@@ -87,7 +85,7 @@ class PgvectorSource(PostgresSource):
 
     def columns(self) -> Any:
         """Return the components."""
-        return optional_module("psycopg.sql", "sql").SQL("{}::real[]").format(self.column)
+        return sql.SQL("{}::real[]").format(self.column)
 
     def decode(self, rows: list[tuple[Any, ...]]) -> Floats:
         """Return vectors from their components."""

@@ -6,12 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from fedneighbors._lazy import optional_module
 from fedneighbors._typing import Floats
 from fedneighbors.errors import DataError, SourceError
 from fedneighbors.methods.fedknn._filters import Where
 from fedneighbors.sources._candidates import CandidateCount, SourceSettings
-from fedneighbors.sources._filter_sql import Values
+from fedneighbors.sources._filter_sql import Values, sql
 from fedneighbors.sources._postgres import PostgresCandidates, PostgresSource, Snapshot
 
 _TYPES = {"haversine": "geography", "euclidean": "geometry"}
@@ -45,7 +44,7 @@ class PostGISSource(PostgresSource):
 
     def _prepare(self) -> None:
         self.check_type(_TYPES[self.metric])
-        sql, values = optional_module("psycopg.sql", "sql"), Values()
+        values = Values()
         name = self.options["location"]
         points = sql.SQL(
             "coalesce(bool_and(ST_GeometryType({0}::geometry) = 'ST_Point'), true), "
@@ -65,25 +64,21 @@ class PostGISSource(PostgresSource):
 
     def condition(self, where: Where | None, values: Values) -> Any:
         """Return the condition of rows with a point that meet a filter."""
-        sql = optional_module("psycopg.sql", "sql")
         is_empty = sql.SQL("NOT ST_IsEmpty({}::geometry)").format(self.column)
         return sql.SQL("{} AND {}").format(super().condition(where, values), is_empty)
 
     def _point(self, query: Any, values: Values) -> Any:
         """Return the expression of a query."""
-        sql = optional_module("psycopg.sql", "sql")
         x, y = (values.bind(float(value)) for value in query)
         point = f"ST_SetSRID(ST_MakePoint({{}}, {{}}), {int(self._srid)})::{_TYPES[self.metric]}"
         return sql.SQL(point).format(x, y)
 
     def order(self, query: Any, values: Values) -> Any:
         """Return the expression of the distance."""
-        sql = optional_module("psycopg.sql", "sql")
         return sql.SQL("{} <-> {}").format(self.column, self._point(query, values))
 
     def columns(self) -> Any:
         """Return the coordinates of a point."""
-        sql = optional_module("psycopg.sql", "sql")
         return sql.SQL("ST_X({0}::geometry), ST_Y({0}::geometry)").format(self.column)
 
     def decode(self, rows: list[tuple[Any, ...]]) -> Floats:
@@ -117,7 +112,7 @@ class PostGISSource(PostgresSource):
         deadline_s: float | None,
     ) -> CandidateCount:
         """Count points within a radius; those near its boundary are returned."""
-        sql, values = optional_module("psycopg.sql", "sql"), Values()
+        values = Values()
         if self._is_sphere:
             radius /= _SCALE
             inner = radius * (1 - _RELATIVE) - _ABSOLUTE

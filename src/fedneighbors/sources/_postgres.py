@@ -17,7 +17,7 @@ from fedneighbors.sources._candidates import (
     CandidateSource,
     SourceSettings,
 )
-from fedneighbors.sources._filter_sql import Values, filter_sql, quote_name, text_sql
+from fedneighbors.sources._filter_sql import Values, filter_sql, quote_name, sql, text_sql
 from fedneighbors.sources._sql import (
     IS_WHOLE,
     ColumnTypes,
@@ -112,7 +112,6 @@ class Snapshot:
 
     def _begin(self, deadline_s: float | None) -> bool:
         """Begin a transaction; return whether its snapshot has all rows."""
-        sql = optional_module("psycopg.sql", "sql")
         lock = sql.SQL("SELECT 1")
         if self._table is not None:  # keeps the lock of a reader, also on the tables of a view
             lock = sql.SQL("SELECT 1 FROM {} LIMIT 0").format(self._table)
@@ -232,7 +231,6 @@ class PostgresSource(CandidateSource):
     """Option that names the column of the objects."""
 
     def __init__(self, settings: SourceSettings) -> None:
-        sql = optional_module("psycopg.sql", "sql")
         options = dict(settings.options)
         known = {*_COMMON, self.column_option, *self._more_options()}
         for name in sorted(set(options) - known):
@@ -281,7 +279,6 @@ class PostgresSource(CandidateSource):
 
     def _read_types(self, names: Sequence[str]) -> ColumnTypes:
         """Return the types of columns, even of an empty table."""
-        sql = optional_module("psycopg.sql", "sql")
         one = sql.SQL("pg_typeof((SELECT {} FROM {} LIMIT 0))::oid")
         types = sql.SQL(", ").join(one.format(quote_name(name), self._table) for name in names)
         with self.snapshot() as snapshot:
@@ -338,7 +335,6 @@ class PostgresSource(CandidateSource):
 
     def condition(self, where: Where | None, values: Values) -> Any:
         """Return the condition of rows with an object that meet a filter."""
-        sql = optional_module("psycopg.sql", "sql")
         present = sql.SQL("{} IS NOT NULL").format(self.column)
         if where is None:
             return present
@@ -347,7 +343,6 @@ class PostgresSource(CandidateSource):
 
     def select(self, columns: Any, where: Where | None, values: Values, rest: Any = None) -> Any:
         """Return a statement over the rows that meet a filter."""
-        sql = optional_module("psycopg.sql", "sql")
         return sql.SQL("SELECT {} FROM {} WHERE {} {}").format(
             columns, self._table, self.condition(where, values), rest or sql.SQL("")
         )
@@ -379,14 +374,14 @@ class PostgresSource(CandidateSource):
 
     def size(self, where: Where | None, *, deadline_s: float | None = None) -> int:
         """Count the objects that meet a filter."""
-        sql, values = optional_module("psycopg.sql", "sql"), Values()
+        values = Values()
         statement = self.select(sql.SQL("count(*)"), where, values)
         with self.snapshot(deadline_s) as snapshot:
             return int(snapshot.run(statement, values, deadline_s)[0][0])
 
     def longest_name(self) -> int:
         """Return the length of the longest name in bytes of UTF-8."""
-        sql, values = optional_module("psycopg.sql", "sql"), Values()
+        values = Values()
         longest = sql.SQL("coalesce(max(octet_length({})), 0)").format(self._id)
         statement = self.select(longest, None, values)
         with self.snapshot() as snapshot:
@@ -405,7 +400,7 @@ class PostgresSource(CandidateSource):
         deadline_s: float | None,
     ) -> list[tuple[Any, ...]]:
         """Return ``limit`` rows in ascending order: name, order, and the object's columns."""
-        sql, values = optional_module("psycopg.sql", "sql"), Values()
+        values = Values()
         order = self.order(query, values)
         columns = sql.SQL("{}, {}, {}").format(self._id, order, self.columns())
         rest = sql.SQL("ORDER BY {} LIMIT {}").format(order, values.bind(limit))
@@ -426,7 +421,7 @@ class PostgresSource(CandidateSource):
         """Return the payload columns of objects."""
         if not self._payload:
             return [{} for _ in ids]
-        sql, values = optional_module("psycopg.sql", "sql"), Values()
+        values = Values()
         columns = sql.SQL(", ").join([self._id, *map(quote_name, self._payload)])
         rest = sql.SQL("AND {} = ANY({})").format(self._id, values.bind(list(ids)))
         rows = snapshot.run(self.select(columns, None, values, rest), values)

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors._lazy import optional_module
 from fedneighbors.errors import DataError, SourceError
 from fedneighbors.methods.fedknn._filters import Where
 from fedneighbors.sources._candidates import CandidateBatch, SourceSettings
-from fedneighbors.sources._filter_sql import Values
+from fedneighbors.sources._filter_sql import Values, sql
 from fedneighbors.sources._postgres import PostgresCandidates, PostgresSource, Snapshot
 
 _THRESHOLDS = (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.0)
@@ -38,7 +37,7 @@ class RDKitSource(PostgresSource):
 
     def _prepare(self) -> None:
         self.check_type("bfp")
-        sql, values = optional_module("psycopg.sql", "sql"), Values()
+        values = Values()
         name = self.options[self.column_option]
         columns = sql.SQL("min(size({0})), max(size({0}))").format(self.column)
         least, most = self.run_once(columns, values)
@@ -54,11 +53,10 @@ class RDKitSource(PostgresSource):
     def order(self, query: Any, values: Values) -> Any:
         """Return the expression of a fingerprint."""
         point = values.bind(np.asarray(query, np.uint8).tobytes())
-        return optional_module("psycopg.sql", "sql").SQL("bfp_from_binary_text({})").format(point)
+        return sql.SQL("bfp_from_binary_text({})").format(point)
 
     def columns(self) -> Any:
         """Return the bits."""
-        sql = optional_module("psycopg.sql", "sql")
         return sql.SQL("bfp_to_binary_text({})").format(self.column)
 
     def decode(self, rows: list[tuple[Any, ...]]) -> npt.NDArray[np.uint8]:
@@ -90,7 +88,7 @@ class RDKitSource(PostgresSource):
         deadline_s: float | None,
     ) -> list[tuple[Any, ...]]:
         """Return the rows of molecules of at least a similarity."""
-        sql, values = optional_module("psycopg.sql", "sql"), Values()
+        values = Values()
         columns = sql.SQL("{}, {}").format(self._id, self.columns())
         rest = None  # all
         if threshold > 0:

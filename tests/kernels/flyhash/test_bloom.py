@@ -23,13 +23,11 @@ def draw_filters(rng):
 
 @over_seeds(CASES)
 def test_counts_match_naive_version(seed):
-    rng = np.random.default_rng(seed)
-    active, labels, counts, _, _ = draw_filters(rng)
-    step = int(rng.choice([1, -1]))
+    active, labels, counts, _, _ = draw_filters(np.random.default_rng(seed))
     expected = counts.tolist()
-    naive.accumulate(active.tolist(), labels.tolist(), expected, step)
+    naive.accumulate(active.tolist(), labels.tolist(), expected)
 
-    accumulate(active, labels, counts, step=step)
+    accumulate(active, labels, counts)
 
     assert counts.tolist() == expected
 
@@ -43,18 +41,6 @@ def test_novelty_matches_naive_version_bit_for_bit(seed):
     arrays = (array.tolist() for array in (active, counts, weights, offsets))
     assert result.tolist() == naive.novelty(*arrays)
     assert result.shape == (active.shape[0], counts.shape[1])
-
-
-def test_subtracting_rows_restores_the_counts():
-    rng = np.random.default_rng(0)
-    counts = rng.integers(0, 9, (50, 3)).astype(np.int32)
-    before = counts.copy()
-    active, labels = rng.integers(0, 50, (40, 6)).astype(np.int32), rng.integers(0, 3, 40)
-
-    accumulate(active, labels, counts)
-    accumulate(active[::-1], labels[::-1], counts, step=-1)
-
-    np.testing.assert_array_equal(counts, before)
 
 
 @pytest.mark.parametrize("n_threads", [2, 3])
@@ -93,7 +79,6 @@ def test_novelty_rejects_counts_outside_the_weights(count, n_classes):
         ({"labels": np.array([0.0])}, TypeError, "labels must be integers"),
         ({"counts": np.zeros((3, 2))}, TypeError, "int32 array"),
         ({"counts": np.zeros((2, 3), np.int32).T}, TypeError, "C order"),
-        ({"step": 0}, ValueError, "step must be 1 or -1"),
     ],
 )
 def test_accumulate_rejects_invalid_arguments(change, error, message):

@@ -1,8 +1,9 @@
-"""Helpers that change fields of records and of model files."""
+"""Helpers that change records and model files, and interrupt a training."""
 
 from collections.abc import Mapping
 from dataclasses import fields
 
+from fedneighbors.methods.knnper._checkpoint import Checkpoint
 from fedneighbors.methods.knnper._model import KNNPerModel
 from fedneighbors.tabular._model_file import encode_model
 
@@ -34,3 +35,16 @@ def alter_file(raw, changes, *, magic=None):
     """Return a model file with changed fields and a correct checksum."""
     model = KNNPerModel.from_bytes(raw)
     return encode_model(magic or model.task.magic, alter_record(model, changes))
+
+
+def interrupt_second_write(monkeypatch):
+    """Interrupt a training after its second checkpoint; later ones are not interrupted."""
+    write, stages = Checkpoint.write, []
+
+    def write_and_interrupt(self, stage):
+        write(self, stage)
+        stages.append(stage)
+        if len(stages) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Checkpoint, "write", write_and_interrupt)

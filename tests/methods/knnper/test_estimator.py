@@ -11,6 +11,7 @@ from fedneighbors.errors import DataError, ModelFileError
 from fedneighbors.methods.knnper import KNNPerClassifier
 from fedneighbors.methods.knnper._task import CLASSIFICATION
 from tests.methods.knnper.federations import DIGITS, LABELS, N_ROWS, OWNER
+from tests.methods.knnper.tampering import interrupt_second_write
 
 X, Y = load_wine(return_X_y=True)
 PARTIES = np.where(np.arange(len(Y)) % 3 == 0, "south", "north")
@@ -210,19 +211,9 @@ def test_a_single_class_is_refused():
 
 
 def test_an_interrupted_fit_resumes_from_its_file(tmp_path, monkeypatch):
-    import fedneighbors.methods.knnper._checkpoint as on_disk
-
     expected = KNNPerClassifier(**QUICK).fit(X, Y, parties=PARTIES)
-    write, stages = on_disk.Checkpoint.write, []
-
-    def interrupt_second_write(self, stage):
-        write(self, stage)
-        stages.append(stage)
-        if len(stages) == 2:
-            raise KeyboardInterrupt
-
     path = tmp_path / "training"
-    monkeypatch.setattr(on_disk.Checkpoint, "write", interrupt_second_write)
+    interrupt_second_write(monkeypatch)
     with pytest.raises(KeyboardInterrupt):
         KNNPerClassifier(**QUICK, checkpoint=path).fit(X, Y, parties=PARTIES)
     with pytest.raises(ModelFileError, match="belongs to another training"):

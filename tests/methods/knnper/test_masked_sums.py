@@ -13,9 +13,8 @@ from fedneighbors.federation._masking import (
     Unmask,
 )
 from fedneighbors.federation._messages import encode
-from fedneighbors.federation._roles import serve
 from fedneighbors.methods.knnper import KNNPerClassifier
-from tests.federation.masked_parties import enroll
+from tests.federation.masked_parties import enroll, lose_parties
 from tests.methods.knnper.federations import build_coordinator, make_members
 
 X, Y = load_wine(return_X_y=True)
@@ -63,26 +62,6 @@ def test_an_unknown_kind_of_sum_is_refused():
         KNNPerClassifier(**QUICK, sums="hidden").fit(X, Y, parties=PARTIES)
 
 
-def make_lossy_exchange(by_name, step, lost):
-    """Return an exchange that loses clients at a step of the second masked sum."""
-    lost_names, opened = set(), []
-
-    def exchange(frames):
-        if any(OpenSum.__name__.encode() in frame[:40] for frame in frames.values()):
-            opened.append(1)
-        begins = any(step.__name__.encode() in frame[:40] for frame in frames.values())
-        if begins and len(opened) == 2:
-            lost_names.update(lost)
-        answers = {
-            name: serve(by_name[name], frame)
-            for name, frame in frames.items()
-            if name not in lost_names
-        }
-        return answers, {name: "gone" for name in frames if name not in answers}
-
-    return exchange
-
-
 @pytest.mark.parametrize("step", [OpenSum, MaskInput])
 def test_a_client_lost_before_its_sum_ends_the_training(step):
     clients = make_members()
@@ -93,7 +72,7 @@ def test_a_client_lost_before_its_sum_ends_the_training(step):
     with pytest.raises(PartyMissing, match="no reply to the changes of round 1") as caught:
         run_rounds(
             build_coordinator(clients, on_stage=stages.append),
-            FrameTransport(make_lossy_exchange(by_name, step, {clients[4].name}), tuple(by_name)),
+            FrameTransport(lose_parties(by_name, step, {clients[4].name}, n_sum=2), tuple(by_name)),
             sums=MaskedSums(roster),
         )
 
@@ -111,7 +90,9 @@ def test_a_client_lost_after_its_sum_is_in_that_round():
     with pytest.raises(PartyMissing, match="no reply to the changes of round 2"):
         run_rounds(
             build_coordinator(clients, on_stage=stages.append),
-            FrameTransport(make_lossy_exchange(by_name, Unmask, {clients[4].name}), tuple(by_name)),
+            FrameTransport(
+                lose_parties(by_name, Unmask, {clients[4].name}, n_sum=2), tuple(by_name)
+            ),
             sums=MaskedSums(roster),
         )
 
@@ -127,7 +108,7 @@ def test_too_few_remaining_clients_give_no_sum():
         run_rounds(
             build_coordinator(clients),
             FrameTransport(
-                make_lossy_exchange(by_name, MaskInput, {member.name for member in clients[2:]}),
+                lose_parties(by_name, MaskInput, {one.name for one in clients[2:]}, n_sum=2),
                 tuple(by_name),
             ),
             sums=MaskedSums(roster),

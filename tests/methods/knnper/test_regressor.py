@@ -10,6 +10,7 @@ from torch import nn
 from fedneighbors.errors import DataError, ModelFileError, RebuildNeeded
 from fedneighbors.methods.knnper import KNNPerClassifier, KNNPerRegressor
 from fedneighbors.methods.knnper._task import REGRESSION
+from tests.methods.knnper.tampering import interrupt_second_write
 
 X, Y = load_diabetes(return_X_y=True)
 X, Y = X[:160], Y[:160]
@@ -308,19 +309,9 @@ def test_embeddings_that_are_not_finite_are_refused(fitted):
 
 
 def test_the_checkpoint_of_other_targets_is_refused(tmp_path, monkeypatch):
-    import fedneighbors.methods.knnper._checkpoint as on_disk
-
     expected = KNNPerRegressor(**QUICK).fit(X, Y, parties=PARTIES)
-    write, stages = on_disk.Checkpoint.write, []
-
-    def interrupt_second_write(self, stage):
-        write(self, stage)
-        stages.append(stage)
-        if len(stages) == 2:
-            raise KeyboardInterrupt
-
     path = tmp_path / "training"
-    monkeypatch.setattr(on_disk.Checkpoint, "write", interrupt_second_write)
+    interrupt_second_write(monkeypatch)
     with pytest.raises(KeyboardInterrupt):
         KNNPerRegressor(**QUICK, checkpoint=path).fit(X, Y, parties=PARTIES)
     with pytest.raises(ModelFileError, match="belongs to another training"):

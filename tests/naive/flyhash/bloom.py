@@ -1,10 +1,10 @@
 """Fly Bloom filters with nested loops."""
 
 
-def accumulate(active, labels, counts, step=1):
+def accumulate(active, labels, counts):
     for units, label in zip(active, labels, strict=True):
         for unit in units:
-            counts[unit][label] += step
+            counts[unit][label] += 1
 
 
 def novelty(active, counts, weights, offsets):

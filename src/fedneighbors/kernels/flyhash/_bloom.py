@@ -10,18 +10,11 @@ from numpy.typing import NDArray
 from fedneighbors.kernels.flyhash._hash import map_row_blocks
 
 
-def accumulate(
-    active: NDArray[np.int32],
-    labels: NDArray[Any],
-    counts: NDArray[np.int32],
-    *,
-    step: int = 1,
-) -> None:
-    """Add rows to the counts, or subtract them, in place.
+def accumulate(active: NDArray[np.int32], labels: NDArray[Any], counts: NDArray[np.int32]) -> None:
+    """Add rows to the counts, in place.
 
-    Executes ``counts[u, labels[i]] += step`` for every unit ``u`` in ``active[i]``. Integer sums do
-    not depend on the order of rows, so subtracting rows (``step=-1``) restores the earlier counts
-    exactly.
+    Executes ``counts[u, labels[i]] += 1`` for every unit ``u`` in ``active[i]``. Integer sums do
+    not depend on the order of rows.
 
     Parameters
     ----------
@@ -31,25 +24,21 @@ def accumulate(
         Class index of each row.
     counts : int32 array of shape (n_units, n_classes), C order
         Changed in place.
-    step : {1, -1}, default 1
-        1 to add the rows, -1 to subtract them.
 
     Raises
     ------
     TypeError
         If ``counts`` is not an int32 array in C order, or an index array does not hold integers.
     ValueError
-        If shapes disagree, an index is out of range, or ``step`` is neither 1 nor -1.
+        If shapes disagree, or an index is out of range.
     """
     _check_counts(active, counts)
     if not np.issubdtype(labels.dtype, np.integer):
         raise TypeError(f"labels must be integers, got {labels.dtype}; pass class indices")
     if labels.shape != active.shape[:1]:
         raise ValueError(f"expected labels of shape {active.shape[:1]}, got {labels.shape}")
-    if step not in (1, -1):
-        raise ValueError(f"step must be 1 or -1, got {step}")
     _check_range("labels", labels, counts.shape[1])
-    _accumulate(np.ascontiguousarray(active), labels.astype(np.int64), counts, step)
+    _accumulate(np.ascontiguousarray(active), labels.astype(np.int64), counts)
 
 
 def novelty(
@@ -141,12 +130,12 @@ def _check_range(name: str, indices: NDArray[Any], size: int) -> None:
 
 
 @njit(cache=True, nogil=True)
-def _accumulate(active, labels, counts, step):  # type: ignore[no-untyped-def]
-    """Add ``step`` to the counts of active units, by class."""
+def _accumulate(active, labels, counts):  # type: ignore[no-untyped-def]
+    """Add 1 to the counts of active units, by class."""
     for row in range(active.shape[0]):
         label = labels[row]
         for position in range(active.shape[1]):
-            counts[active[row, position], label] += step
+            counts[active[row, position], label] += 1
 
 
 @njit(cache=True, nogil=True)

@@ -305,22 +305,12 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         if not least <= float(radius) < np.inf:
             expected = "a radius of 0 or more" if least == 0 else "a finite radius"
             raise ValueError(f"expected {expected}, got {radius!r}")
-        return self._run_queries(
-            self._encode(X, where),
-            lambda query, run: (
-                run(
-                    lambda name: range_search(
-                        query,
-                        float(radius),
-                        name=name,
-                        allow_partial=self.allow_partial,
-                        budget_s=self.deadline_s,
-                    )
-                ),
-                "",
-            ),
-            return_distance=return_distance,
-        )
+        limits: Any = {"allow_partial": self.allow_partial, "budget_s": self.deadline_s}
+
+        def search(query: bytes, run: Run) -> tuple[Outcome[Answer], str]:
+            return run(lambda name: range_search(query, float(radius), name=name, **limits)), ""
+
+        return self._run_queries(self._encode(X, where), search, return_distance=return_distance)
 
     def explain(self, X: Any, n_neighbors: int = 5) -> Plan:
         """Measure each algorithm's cost and return the choice of "auto".

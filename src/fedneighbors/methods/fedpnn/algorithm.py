@@ -165,7 +165,6 @@ def merge_centers(
     *,
     threshold: float | None,
     factor: float = 2.0,
-    rule: Rule = "modified",
     classwise: bool = False,
 ) -> Clusters:
     """Cluster the centers of all parties: meta-clustering (Algorithm 4).
@@ -182,8 +181,6 @@ def merge_centers(
     threshold : float or None
         Dthr of the server. None keeps every center.
     factor : float
-        As for :func:`evolve_rows`.
-    rule : {"modified", "original"}
         As for :func:`evolve_rows`.
     classwise : bool
         Cluster the centers of each majority class separately, in ascending order of the classes.
@@ -202,7 +199,7 @@ def merge_centers(
     for group in np.unique(groups):
         mask = groups == group
         zeros = np.zeros(int(mask.sum()), np.int64)  # no labels
-        part = evolve_rows(points[mask], zeros, 1, threshold=threshold, factor=factor, rule=rule)
+        part = evolve_rows(points[mask], zeros, 1, threshold=threshold, factor=factor)
         sums = np.zeros((len(part.centers), freq.shape[1]), np.int64)
         np.add.at(sums, part.rows, freq[mask])
         parts.append((part.centers, part.radii, sums))

@@ -227,12 +227,7 @@ class CandidateScores:
 
 
 def coordinate_search(
-    candidates: Sequence[Candidate],
-    grid: ScoringGrid,
-    *,
-    n_folds: int,
-    seed: int,
-    reserved: tuple[Label, ...] = (),
+    candidates: Sequence[Candidate], grid: ScoringGrid, *, n_folds: int, seed: int
 ) -> Coordinator[list[CandidateScores]]:
     """Score every candidate on the rows of all parties.
 
@@ -244,8 +239,6 @@ def coordinate_search(
         Number of folds, or 0 for leave-one-out.
     seed : int
         Public seed of the hash.
-    reserved : tuple of labels
-        Classes in addition to the labels that the parties announce.
 
     Yields
     ------
@@ -263,7 +256,7 @@ def coordinate_search(
         As for :func:`~.protocol.coordinate`.
     """
     replies = yield gather(SchemaRequest())
-    schema = agree(replies.complete("the schema").each, reserved)
+    schema = agree(replies.complete("the schema").each)
     with_columns = any(c.standardize for c in candidates)
     replies = yield total(MomentsRequest(with_columns))
     reply = replies.summed("the column moments")

@@ -96,9 +96,7 @@ class PersonalizedEstimator(ClientEstimator):
 
         started, clock = datetime.now(UTC), time.perf_counter()
         holdings = Holdings(x, y, owned, column_names(self))
-        outcome, network, members = train_federated(
-            chosen, holdings, rounds, settings, reserved, self._task
-        )
+        outcome, network, members = train_federated(chosen, holdings, rounds, settings, reserved)
         shared = outcome.result
         n_outputs = shared.overall.shape[-1]
         kind = getattr(network, "kind", "network")

@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -35,13 +35,15 @@ Schedule = Literal["steps", "constant", "cosine"]
 SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
+    """Return whether a value is a real number, and not a boolean."""
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
-def _check_count(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise ValueError(f"expected {name} as an integer of 1 or more, got {value!r}")
+def check_count(name: str, value: Any, *, minimum: int = 1) -> None:
+    """Raise ValueError unless a parameter is an integer of at least ``minimum``."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < minimum:
+        raise ValueError(f"expected {name} as an integer of {minimum} or more, got {value!r}")
 
 
 _KEYS = {
@@ -88,16 +90,16 @@ class RoundSettings:
 
     def __post_init__(self) -> None:
         if not self.stops_at_plateau:
-            _check_count("n_rounds", self.n_rounds)
-        _check_count("patience", self.patience)
-        _check_count("max_rounds", self.max_rounds)
+            check_count("n_rounds", self.n_rounds)
+        check_count("patience", self.patience)
+        check_count("max_rounds", self.max_rounds)
         if self.schedule not in SCHEDULES:
             raise ValueError(
                 f"expected learning_rate_schedule among {SCHEDULES}, got {self.schedule!r}"
             )
-        if not (_is_number(self.factor) and 0 < self.factor <= 1):
+        if not (is_number(self.factor) and 0 < self.factor <= 1):
             raise ValueError(f"expected learning_rate_factor in (0, 1], got {self.factor!r}")
-        if not (_is_number(self.participation) and 0 < self.participation <= 1):
+        if not (is_number(self.participation) and 0 < self.participation <= 1):
             raise ValueError(f"expected participation above 0 up to 1, got {self.participation!r}")
 
     @classmethod
@@ -113,7 +115,7 @@ class RoundSettings:
         keys = {name: key for name, key in _KEYS.items() if hasattr(estimator, key)}
         others = {name: getattr(estimator, key) for name, key in keys.items()}
         if not others:
-            _check_count("n_rounds", estimator.n_rounds)
+            check_count("n_rounds", estimator.n_rounds)
         return cls(
             n_rounds=estimator.n_rounds,
             participation=estimator.participation,
@@ -278,7 +280,7 @@ class MemorySettings:
             if isinstance(getattr(self, name), list):
                 object.__setattr__(self, name, tuple(getattr(self, name)))
         for k in self.ks or (0,):  # an empty tuple is refused like k = 0
-            _check_count("n_neighbors", k)
+            check_count("n_neighbors", k)
         if not self.metrics or not set(self.metrics) <= set(METRICS):
             raise ValueError(f"expected metric among {METRICS}, got {self.metric!r}")
         choices: dict[str, tuple[str, ...]] = {
@@ -290,12 +292,12 @@ class MemorySettings:
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
                 raise ValueError(f"expected {name} among {allowed}, got {getattr(self, name)!r}")
-        if self.sigma != "auto" and not (_is_number(self.sigma) and 0 < self.scale < math.inf):
+        if self.sigma != "auto" and not (is_number(self.sigma) and 0 < self.scale < math.inf):
             raise ValueError(f'expected sigma above 0 or "auto", got {self.sigma!r}')
         if self.sigma != "auto":
             object.__setattr__(self, "sigma", float(self.sigma))  # files distinguish 1 and 1.0
         if self.capacity is not None:
-            _check_count("capacity", self.capacity)
+            check_count("capacity", self.capacity)
         if self.memory == "centers" and (self.capacity, self.strategy) != (None, "concatenate"):
             raise ValueError(
                 "memory='centers' does not store rows, so none can be evicted; leave capacity at "
@@ -305,7 +307,7 @@ class MemorySettings:
             raise ValueError(
                 f"codec needs a shared codebook and memory='product', got memory={self.memory!r}"
             )
-        if not (_is_number(self.validation) and 0 < self.validation < 1):
+        if not (is_number(self.validation) and 0 < self.validation < 1):
             raise ValueError(f"expected validation between 0 and 1, got {self.validation!r}")
 
 

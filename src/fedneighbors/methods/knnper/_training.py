@@ -14,7 +14,6 @@ from fedneighbors.methods.knnper._checkpoint import Checkpoint, compute_fingerpr
 from fedneighbors.methods.knnper._client import KNNPerParty
 from fedneighbors.methods.knnper._frozen import FrozenModel, coordinate_frozen
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
-from fedneighbors.methods.knnper._task import Task
 from fedneighbors.methods.knnper.protocol import LossRequest, Shared, TrainRequest, coordinate
 from fedneighbors.neural._blueprint import build_network
 from fedneighbors.tabular._ownership import Holdings, one_blas_thread, one_thread
@@ -149,14 +148,13 @@ def train_federated(
     rounds: RoundSettings,
     settings: MemorySettings,
     reserved: tuple[Label, ...],
-    task: Task,
 ) -> TrainingResult:
     """Train over a table's owners; return outcome, model and clients.
 
     Parameters
     ----------
     estimator : estimator
-        Its parameters for the network and the training are read.
+        Its task, and its parameters for the network and the training are read.
     holdings : Holdings
         The table and its owners.
     rounds : RoundSettings
@@ -165,11 +163,9 @@ def train_federated(
         Settings of the clients' memories.
     reserved : tuple of labels
         Classes that may occur later.
-    task : Task
-        Task: classification or regression.
     """
     if estimator.representation != "network":
-        return _train_frozen(estimator, holdings, settings, reserved, task)
+        return _train_frozen(estimator, holdings, settings, reserved)
     if getattr(estimator, "privacy", None) is not None:
         from fedneighbors.methods.knnper.private._training import train_private_federation
 
@@ -180,7 +176,7 @@ def train_federated(
         )
     from fedneighbors.neural._blueprint import check_network
 
-    x = holdings.x
+    x, task = holdings.x, estimator._task
     n_outputs = task.n_outputs(holdings.y, reserved)
     network = build_network(estimator, x.shape[1:], n_outputs, seed=rounds.seed)
     check_network(network, x.shape[1:], n_outputs, dtype_kind=x.dtype.kind)
@@ -188,7 +184,7 @@ def train_federated(
     members = holdings.parties(KNNPerParty, n_threads=1, **options)
     checkpoint = None
     if estimator.checkpoint is not None:
-        checkpoint = _checkpoint(estimator, network, holdings, (rounds, settings), task, reserved)
+        checkpoint = _checkpoint(estimator, network, holdings, (rounds, settings), reserved)
     coordinator = coordinate(
         rounds,
         settings,
@@ -209,11 +205,7 @@ def train_federated(
 
 
 def _train_frozen(
-    estimator: Any,
-    holdings: Holdings,
-    settings: MemorySettings,
-    reserved: tuple[Label, ...],
-    task: Task,
+    estimator: Any, holdings: Holdings, settings: MemorySettings, reserved: tuple[Label, ...]
 ) -> TrainingResult:
     """Compute the shared head on a frozen embedding."""
     if getattr(estimator, "privacy", None) is not None:
@@ -223,6 +215,7 @@ def _train_frozen(
         )
     if estimator.checkpoint is not None:
         raise ValueError("a frozen embedding has no rounds to resume; omit checkpoint")
+    task = estimator._task
     n_outputs = task.n_outputs(holdings.y, reserved)
     model = FrozenModel.of(estimator.representation, holdings.x.shape[1:], n_outputs)
     if model.kind == "discriminants" and not task.has_discriminants:
@@ -251,7 +244,6 @@ def _checkpoint(
     network: "Network",
     holdings: Holdings,
     settings: tuple[RoundSettings, MemorySettings],
-    task: Task,
     reserved: tuple[Label, ...],
 ) -> Checkpoint:
     """Return the training's checkpoint, identified by a fingerprint."""
@@ -269,7 +261,7 @@ def _checkpoint(
         *settings,
         tuple(owned),
         labels,
-        type(task).__name__,
+        type(estimator._task).__name__,
         reserved,
         bool(estimator.standardize),
         arrays=(network.initial, x, *owned.values()),

@@ -194,7 +194,9 @@ def local_votes(
     ValueError
         If there are no neighbors, or a label is not among the classes.
     """
-    weights = _weights(neighbors, kernel, sigma, counts)
+    weights = _weights(neighbors, kernel, sigma)
+    if counts is not None:
+        weights = weights * counts[neighbors.positions]
     check_classes(labels, n_classes)
     shares = np.zeros((len(weights), n_classes))
     rows = np.arange(len(weights))
@@ -220,7 +222,6 @@ def local_means(
     *,
     kernel: Kernel = "paper",
     sigma: float = 1.0,
-    counts: Floats | None = None,
 ) -> Floats:
     """Return the weighted means of the neighbors' targets, for regression.
 
@@ -230,7 +231,7 @@ def local_means(
         Neighbors of n queries, at least one for each.
     targets : float64 array of shape (n_keys, n_outputs)
         Target of each key.
-    kernel, sigma, counts
+    kernel, sigma
         As in :func:`local_votes`.
 
     Returns
@@ -242,18 +243,17 @@ def local_means(
     ValueError
         If there are no neighbors.
     """
-    weights = _weights(neighbors, kernel, sigma, counts)
+    weights = _weights(neighbors, kernel, sigma)
     sums = np.zeros((len(weights), targets.shape[1]))
     for column in range(weights.shape[1]):
         sums += weights[:, column, None] * targets[neighbors.positions[:, column]]
     return np.asarray(sums / weights.sum(axis=1, keepdims=True))
 
 
-def _weights(neighbors: Neighbors, kernel: Kernel, sigma: float, counts: Floats | None) -> Floats:
+def _weights(neighbors: Neighbors, kernel: Kernel, sigma: float) -> Floats:
     if neighbors.positions.shape[1] == 0:
         raise ValueError("expected at least one neighbor; an empty memory has no votes")
-    weights = kernel_weights(neighbors.distances, kernel=kernel, sigma=sigma)
-    return weights if counts is None else weights * counts[neighbors.positions]
+    return kernel_weights(neighbors.distances, kernel=kernel, sigma=sigma)
 
 
 def mix(local: Floats, shared: Floats, weight: float) -> Floats:
@@ -271,12 +271,11 @@ def mix(local: Floats, shared: Floats, weight: float) -> Floats:
     return weight * local + (1 - weight) * shared
 
 
-def most_accurate_weight(
-    local: Floats, shared: Floats, labels: Integers, grid: Sequence[float] = MEMORY_WEIGHTS
-) -> float:
+def most_accurate_weight(local: Floats, shared: Floats, labels: Integers) -> float:
     """Return the memory weight with the highest accuracy on held-out rows.
 
-    Of several such weights, the middle one is returned; of two middle ones, the lower.
+    It is one of :data:`MEMORY_WEIGHTS`. Of several such weights, the middle one is returned; of two
+    middle ones, the lower.
 
     Parameters
     ----------
@@ -284,23 +283,15 @@ def most_accurate_weight(
         For rows that neither the memory nor the model has seen.
     labels : int64 array of shape (n_rows,)
         Classes of the rows.
-    grid : sequence of float
-        Weights, ascending.
-
-    Returns
-    -------
-    float
     """
-    correct = [int((mix(local, shared, w).argmax(axis=1) == labels).sum()) for w in grid]
-    return _middle([w for w, n in zip(grid, correct, strict=True) if n == max(correct)])
+    correct = [int((mix(local, shared, w).argmax(axis=1) == labels).sum()) for w in MEMORY_WEIGHTS]
+    return _middle(correct, max(correct))
 
 
-def least_squares_weight(
-    local: Floats, shared: Floats, targets: Floats, grid: Sequence[float] = MEMORY_WEIGHTS
-) -> float:
+def least_squares_weight(local: Floats, shared: Floats, targets: Floats) -> float:
     """Return the memory weight with the lowest squared error on held-out rows.
 
-    Ties are broken as in :func:`most_accurate_weight`.
+    It is one of :data:`MEMORY_WEIGHTS`. Ties are broken as in :func:`most_accurate_weight`.
 
     Parameters
     ----------
@@ -308,14 +299,13 @@ def least_squares_weight(
         For rows that neither the memory nor the model has seen.
     targets : float64 array of shape (n_rows, n_outputs)
         Targets of the rows.
-    grid : sequence of float
-        Weights, ascending.
     """
-    errors = [float(((mix(local, shared, w) - targets) ** 2).sum()) for w in grid]
-    return _middle([w for w, error in zip(grid, errors, strict=True) if error == min(errors)])
+    errors = [float(((mix(local, shared, w) - targets) ** 2).sum()) for w in MEMORY_WEIGHTS]
+    return _middle(errors, min(errors))
 
 
-def _middle(weights: Sequence[float]) -> float:
+def _middle(scores: Sequence[float], best: float) -> float:
+    weights = [w for w, score in zip(MEMORY_WEIGHTS, scores, strict=True) if score == best]
     return weights[(len(weights) - 1) // 2]
 
 

@@ -15,7 +15,12 @@ from fedneighbors.privacy._accounting import largest_zcdp
 from fedneighbors.privacy._guarantees import ZCDP, ApproxDP, Guarantee, PureDP, Sensitivity, exact
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.privacy.noise._distributed import GaussianShares, LaplaceShares
-from fedneighbors.privacy.noise._mechanisms import DiscreteGaussian, DiscreteLaplace
+from fedneighbors.privacy.noise._mechanisms import (
+    MAX_TABLE_SCALE,
+    MAX_TABLE_VARIANCE,
+    DiscreteGaussian,
+    DiscreteLaplace,
+)
 from fedneighbors.privacy.noise._samplers import BitSource
 
 Mechanism = DiscreteLaplace | DiscreteGaussian
@@ -28,6 +33,7 @@ _STEP = Fraction(1, 1 << 10)
 # falls exponentially with their variance, so that a few steps suffice; 64 steps are a factor of
 # almost 1,900.
 _MAX_INCREASES = 64
+_LEVELS = tuple(1 << bits for bits in range(10, 3, -1))  # steps per unit, the finest first
 _MIN_SHARE_VARIANCE = Fraction(1, 4)  # the bound on a sum of shares needs at least this
 
 
@@ -46,6 +52,40 @@ def budget_fraction(privacy: Privacy, fraction: Fraction) -> PureDP | ZCDP:
     if isinstance(privacy.total, ApproxDP):
         return ZCDP(fraction * largest_zcdp(privacy.total.epsilon, privacy.total.delta))
     return PureDP(fraction * exact(privacy.epsilon, "epsilon"))
+
+
+def choose_levels(
+    budget: PureDP | ZCDP, sensitivity: Callable[[int], Sensitivity], *, error_end: str
+) -> int:
+    """Return the number of integer steps per unit of a sum.
+
+    The result depends on the agreed terms only. The number of steps does not change the noise in
+    units of the table, so that the largest number that the noise samplers support is used.
+
+    Parameters
+    ----------
+    budget : PureDP or ZCDP
+        Part of the budget.
+    sensitivity : callable
+        Function from the number of steps to the sensitivity.
+    error_end : str
+        End of the error message: the columns, and advice.
+
+    Raises
+    ------
+    PrivacyError
+        If the noise is too large for the samplers even with the fewest steps; the sums would then
+        be useless anyway.
+    """
+    for levels in _LEVELS:
+        scaled = sensitivity(levels)
+        if isinstance(budget, PureDP):
+            fits = scaled.l1 / budget.epsilon <= MAX_TABLE_SCALE
+        else:
+            fits = scaled.l2_squared / (2 * budget.rho) <= MAX_TABLE_VARIANCE
+        if fits:
+            return levels
+    raise PrivacyError(f"the noise that {budget} requires is too large for sums over {error_end}")
 
 
 def mechanism(allowed: PureDP | ZCDP, sensitivity: Sensitivity) -> Mechanism:

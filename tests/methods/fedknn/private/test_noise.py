@@ -1,4 +1,4 @@
-"""Noise of DANN*: drawn once per query, charged to each user."""
+"""Noise of DANN*: drawn and charged once per query."""
 
 import threading
 from contextlib import contextmanager
@@ -34,13 +34,13 @@ def make_noise(epsilon=1, delta="1e-6", *, k=5, **options):
     return CountNoise(epsilon, delta, n_providers=3, k=k, **options)
 
 
-def draw_noise(ledger, noise=None, *, user="search", query=b"q", **options):
-    noise_of = noise_source(ledger, noise or make_noise(), query=query, user=user, **options)
+def draw_noise(ledger, noise=None, *, query=b"q", **options):
+    noise_of = noise_source(ledger, noise or make_noise(), query=query, **options)
     return noise_of(EPOCH, PROVIDERS)
 
 
-def epsilons_spent(ledger, user=""):
-    return [ledger.spent(provider, user).epsilon for provider in PROVIDERS]
+def epsilons_spent(ledger):
+    return [ledger.spent(provider).epsilon for provider in PROVIDERS]
 
 
 SAME_NOISE = {
@@ -94,30 +94,6 @@ def test_noise_differs_by_query_epoch_and_provider(ledger):
     assert len(set(noises)) == 9
 
 
-def test_a_second_user_gets_the_same_noise_and_is_charged_for_it(ledger):
-    first = draw_noise(ledger, user="anna")
-
-    second = [draw_noise(ledger, user="ben") for _ in range(2)]
-    third = draw_noise(ledger, user="cleo")
-
-    assert second == [first, first]
-    assert third == first
-    assert [epsilons_spent(ledger, user) for user in ("anna", "ben", "cleo")] == [[1, 1, 1]] * 3
-    assert epsilons_spent(ledger) == [3, 3, 3]
-
-
-def test_a_user_without_budget_is_refused_stored_noise(ledger):
-    ledger.set_budget("south", ApproxDP(1, "0.1"), user="ben")
-    draw_noise(ledger, user="ben", query=b"another")
-    draw_noise(ledger, user="anna")
-    before = ledger.entries()
-
-    with pytest.raises(BudgetExceeded):
-        draw_noise(ledger, user="ben")
-
-    assert ledger.entries() == before
-
-
 def test_if_one_budget_is_too_small_none_is_charged(ledger):
     ledger.set_budget("west", ApproxDP("0.5", "0.1"))
     before = ledger.entries()
@@ -153,57 +129,29 @@ def test_noise_is_drawn_after_the_charge(ledger):
         return b""
 
     with pytest.raises(ValueError, match="random bytes"):
-        draw_noise(ledger, user="anna", bits=fail)
+        draw_noise(ledger, bits=fail)
 
     assert spent_before_draw[0] == [1, 1, 1]
-    second = draw_noise(ledger, user="ben")  # uses the noise charged to the first user
-    assert draw_noise(ledger, user="anna") == second
-    assert epsilons_spent(ledger, "anna") == epsilons_spent(ledger, "ben") == [1, 1, 1]
+    assert draw_noise(ledger) == draw_noise(ledger)
+    assert epsilons_spent(ledger) == [1, 1, 1]
 
 
-class RacingLedger(Ledger):
-    """A ledger in which another user runs the query between lookup and charge."""
-
-    run_other = None
-
-    def users_of(self, query_ids):
-        users = super().users_of(query_ids)
-        run_other, self.run_other = self.run_other, None
-        if run_other:
-            run_other()
-        return users
-
-
-def test_concurrent_users_share_the_first_noise(tmp_path):
-    path, noises = tmp_path / "ledger.db", []
-    with open_ledger(path) as ledger, RacingLedger(path) as slow:
-        slow.run_other = lambda: noises.append(draw_noise(ledger, user="anna"))
-
-        noise = draw_noise(slow, user="ben")
-
-        assert noises == [noise]
-        assert epsilons_spent(ledger, "anna") == epsilons_spent(ledger, "ben") == [1, 1, 1]
-
-
-def test_simultaneous_users_get_the_same_noise(tmp_path):
-    noise, users = make_noise("0.01"), [f"user {number}" for number in range(8)]
-    noise_by_user, start = {}, threading.Barrier(len(users))
+def test_simultaneous_searches_get_the_same_noise(tmp_path):
+    noises, start = [], threading.Barrier(8)
     with open_ledger(tmp_path / "ledger.db") as ledger:
 
-        def run_query(user):
+        def run_query():
             start.wait()
-            noise_by_user[user] = draw_noise(ledger, noise, user=user)
+            noises.append(draw_noise(ledger))
 
-        threads = [threading.Thread(target=run_query, args=(user,)) for user in users]
+        threads = [threading.Thread(target=run_query) for _ in range(8)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
 
-        assert sorted(noise_by_user) == users
-        first = noise_by_user[users[0]]
-        assert all(values == first for values in noise_by_user.values())
-        assert [ledger.spent("north", user).epsilon for user in users] == [Fraction(1, 100)] * 8
+        assert noises == [noises[0]] * 8
+        assert epsilons_spent(ledger) == [1, 1, 1]
 
 
 def test_a_float_epsilon_is_read_by_its_decimal_notation():

@@ -20,7 +20,6 @@ from fedneighbors.federation._masking import (
     OpenSum,
     Unmask,
 )
-from fedneighbors.federation._roles import serve
 from fedneighbors.methods.fedpnn.private._model import axis_between, estimate_means, estimate_origin
 from fedneighbors.methods.fedpnn.private._release import (
     cell_counts,
@@ -38,7 +37,7 @@ from fedneighbors.methods.fedpnn.private.protocol import (
     coordinate_private,
 )
 from fedneighbors.privacy._accounting import fits
-from tests.federation.masked_parties import enroll
+from tests.federation.masked_parties import enroll, lose_parties
 from tests.methods.fedpnn.private.tables import (
     CENTRAL,
     LOCAL,
@@ -159,23 +158,6 @@ def test_noise_of_the_cells_has_the_stated_variance(privacy):
     assert np.mean(standard**2) == pytest.approx(1, abs=7 * np.sqrt(3 / standard.size))
 
 
-def make_lossy_exchange(members, step, lost):
-    """Make an exchange that loses parties at a step of masked sums."""
-    lost_names = set()
-
-    def exchange(frames):
-        if any(step.__name__.encode() in frame[:40] for frame in frames.values()):
-            lost_names.update(lost)
-        answers = {
-            name: serve(members[name], frame)
-            for name, frame in frames.items()
-            if name not in lost_names
-        }
-        return answers, {name: "gone" for name in frames if name not in answers}
-
-    return exchange
-
-
 @pytest.mark.parametrize("step", [OpenSum, MaskInput, Unmask])
 def test_parties_may_drop_out_of_masked_sums(step):
     members = make_parties(8, CENTRAL)
@@ -185,7 +167,7 @@ def test_parties_may_drop_out_of_masked_sums(step):
     with pytest.raises(PartyMissing) as caught:  # the model does not reach the lost parties
         run_rounds(
             coordinate_private(CENTRAL, run="a"),
-            FrameTransport(make_lossy_exchange(by_name, step, ("p6", "p7")), tuple(by_name)),
+            FrameTransport(lose_parties(by_name, step, ("p6", "p7")), tuple(by_name)),
             sums=MaskedSums(roster),
         )
 
@@ -199,7 +181,7 @@ def test_party_missing_from_plain_sums_aborts_training():
     with pytest.raises(PartyMissing, match="no reply to the cells"):
         run_rounds(
             coordinate_private(LOCAL, run="a"),
-            FrameTransport(make_lossy_exchange(members, CellsRequest, ("p2",)), tuple(members)),
+            FrameTransport(lose_parties(members, CellsRequest, ("p2",)), tuple(members)),
         )
 
     assert [member.model for member in members.values()] == [None] * 3

@@ -13,7 +13,6 @@ from fedneighbors.federation._masking import (
     OpenSum,
     Unmask,
 )
-from fedneighbors.federation._roles import serve
 from fedneighbors.methods.flynn._features import FeatureMap
 from fedneighbors.methods.flynn._settings import FlyNNSettings
 from fedneighbors.methods.flynn.algorithm import HashPlan, count_activations, hash_with_plan
@@ -29,7 +28,7 @@ from fedneighbors.privacy._accounting import fits
 from fedneighbors.privacy._guarantees import PureDP
 from fedneighbors.privacy._policy import Privacy, terms
 from fedneighbors.privacy.audit._certificates import certified_epsilon
-from tests.federation.masked_parties import enroll
+from tests.federation.masked_parties import enroll, lose_parties
 from tests.methods.flynn.private.tables import (
     CENTRAL,
     LOCAL,
@@ -113,23 +112,6 @@ def test_replace_one_doubles_sensitivity_quadruples_variance():
     assert two == pytest.approx(4 * one, rel=0.02)
 
 
-def lossy_exchange(members, step, lost):
-    """Return an exchange that loses parties from a step of a masked sum on."""
-    lost_names = set()
-
-    def exchange(frames):
-        if any(step.__name__.encode() in frame[:40] for frame in frames.values()):
-            lost_names.update(lost)
-        answers = {
-            name: serve(members[name], frame)
-            for name, frame in frames.items()
-            if name not in lost_names
-        }
-        return answers, {name: "gone" for name in frames if name not in answers}
-
-    return exchange
-
-
 @pytest.mark.parametrize(("step", "n_summed"), [(OpenSum, 6), (MaskInput, 6), (Unmask, 8)])
 def test_dropouts_of_a_masked_sum_leave_enough_noise(step, n_summed):
     policy = CENTRAL
@@ -142,7 +124,7 @@ def test_dropouts_of_a_masked_sum_leave_enough_noise(step, n_summed):
     with pytest.raises(PartyMissing) as caught:  # the model cannot reach the lost parties
         run_rounds(
             coordinator,
-            FrameTransport(lossy_exchange(by_name, step, ("p6", "p7")), tuple(by_name)),
+            FrameTransport(lose_parties(by_name, step, ("p6", "p7")), tuple(by_name)),
             sums=MaskedSums(roster),
         )
 
@@ -318,7 +300,7 @@ def test_a_party_missing_from_plain_counts_ends_the_training(privacy, request_):
     with pytest.raises(PartyMissing, match="no reply to the counts") as caught:
         run_rounds(
             coordinate_private(SETTINGS, privacy, run="a"),
-            FrameTransport(lossy_exchange(members, request_, ("p2",)), tuple(members)),
+            FrameTransport(lose_parties(members, request_, ("p2",)), tuple(members)),
         )
 
     assert set(caught.value.missing) == {"p2"}

@@ -10,7 +10,7 @@ import os
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from functools import cached_property, lru_cache
@@ -332,7 +332,6 @@ def noise_source(
     noise: Noise,
     *,
     query: bytes,
-    user: str = "search",
     bits: Callable[[int], bytes] = os.urandom,
 ) -> Callable[[bytes, tuple[str, ...]], Mapping[str, tuple[int, int]]]:
     """Return a function that charges for a query's noise and draws it.
@@ -343,10 +342,6 @@ def noise_source(
     reveals nothing new. When the objects of a provider change, so does the epoch, and new noise is
     drawn and charged.
 
-    If another user repeats a query, the noise is the same, but it is charged like a new query: the
-    remaining budget of a user must not reveal the queries of others. The data sets are then charged
-    twice, which overestimates what the providers learn.
-
     Parameters
     ----------
     ledger : Ledger
@@ -355,8 +350,6 @@ def noise_source(
         Distribution of the noise. Parameters of equal value, such as 1 and "1.0", are the same.
     query : bytes
         The query.
-    user : str
-        User of the query.
     bits : callable
         Function that returns a number of random bytes.
 
@@ -364,8 +357,8 @@ def noise_source(
     -------
     callable
         Function from the epoch and the providers to the noise on both counts of each. Raises
-        :class:`~fedneighbors.errors.BudgetExceeded` if the budget of a provider or of the user is
-        too small; nothing is charged in this case.
+        :class:`~fedneighbors.errors.BudgetExceeded` if the budget of a provider is too small;
+        nothing is charged in this case.
     """
 
     def draw(missing: tuple[ChargeTerms, ...]) -> list[bytes]:
@@ -373,57 +366,20 @@ def noise_source(
 
     def noise_of(epoch: bytes, providers: tuple[str, ...]) -> Mapping[str, tuple[int, int]]:
         parts = query, epoch, noise.identity.encode()
-        ids = {provider: _release_id(*parts, provider.encode()) for provider in providers}
-        while True:
-            users = ledger.users_of(ids.values())
-            terms = [
-                ChargeTerms(
-                    ids[name], name, users.get(ids[name], user), noise.cost, "counts of one search"
-                )
-                for name in providers
-            ]
-            try:
-                answers = _release_stored(ledger, terms, user, draw)
-            except ValueError:
-                if ledger.users_of(ids.values()) == users:
-                    raise
-                continue  # another user ran the same query at the same time
-            return dict(zip(providers, map(_PAIR.unpack, answers), strict=True))
+        terms = [
+            ChargeTerms(
+                _release_id(*parts, name.encode()),
+                name,
+                "search",
+                noise.cost,
+                "counts of one search",
+            )
+            for name in providers
+        ]
+        answers = ledger.release_all(terms, draw)
+        return dict(zip(providers, map(_PAIR.unpack, answers), strict=True))
 
     return noise_of
-
-
-def _release_stored(
-    ledger: Ledger,
-    terms: list[ChargeTerms],
-    user: str,
-    draw: Callable[[tuple[ChargeTerms, ...]], list[bytes]],
-) -> list[bytes]:
-    """Charge a user for noise, and return it; draw only new noise.
-
-    Noise that was drawn for another user is also stored under an id of this user. The user is
-    charged before the noise of the other user is read.
-    """
-    charges = [
-        each if each.user == user else replace(each, query=_user_id(each, user), user=user)
-        for each in terms
-    ]
-    terms_of = {charge.query: each for charge, each in zip(charges, terms, strict=True)}
-
-    def copy_or_draw(missing: tuple[ChargeTerms, ...]) -> list[bytes]:
-        required = [terms_of[charge.query] for charge in missing]
-        others = [each for each in required if each.user != user]
-        new = tuple(each for each in required if each.user == user)
-        noise = dict(zip(others, ledger.release_all(others, draw), strict=True))
-        noise |= zip(new, draw(new), strict=True)
-        return [noise[each] for each in required]
-
-    return ledger.release_all(charges, copy_or_draw)
-
-
-def _user_id(terms: ChargeTerms, user: str) -> str:
-    """Return the id of a charge for noise drawn for another user."""
-    return _release_id(terms.query.encode(), user.encode())
 
 
 def _release_id(*parts: bytes) -> str:

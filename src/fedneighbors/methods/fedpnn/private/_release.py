@@ -18,11 +18,9 @@ from functools import partial
 import numpy as np
 
 from fedneighbors._typing import Floats, Integers
-from fedneighbors.errors import PrivacyError
 from fedneighbors.privacy._guarantees import ZCDP, Neighbors, PureDP, Sensitivity
 from fedneighbors.privacy._policy import Privacy
-from fedneighbors.privacy.noise._calibration import budget_fraction
-from fedneighbors.privacy.noise._mechanisms import MAX_TABLE_SCALE, MAX_TABLE_VARIANCE
+from fedneighbors.privacy.noise._calibration import budget_fraction, choose_levels
 from fedneighbors.tabular._private import column_bounds
 
 FRACTIONS = {"origin": Fraction(1, 5), "class sums": Fraction(1, 2), "cells": Fraction(3, 10)}
@@ -34,7 +32,6 @@ N_CELLS = 8
 
 _RADIUS_FRACTION = Fraction(4, 5)  # maximum length of a row, relative to the cube's half diagonal
 _COUNT_FRACTION = Fraction(2, 5)  # weight of a row's count, relative to the bound on its vector
-_MAX_LEVELS, _MIN_LEVELS = 1 << 10, 1 << 4  # integer steps per unit, see `choose_levels`
 
 
 def public_bounds(privacy: Privacy, n_features: int) -> tuple[Floats, Floats]:
@@ -73,41 +70,6 @@ def allot_budget(privacy: Privacy, *, release: str, n_classes: int) -> PureDP | 
     if release == "class sums" and n_classes > 2:
         fraction += FRACTIONS["cells"]
     return budget_fraction(privacy, fraction)
-
-
-def choose_levels(budget: PureDP | ZCDP, sensitivity: Callable[[int], Sensitivity]) -> int:
-    """Return the number of integer steps per unit.
-
-    The result depends on the agreed terms only. The number of steps does not change the noise in
-    units of the table, so that the largest number that the noise samplers support is used.
-
-    Parameters
-    ----------
-    budget : PureDP or ZCDP
-        Part of the budget.
-    sensitivity : callable
-        Function from the number of steps to the sensitivity.
-
-    Raises
-    ------
-    PrivacyError
-        If the noise is too large for the samplers even with the fewest steps; the sums would then
-        be useless anyway.
-    """
-    levels = _MAX_LEVELS
-    while levels >= _MIN_LEVELS:
-        scaled = sensitivity(levels)
-        if isinstance(budget, PureDP):
-            fits = scaled.l1 / budget.epsilon <= MAX_TABLE_SCALE
-        else:
-            fits = scaled.l2_squared / (2 * budget.rho) <= MAX_TABLE_VARIANCE
-        if fits:
-            return levels
-        levels //= 2
-    raise PrivacyError(
-        f"the noise that {budget} requires is too large for sums over so many columns; use fewer "
-        "columns, a larger epsilon, or allow a delta"
-    )
 
 
 def max_row_length(n_features: int, levels: int) -> int:
@@ -328,7 +290,11 @@ class Release:
 def _make_release(
     budget: PureDP | ZCDP, sensitivity: Callable[[int], Sensitivity], n_cells: int
 ) -> Release:
-    levels = choose_levels(budget, sensitivity)
+    levels = choose_levels(
+        budget,
+        sensitivity,
+        error_end="so many columns; use fewer columns, a larger epsilon, or allow a delta",
+    )
     return Release(budget, sensitivity(levels), levels, n_cells)
 
 

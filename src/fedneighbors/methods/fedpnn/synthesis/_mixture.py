@@ -14,6 +14,7 @@ _COLUMNS_AT_ONCE = 64  # limits the memory to 64 x 512 x 10 numbers
 _MAX_ROUNDS = 100  # maximum number of variational updates
 _TOLERANCE = 1e-3  # a column has converged if no weight changes by more
 _SPARSITY = 1e-3  # Dirichlet parameter of the weights; empties modes that are not needed
+_MIN_WEIGHT = 0.001  # modes of lower weight are dropped
 _MIN_DEVIATION = 1e-4  # minimum standard deviation of a mode, relative to the column's spread
 
 
@@ -60,13 +61,7 @@ class Modes:
         return _softmax(np.log(self.weights / self.deviations) - 0.5 * standard * standard)
 
 
-def fit_modes(
-    columns: Sequence[Floats],
-    *,
-    max_modes: int = 10,
-    min_weight: float = 0.001,
-    min_count: int = 0,
-) -> list[Modes]:
+def fit_modes(columns: Sequence[Floats], *, max_modes: int = 10, min_count: int = 0) -> list[Modes]:
     """Fit a mixture of Gaussians to each column by variational inference.
 
     The values of a column are first condensed to weighted groups of neighboring values, which are
@@ -80,10 +75,9 @@ def fit_modes(
     max_modes : int
         Number of initial modes, at quantiles of the column; inference lowers the weights of those
         that are not needed.
-    min_weight : float
-        Modes of lower weight are dropped.
     min_count : int
-        Modes with a lower weight times the number of values are dropped.
+        Modes with a lower weight times the number of values are dropped, and those of a weight
+        below 0.001.
 
     Returns
     -------
@@ -106,7 +100,7 @@ def fit_modes(
         state = _infer(_condense_columns(scaled), _initial_means(scaled, max_modes, min_count))
         found += [
             _make_modes(
-                state, index, center, spread, max(min_weight, min_count / len(block[index]))
+                state, index, center, spread, max(_MIN_WEIGHT, min_count / len(block[index]))
             )
             for index, (center, spread) in enumerate(scales)
         ]

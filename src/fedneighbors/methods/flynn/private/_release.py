@@ -14,11 +14,9 @@ from fedneighbors._typing import Floats
 from fedneighbors.errors import PrivacyError
 from fedneighbors.privacy._guarantees import ZCDP, Neighbors, PureDP, Sensitivity, exact
 from fedneighbors.privacy._policy import Privacy
-from fedneighbors.privacy.noise._calibration import budget_fraction
-from fedneighbors.privacy.noise._mechanisms import MAX_TABLE_SCALE, MAX_TABLE_VARIANCE
+from fedneighbors.privacy.noise._calibration import budget_fraction, choose_levels
 from fedneighbors.privacy.noise._top_picks import TopPicks
 
-_MIN_LEVELS, _MAX_LEVELS = 1 << 4, 1 << 10  # quantization steps of a column's range
 _SHARE_STEPS = 1 << 10  # shares of epsilon are multiples of its inverse, which is cheap to sample
 _MIN_UNITS, _MAX_UNITS = 300, 200_000  # limits of the derived number; the user may exceed them
 
@@ -53,9 +51,7 @@ def constants_sensitivity(n_columns: int, levels: int, neighbors: Neighbors) -> 
 def constants_levels(privacy: Privacy, n_columns: int) -> int:
     """Return the number of quantization steps for noised column moments.
 
-    The noise is the same fraction of the range for any number of steps, so the finest resolution
-    that the samplers support is used. The result depends only on the agreed terms and the number
-    of columns.
+    It depends only on the agreed terms and the number of columns.
 
     Raises
     ------
@@ -63,21 +59,11 @@ def constants_levels(privacy: Privacy, n_columns: int) -> int:
         If the noise exceeds the samplers' range even at the coarsest resolution. It would be
         larger than the mean and the standard deviation in any case.
     """
-    budget = release_budget(privacy, of="constants", constants_paid=True)
-    levels = _MAX_LEVELS
-    while levels >= _MIN_LEVELS:
-        sensitivity = constants_sensitivity(n_columns, levels, privacy.neighbors)
-        if isinstance(budget, PureDP):
-            fits = sensitivity.l1 / budget.epsilon <= MAX_TABLE_SCALE
-        else:
-            fits = sensitivity.l2_squared / (2 * budget.rho) <= MAX_TABLE_VARIANCE
-        if fits:
-            return levels
-        levels //= 2
-    raise PrivacyError(
-        f"the noise for {budget} is too large for mean and deviation of {n_columns} columns; "
-        "declare tighter bounds, set standardize=False, raise "
-        "constants_share, or allow a delta under mechanism='central'"
+    return choose_levels(
+        release_budget(privacy, of="constants", constants_paid=True),
+        lambda levels: constants_sensitivity(n_columns, levels, privacy.neighbors),
+        error_end=f"{n_columns} columns; declare tighter bounds, set standardize=False, raise "
+        "constants_share, or allow a delta under mechanism='central'",
     )
 
 

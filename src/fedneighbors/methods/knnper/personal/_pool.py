@@ -24,6 +24,8 @@ from fedneighbors.records import ResultTable
 PRIOR_PRECISION = 1.0
 """Precision of the normal prior around the shared model alone; it has an effect for few rows."""
 
+_MAX_STEPS = 100  # maximum number of exchanges
+
 
 @dataclass(frozen=True, eq=False)
 class FittedPool:
@@ -148,7 +150,7 @@ def pool_terms(experts: Floats, labels: Integers, weights: Floats) -> PoolTerms:
 
 
 def pool_steps(
-    used: npt.NDArray[np.bool_], *, tolerance: float = 1e-9, max_steps: int = 100
+    used: npt.NDArray[np.bool_], *, tolerance: float = 1e-9
 ) -> Generator[Floats, PoolTerms, tuple[Floats, float]]:
     """Find the non-negative weights of the lowest loss by Newton's method.
 
@@ -160,8 +162,6 @@ def pool_steps(
         False for experts whose weight stays 0.
     tolerance : float
         Stop when the expected decrease of the loss per row is at most this.
-    max_steps : int
-        Maximum number of exchanges.
 
     Yields
     ------
@@ -177,7 +177,7 @@ def pool_steps(
     """
     first = np.where(np.arange(len(used)) == 0, used, 0).astype(np.float64)
     weights, best, lowest, mean_loss = first, first, np.inf, 0.0
-    for _ in range(max_steps):
+    for _ in range(_MAX_STEPS):
         terms = yield weights
         change = weights - first
         loss = terms.loss + PRIOR_PRECISION * float(change @ change) / 2
