@@ -350,7 +350,7 @@ def _check_same_columns(first: Table, second: Table) -> None:
 
 
 def check_text_column(table: Table, name: str) -> None:
-    """Raise if a text column has dates, mostly numbers, or numbers and dashes."""
+    """Raise if a text column has dates, mostly numbers, or dashes."""
     column = table.columns[name]
     if column.dtype.kind != "O":
         return
