@@ -267,6 +267,15 @@ def test_dates_are_refused(received, tmp_path):
     assert not received
 
 
+def test_files_without_an_option_are_named(received):
+    result = call("--data", "north.csv", "east.csv", "--label", "state")
+
+    assert result.exit_code == 2
+    words = " ".join(result.stderr.replace("│", " ").split())
+    assert "expected an option, such as --data, before each of ['east.csv']" in words
+    assert not received
+
+
 def test_numbers_in_one_file_and_text_in_another_are_refused(received, tmp_path):
     result = call(*write_pair(tmp_path, TABLE, TABLE.replace(".5,", "mg,")))
 

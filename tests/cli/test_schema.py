@@ -157,6 +157,17 @@ def test_a_draft_refuses_a_dash_among_numbers(tmp_path):
     )
 
 
+def test_a_draft_refuses_dates(tmp_path):
+    (tmp_path / "public.csv").write_text("age,seen,died\n41,2024-05-01,no\n67,2024-06-01,yes\n")
+
+    refused = call("schema", "draft", "--data", tmp_path / "public.csv", "--label", "died",
+                   "--out", tmp_path / "schema.toml")  # fmt: skip
+
+    assert "has dates, which are not numbers or categories" in refused.stderr
+    assert "(--drop seen)" in refused.stderr
+    assert not (tmp_path / "schema.toml").exists()
+
+
 def test_a_check_names_text_of_another_encoding(draft, tmp_path):
     (tmp_path / "rows.csv").write_bytes("age,ward,died\n41,ä,no\n".encode("latin-1"))
 

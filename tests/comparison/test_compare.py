@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 import time
 from collections import Counter
 
@@ -329,13 +330,28 @@ def summarize(results, names, metric="ROC-AUC"):
     return Summary(candidates, results, "classification", metric, ["a"], [10])
 
 
+def test_a_missing_package_is_named_with_its_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "opacus", None)  # as if not installed
+
+    failure = run_task(small_table(), task("kNN-Per, epsilon 1"))["failure"]
+
+    assert failure == "needs the extra dpsgd of fedneighbors"
+
+
+def test_a_budget_of_pure_epsilon_needs_no_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "opendp", None)
+
+    for name in ("FlyNN, epsilon 1", "FedPNN, epsilon 1"):
+        assert "scores" in run_task(small_table(), task(name))
+
+
 def test_a_method_that_had_no_time_is_not_said_to_have_failed():
     names = ["FlyNN", "FedPNN", "kNN-Per"]
     late = {"failure": "stopped after 3 s", "seconds": 3.0}
     results = {
         ("FlyNN", 0): {"scores": {"ROC-AUC": 0.7}},
         ("FedPNN", 0): late,
-        ("kNN-Per", 0): {"failure": "needs the optional package torch"},
+        ("kNN-Per", 0): {"failure": "needs the extra torch of fedneighbors"},
         ("FlyNN, epsilon 1", 0): {"failure": "no time left", "seconds": 0.0},
         ("FedPNN, epsilon 1", 0): {"failure": "ValueError: no"},
     }
@@ -426,7 +442,7 @@ class SlowWorker:
         return {"seconds": self.seconds[name], "scores": {"accuracy": score}}
 
 
-def run_schedule(seconds, budget, *, scores=None):
+def run_schedule(seconds, budget, *, scores=None, results=None):
     clock = [0.0]
     schedule = _schedule.Schedule(
         tuple(seconds),
@@ -435,7 +451,7 @@ def run_schedule(seconds, budget, *, scores=None):
         {},
         "accuracy",
         budget,
-        _schedule.ResultFile(None, ""),
+        _schedule.ResultFile(None, "", results or {}),
         lambda *_: None,
         lambda: clock[0],
     )
@@ -467,6 +483,15 @@ def test_little_time_drops_the_worst_candidates():
     assert {name for name, repeat in schedule.file.results if repeat == 2} == {"alone", "a"}
     assert "only the first split was used for b, c" in schedule.notes[0]
     assert spent <= 28
+
+
+def test_a_candidate_with_splits_of_an_earlier_run_is_not_named_as_dropped():
+    seconds = {"alone": 1, "a": 4, "b": 4, "c": 4}
+    scores = {"alone": 0.5, "a": 0.9, "b": 0.6, "c": 0.7}
+    earlier = {("b", 1): {"seconds": 4, "scores": {"accuracy": 0.6}}}
+    schedule, _ = run_schedule(seconds, 28, scores=scores, results=earlier)
+
+    assert "only the first split was used for c." in schedule.notes[0]
 
 
 def test_only_candidates_that_may_be_the_best_are_trained_after_three_splits():

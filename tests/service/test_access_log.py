@@ -178,10 +178,12 @@ def test_commands_verify_and_compare(log, tmp_path, monkeypatch):
         assert entries == list(log.entries())
     queries = [f"{number:016x}" for number in range(6)]
     for known, code in ((queries, 0), (queries[1:], 1)):
-        lines = map(json.dumps, broker_entries(*known))
+        changes = broker_entries("f" * 16, collection="", providers=[])
+        lines = map(json.dumps, [*changes, *broker_entries(*known)])
         (tmp_path / "broker.log").write_text("\n".join(lines))
         compared = call(app, ["provider", "log", "compare", "broker.log"])
         assert compared.exit_code == code
+        assert ("the logs agree on 6 queries" in compared.output) == (code == 0)
     assert f"lacks query {queries[0]}" in compared.output
     (tmp_path / "broker.log").write_text("[]")
     assert "is no exported log" in call(app, ["provider", "log", "compare", "broker.log"]).output

@@ -46,7 +46,7 @@ source = { file = "words.txt" }
     ("change", "message"),
     [
         (("format = 1", "format = 2"), "format: input should be 1, got 2"),
-        (("format = 1", ""), "format: this key is required"),
+        (("format = 1", ""), "format: this key is required; write format = 1"),
         (("format = 1", "format = 1\nspeed = 3"), "speed: unknown key"),
         (
             ("metric", "metrc"),

@@ -293,6 +293,11 @@ def test_a_malformed_key_is_refused_before_anything_is_sent(key):
         RemoteNeighbors("https://broker.example", collection="c", token="t", keys={"north": key})
 
 
+def test_a_path_of_keys_is_refused():
+    with pytest.raises(TypeError, match=r"as a mapping, such as of tomllib.load, got 'keys.toml'"):
+        RemoteNeighbors("https://broker.example", collection="c", token="t", keys="keys.toml")
+
+
 def test_a_query_for_a_former_key_names_the_provider(deployment):
     keys = {**keys_of(deployment), "south": make_sealing_key(Identity.new().private).hex()}
     search = deployment.client("sealed-words", keys=keys)

@@ -195,6 +195,19 @@ def test_columns_without_numbers_are_named(make):
         make().fit(frame, [0, 1] * 4, parties=["p"] * 4 + ["q"] * 4)
 
 
+def test_a_table_for_each_party_is_refused_without_its_cells():
+    with pytest.raises(TypeError, match="expected the rows of all parties in one table, got a map"):
+        FlyNNClassifier().fit({"north": pd.DataFrame({"age": [41, 67]})}, [0, 1])
+
+
+def test_missing_cells_bring_a_note_on_methods_that_accept_them():
+    with pytest.raises(ValueError, match="contains NaN") as caught:
+        FlyNNClassifier().fit([[1.0], [np.nan]], [0, 1])
+    assert caught.value.__notes__ == [
+        "FedPNNClassifier and federated boosting accept missing cells."
+    ]
+
+
 def test_a_search_and_a_comparison_name_columns_without_numbers():
     frame = pd.DataFrame({"city": ["a", "b"] * 4, "n": range(8)})
 

@@ -70,7 +70,9 @@ class StrictCommand(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments; raise if data would be ignored or replaced."""
-        order = self.make_parser(ctx).parse_args(args=list(args))[2]
+        _, extra, order = self.make_parser(ctx).parse_args(args=list(args))
+        if extra and any(param.name == "data" and param.multiple for param in self.params):
+            raise typer.BadParameter(f"expected an option, such as --data, before each of {extra}")
         single = [
             param
             for param in order

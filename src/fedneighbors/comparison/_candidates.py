@@ -105,8 +105,6 @@ class ComparedMethod:
         Releases that a privacy budget can cover; empty if there is no private variant.
     keeps_answers : bool
         The noise of a budget changes no prediction.
-    module : str
-        Module of an optional package that the method needs; empty for none.
     """
 
     name: str
@@ -115,7 +113,6 @@ class ComparedMethod:
     leaves: str
     budget: str = ""
     keeps_answers: bool = False
-    module: str = ""
 
 
 def _pad(probabilities: Floats, codes: npt.NDArray[Any], n_classes: int) -> Floats:
@@ -449,7 +446,6 @@ CANDIDATES = (
         "federated",
         {"classification": partial(_network, name="FedAvgClassifier")},
         _NETWORK,
-        module="torch",
     ),
     ComparedMethod(
         "kNN-Per",
@@ -457,21 +453,18 @@ CANDIDATES = (
         _both(partial(_knnper, representation="network", combine="paper")),
         _NETWORK,
         "gradients",
-        module="torch",
     ),
     ComparedMethod(
         "Ditto",
         "federated",
         {"classification": partial(_network, name="DittoClassifier")},
         _NETWORK,
-        module="torch",
     ),
     ComparedMethod(
         "kNN-Per, pool",
         "federated",
         {"classification": partial(_knnper, representation="network", combine="pool")},
         _NETWORK + ", class sums and products",
-        module="torch",
     ),
     *(
         ComparedMethod(
@@ -479,9 +472,8 @@ CANDIDATES = (
             "private",
             {"classification": partial(_private, name=name)},
             "noised sums",
-            module=module,
         )
-        for name, module in (("FlyNN", "opendp"), ("FedPNN", "opendp"), ("kNN-Per", "opacus"))
+        for name in ("FlyNN", "FedPNN", "kNN-Per")
     ),
 )
 """Candidates, roughly from the fastest to the slowest."""

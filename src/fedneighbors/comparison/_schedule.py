@@ -273,7 +273,8 @@ class Schedule:
                 break
             dropped.append(min(others, key=lambda name: self._score(name, 0)))
             names = [name for name in names if name != dropped[-1]]
-        if dropped:
+        # an earlier run of the same comparison may have trained the others
+        if dropped := [name for name in dropped if (name, 1) not in self.file.results]:
             self.notes.append(
                 f"For lack of time, only the first split was used for {', '.join(dropped)}."
             )

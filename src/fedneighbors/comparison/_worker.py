@@ -7,7 +7,6 @@ import json
 import os
 import sys
 import time
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from fedneighbors._typing import Floats, Integers
 from fedneighbors.comparison._candidates import CANDIDATES, Trial, losses_alone
 from fedneighbors.comparison._scores import row_losses, score_parties, score_predictions
 from fedneighbors.comparison._table import PartyRows, split, split_stream
+from fedneighbors.errors import MissingExtraError
 
 _BY_NAME = {candidate.name: candidate for candidate in CANDIDATES}
 
@@ -26,14 +26,11 @@ def run_task(rows: PartyRows, task: dict[str, Any]) -> dict[str, Any]:
     train, test = split(rows, kind, split_stream(task["seed"], task["repeat"]))
     trial = Trial(train, test, kind, n_classes, task["seed"])
     candidate = _BY_NAME[task["candidate"]]
-    if candidate.module:
-        try:
-            import_module(candidate.module)
-        except ImportError:
-            return {"failure": f"needs the optional package {candidate.module}"}
     started = time.perf_counter()
     try:
         predictions = candidate.fits[kind](trial)
+    except MissingExtraError as error:
+        return {"failure": f"needs the extra {error.extra} of fedneighbors"}
     except Exception as error:
         return {"failure": f"{type(error).__name__}: {error}"}
     if not np.isfinite(predictions.values).all():

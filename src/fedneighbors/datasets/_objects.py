@@ -311,7 +311,7 @@ def _read_table(
 ) -> Objects:
     is_text = kind not in ("vectors", "places")
     if is_text and len(columns) != 1:
-        raise DataError(f"{file} is a table; name its column of {kind} with columns")
+        raise DataError(f"{file} is a table; name its column of {kind} with columns (--columns)")
     label_columns = [name for name in (owner, label) if name is not None]
     nominal, names = [*label_columns, *(columns if is_text else ())], tuple(columns)
     table = read_columns(file, nominal=nominal, text_format=text_format)

@@ -127,7 +127,7 @@ def read_party_files(
     def read_checked(path: Path) -> Table:
         table = read_columns(path, nominal=roles, text_format=text_format)
         for name in (name for name in table.names if name not in (*roles, *drop)):
-            _check_words(table, name)
+            check_text_column(table, name)
         complete_cells(table, label)  # raises for a missing label
         return table
 
@@ -349,8 +349,8 @@ def _check_same_columns(first: Table, second: Table) -> None:
             ) from None
 
 
-def _check_words(table: Table, name: str) -> None:
-    """Raise if a column of text has dates, or mostly numbers."""
+def check_text_column(table: Table, name: str) -> None:
+    """Raise if a text column has dates, mostly numbers, or dashes."""
     column = table.columns[name]
     if column.dtype.kind != "O":
         return
@@ -360,15 +360,6 @@ def _check_words(table: Table, name: str) -> None:
             f"column {name!r} of {table.source} has dates, which are not numbers or categories; "
             f"replace them by a number such as an age in days, or leave them out (--drop {name})"
         )
-    check_text_column(table, name)
-
-
-def check_text_column(table: Table, name: str) -> None:
-    """Raise if a text column has mostly numbers, or numbers and dashes."""
-    column = table.columns[name]
-    if column.dtype.kind != "O":
-        return
-    counts = Counter(cell for cell in column if cell is not None)
     numbers = sum(count for cell, count in counts.items() if _looks_numeric(cell))
     words = [cell for cell in counts if not _looks_numeric(cell)]
     has_dashes = bool(words) and numbers > 0 and all(map(_DASHES.fullmatch, words))

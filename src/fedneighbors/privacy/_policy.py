@@ -114,6 +114,8 @@ class Privacy:
                 raise ValueError(f"expected {name} of {least} or more, got {value}")
 
     def _copy_schema_fields(self, schema: Schema) -> None:
+        if not isinstance(schema, Schema):
+            raise TypeError(f"expected schema=Schema.load(path) or None, got {schema!r:.80}")
         declared = {"classes": schema.classes, "bounds": schema.bounds}
         if not schema.classes:
             raise ValueError("a privacy budget needs the classes of the schema; declare them")

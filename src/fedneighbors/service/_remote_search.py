@@ -409,6 +409,8 @@ def check_one_query(X: Any) -> Any:
 
 def _read_keys(keys: Mapping[str, str]) -> dict[str, bytes]:
     """Return the sealing keys of providers."""
+    if not isinstance(keys, Mapping):
+        raise TypeError(f"expected keys as a mapping, such as of tomllib.load, got {keys!r:.80}")
     found = {}
     for provider, text in keys.items():
         try:

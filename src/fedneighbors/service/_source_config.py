@@ -102,7 +102,7 @@ class Config(ConfigSection):
         if error["type"] == _UNKNOWN:
             text = "unknown key" + suggest([str(loc[-1])], _list_keys([cls], loc[:-1]))
         elif error["type"] == "missing":
-            text = "this key is required"
+            text = "this key is required" + ("; write format = 1" if loc == ("format",) else "")
         elif error["type"] == SECRET:  # the input is not shown
             text = str(error["msg"])
         return f"{place}: {text}" if place else text

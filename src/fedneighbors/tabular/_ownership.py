@@ -380,11 +380,15 @@ def validate_rows(estimator: Any, X: Any, *others: Any, **options: Any) -> Any:
     """Return inputs that scikit-learn validates; name columns without numbers."""
     from sklearn.utils.validation import validate_data  # slow to import
 
+    if isinstance(X, Mapping):
+        raise TypeError("expected the rows of all parties in one table, got a mapping; join them")
     try:
         return validate_data(estimator, X, *others, **options)
     except (ValueError, TypeError) as error:
         if "feature names" not in str(error):  # other columns than in training
             check_numbers(X)
+        if "contains NaN" in str(error):
+            error.add_note("FedPNNClassifier and federated boosting accept missing cells.")
         raise
 
 

@@ -241,6 +241,13 @@ def test_privacy_out_of_range_is_refused(arguments, words):
         Privacy(**arguments)
 
 
+def test_the_path_of_a_schema_is_refused():
+    with pytest.raises(
+        TypeError, match=r"expected schema=Schema.load\(path\) or None, got 's.toml"
+    ):
+        Privacy(epsilon=1, schema="s.toml")
+
+
 @pytest.mark.parametrize("mechanism", ["local", "paper"])
 def test_a_useless_delta_is_refused_by_the_training(mechanism):
     privacy = Privacy(epsilon=1, delta=1e-6, mechanism=mechanism, classes=(0, 1))
