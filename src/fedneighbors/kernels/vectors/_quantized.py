@@ -296,7 +296,7 @@ def _take_within(bounds: Any, minima: Any, limit: Any) -> Any:
 def verify_within(
     kind: Any, table: Any, order: Any, point: Any, bounds: Any, minima: Any, limit: Any, most: Any
 ) -> Any:
-    """Take the rows whose bounds are within a limit, and compute their distances.
+    """Take the rows with bounds within a limit; compute their distances.
 
     Parameters
     ----------

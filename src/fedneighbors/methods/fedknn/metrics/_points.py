@@ -391,10 +391,10 @@ class DistanceBounds:
     def verify(
         self, verify_rows: VerifyRows, k: int, *, n: int, limit: float
     ) -> tuple[Integers, Floats, float]:
-        """Remove about ``n`` objects of the lowest bounds, and those within the k-th distance.
+        """Remove about ``n`` objects of the lowest bounds; return their distances.
 
-        None are removed if many have the same bounds. Returns their positions and distances, and a
-        lower bound of the distances of all others.
+        Those within the k-th distance are removed, too, but none if many have the same bounds.
+        Returns their positions and distances, and a lower bound of the distances of all others.
         """
         rows, most = (self._bounds.values, self._bounds.minima), _MANY * n
         near, known, lowest = verify_rows(*rows, self._choose_radius(limit, n), most)
@@ -405,7 +405,7 @@ class DistanceBounds:
         return near, known, self._scale.lower_one(math.ldexp(lowest, -self._exponent))
 
     def _choose_radius(self, distance: float, n: int | None) -> float:
-        """Return the radius of a distance, or that of ``n`` of more objects within it."""
+        """Return a radius for at most about ``n`` objects within a distance."""
         bounds, radius = self._bounds, self._radius(distance)
         if n is None or not bounds.has_more(radius, n):
             return radius

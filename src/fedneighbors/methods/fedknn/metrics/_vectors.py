@@ -104,7 +104,7 @@ class QuantizedVectors:
             self._codes.put(self._centering.apply(block), i * ROWS_PER_STEP)
 
     def locate(self, point: Floats) -> tuple[Floats, int] | None:
-        """Return a point in the space of codes, and its power of two; None if too far."""
+        """Return a point among the codes, and its exponent; None if far."""
         if self._scale is None:  # smaller products lose bits
             exponent = -math.frexp(max(point.max(), -point.min()))[1]
             is_near = exponent + self._centering.exponent < _MAX_EXPONENT
