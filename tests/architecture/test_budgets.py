@@ -45,9 +45,9 @@ from tests.architecture.tree import ROOT, SOURCE, module_name, modules, sources
 # a folder, unknown parties, the command that predicts, the note before kernels are compiled, known
 # names in errors of files, scopes and columns, connected providers in the status of a broker,
 # columns without numbers, further rows. Lowered by 167 lines: parameters that nobody passes, noise
-# for several users, imports of the console and of databases, repeated checks. Raised by 50 lines:
+# for several users, imports of the console and of databases, repeated checks. Raised by 52 lines:
 # first rows of a query of vectors in one kernel, which saves a fifth of the time in small tables.
-MAX_CODE_LINES = 57_102
+MAX_CODE_LINES = 57_104
 MAX_KNNPER_LINES = 5_687  # frozen embeddings, schedules, plateaus, ablated pools: 600 more
 MAX_FILES = 398
 MAX_FILE_LINES = 500
