@@ -380,7 +380,7 @@ def validate_rows(estimator: Any, X: Any, *others: Any, **options: Any) -> Any:
     """Return inputs that scikit-learn validates; name columns without numbers."""
     from sklearn.utils.validation import validate_data  # slow to import
 
-    if type(X) is dict:  # sparse matrices of one format are mappings
+    if type(X) is dict:  # SciPy's dok_matrix is a mapping, too
         raise TypeError("expected the rows of all parties in one table, got a mapping; join them")
     try:
         return validate_data(estimator, X, *others, **options)

@@ -125,7 +125,7 @@ VerifyRows = Callable[..., tuple[Integers, Floats, float]]
 _MAX_TREE_FRACTION = 1 / 16
 _MAX_FROM_TREE = 1 << 14  # neighbors that a tree finds at once, in less than 20 ms
 _N_EXTRA = 4  # additional neighbors requested from the tree
-_MANY = 4  # rows verified at once per row that is wanted
+_MANY = 4  # most rows that are verified in one call, for each row that is wanted
 _GROWTH = 2  # largest ratio of new to verified objects
 # All distances are computed if bounds leave a quarter of the objects after many were verified.
 _MIN_VERIFIED, _MAX_LEFT = 1 / 32, 1 / 4
