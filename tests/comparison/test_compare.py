@@ -45,6 +45,10 @@ def task(name, kind="classification", n_classes=2, repeat=0):
     return {"candidate": name, "task": kind, "n_classes": n_classes, "seed": 0, "repeat": repeat}
 
 
+def note():
+    """Take notice of a compilation."""
+
+
 def small_table(n_classes=2, n=120, seed=0):
     rng = np.random.default_rng(seed)
     y = rng.integers(0, n_classes, n)
@@ -429,34 +433,39 @@ def test_an_interrupted_comparison_resumes(tmp_path):
 class SlowWorker:
     """Worker on which every training takes its time of a table, on a clock of its own."""
 
-    def __init__(self, clock, seconds, scores):
-        self.clock, self.seconds, self.scores = clock, seconds, scores
+    def __init__(self, durations, scores, seconds):
+        self.durations, self.scores, self.seconds, self.spent = durations, scores, seconds, 0.0
 
-    def run(self, task, limit_s):
-        name = task["candidate"]
-        if self.seconds[name] > limit_s:
-            self.clock[0] += max(limit_s, 0)
+    def clock(self):
+        return self.spent
+
+    def left(self):
+        return self.seconds - self.spent
+
+    def run(self, task, limit_s, note):
+        duration = self.durations[task["candidate"]]
+        if duration > limit_s:
+            self.spent += max(limit_s, 0)
             return {"failure": f"stopped after {limit_s:.0f} s", "seconds": limit_s}
-        self.clock[0] += self.seconds[name]
-        score = np.broadcast_to(self.scores[name], 10)[task["repeat"]]
-        return {"seconds": self.seconds[name], "scores": {"accuracy": score}}
+        self.spent += duration
+        score = np.broadcast_to(self.scores[task["candidate"]], 10)[task["repeat"]]
+        return {"seconds": duration, "scores": {"accuracy": score}}
 
 
 def run_schedule(seconds, budget, *, scores=None, results=None):
-    clock = [0.0]
+    worker = SlowWorker(seconds, scores or dict.fromkeys(seconds, 0.5), budget)
     schedule = _schedule.Schedule(
         tuple(seconds),
         frozenset({"alone"}),
         frozenset({"private"}),
         {},
         "accuracy",
-        budget,
+        worker,
         _schedule.ResultFile(None, "", results or {}),
         lambda *_: None,
-        lambda: clock[0],
     )
-    schedule.run(SlowWorker(clock, seconds, scores or dict.fromkeys(seconds, 0.5)))
-    return schedule, clock[0]
+    schedule.run()
+    return schedule, worker.spent
 
 
 def test_much_time_gives_all_splits():
@@ -532,8 +541,8 @@ def test_a_stopped_candidate_gets_the_time_that_is_left():
 def test_no_answer_is_awaited_after_the_deadline():
     rows = PartyRows(X, Y.astype(np.int64), np.arange(200) % 3)
 
-    with _schedule.Worker(rows, time.monotonic() + 1e-3) as worker:
-        result = worker.run(task("averaged linear models"), 600)
+    with _schedule.Worker(rows, 1e-3) as worker:
+        result = worker.run(task("averaged linear models"), 600, note)
 
     assert result == {"failure": "no time left", "seconds": 0.0}
 
@@ -541,14 +550,75 @@ def test_no_answer_is_awaited_after_the_deadline():
 def test_a_worker_is_replaced_after_a_time_out():
     rows = PartyRows(X, Y.astype(np.int64), np.arange(200) % 3)
 
-    with _schedule.Worker(rows, time.monotonic() + 900) as worker:
-        stopped = worker.run(task("kNN-Per, pool"), 0.11)
-        result = worker.run(task("averaged linear models"), 600)
-        late = worker.run(task("alone"), 0.0)
+    with _schedule.Worker(rows, 900) as worker:
+        stopped = worker.run(task("kNN-Per, pool"), 0.11, note)
+        result = worker.run(task("averaged linear models"), 600, note)
+        late = worker.run(task("alone"), 0.0, note)
 
     assert stopped["failure"].startswith("stopped after")
     assert result["scores"]["accuracy"] > 0.6
     assert late["failure"] == "no time left"
+
+
+# Started in place of Python: announces a compilation, which lasts until the file exists.
+COMPILING = """#!/bin/sh
+echo ready
+read -r rows
+echo compilation
+while [ ! -e {file} ]; do sleep 0.1; done
+{then}
+"""
+
+
+def run_compiling(tmp_path, monkeypatch, then):
+    program, file, steps = tmp_path / "python", tmp_path / "file", []
+
+    def note():
+        steps.append("compiling")
+        time.sleep(4)
+        file.touch()
+
+    program.write_text(COMPILING.format(file=file, then=then))
+    program.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(program))
+    rows = PartyRows(X, Y.astype(np.int64), np.arange(200) % 3)
+    with _schedule.Worker(rows, 3.9) as worker:
+        return worker.run(task("alone"), 600, note), worker, steps
+
+
+def test_time_of_compilation_is_not_counted(tmp_path, monkeypatch):
+    answer = """echo compilation; echo '{"seconds": 1, "scores": {}}'; sleep 60"""
+
+    result, worker, steps = run_compiling(tmp_path, monkeypatch, answer)
+
+    assert result == {"seconds": 1, "scores": {}}
+    assert worker.compilation_s >= 4
+    assert worker.left() > 0
+    assert steps == ["compiling"]
+
+
+def test_the_end_of_a_process_that_compiles_is_a_failure(tmp_path, monkeypatch):
+    result, _, steps = run_compiling(tmp_path, monkeypatch, "exit 7")
+
+    assert result == {"failure": "its process ended with status 7"}
+    assert steps == ["compiling"]
+
+
+def test_kernels_are_compiled_in_time_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    steps = []
+
+    result = fedneighbors.compare(
+        X,
+        Y,
+        parties=PARTIES,
+        minutes=0.5,
+        candidates=["alone", "kNN search"],
+        progress=lambda *step: steps.append(step[-1]),
+    )
+
+    assert "split 1: kNN search, compiling kernels, once" in steps
+    assert any("Kernels were compiled for" in note for note in result.record.notes)
 
 
 @pytest.mark.parametrize(

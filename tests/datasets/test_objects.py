@@ -10,7 +10,7 @@ from fedneighbors.datasets import CategoricalColumn, NumericColumn, Schema, load
 from fedneighbors.datasets._files import read_lines
 from fedneighbors.datasets._molecules import fingerprint_from_smiles, graph_from_smiles
 from fedneighbors.datasets._object_cells import parse_object
-from fedneighbors.datasets._objects import read_objects
+from fedneighbors.datasets._objects import read_objects, read_party_objects
 from fedneighbors.errors import DataError, MissingDataError
 
 PLACES = "name,lat,lon,country\nLyon,45.75,4.85,FR\nBern,46.95,7.45,CH\n"
@@ -112,8 +112,14 @@ def test_strings_are_read_from_a_column_even_if_numeric(write_text):
 def test_molecules_are_read_from_smiles_and_from_a_column(write_text):
     lines = read_objects(write_text("m.smi", "CCO ethanol\nCC ethane\n"), "graphs")
     column = read_objects(write_text("m.csv", "smiles\nCCO\nCC\n"), "graphs", columns=["smiles"])
+    default = read_objects(write_text("m.csv", "id,smiles\n1,CCO\n2,CC\n"), "graphs")
 
-    assert lines.items == column.items == [graph_from_smiles("CCO"), graph_from_smiles("CC")]
+    assert (
+        lines.items
+        == column.items
+        == default.items
+        == [graph_from_smiles("CCO"), graph_from_smiles("CC")]
+    )
     assert lines.labels == ("ethanol", "ethane")
 
 
@@ -127,6 +133,18 @@ def test_fingerprints_are_read_from_smiles_and_from_a_column(write_text):
     assert [item.tolist() for item in lines.items] == expected
     assert [item.tolist() for item in column.items] == expected
     assert lines.labels == ("ethanol", "ethane")
+
+
+def test_parties_may_have_molecules_in_different_formats(write_text):
+    files = {
+        "acme": write_text("acme.smi", "CCO ethanol\n"),
+        "apex": write_text("apex.csv", "id,smiles\n1,CC\n"),
+    }
+
+    objects = read_party_objects(files, "graphs")
+
+    assert objects.items == [graph_from_smiles("CCO"), graph_from_smiles("CC")]
+    assert objects.owners.tolist() == ["acme", "apex"]
 
 
 def test_graphs_are_read_from_their_own_format(write_text):
@@ -155,6 +173,9 @@ def test_graphs_are_read_from_their_own_format(write_text):
         ("s.txt", "x\n", "strings", {"label": "name"}, "has no columns"),
         ("g.txt", "t # one\nv 0 C\ne 0 1 2\n", "graphs", {}, "line 3"),
         ("g.smi", "CCO a\nC(C b\n", "graphs", {}, "line 2: expected SMILES"),
+        ("g.smi", "CCO a\n", "graphs", {"columns": ["m"]}, "has no column 'm'; .* 'smiles'$"),
+        ("g.smi", "CCO a\n", "sets", {}, "molecules: compare them by tanimoto or graph_edit"),
+        ("g.csv", "m\nCC\n", "fingerprints", {}, "has no column 'smiles'; .* 'm'$"),
         ("g.csv", "m\nCC\nC(\n", "graphs", {"columns": ["m"]}, "data row 2: expected SMILES"),
     ],
 )  # fmt: skip

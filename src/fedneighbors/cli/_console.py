@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from fedneighbors.kernels import watch_compilation
+
 ProgressCallback = Callable[[int, int, str], None]
 """Function called with steps done, total steps, and the current step."""
 
@@ -108,21 +110,9 @@ def note_compilation(log: logging.Logger | None = None) -> Iterator[None]:
     if log is None and not Console(stderr=True).is_terminal:
         yield
         return
-    from numba.core import event
-
-    class Note(event.Listener):
-        is_printed = False
-
-        def on_start(self, _: object) -> None:
-            if not self.is_printed:
-                self.is_printed = True
-                tell(
-                    "compiling kernels, which takes seconds; later runs read the stored results. "
-                    "fedneighbors warmup compiles all in advance"
-                )
-
-        def on_end(self, _: object) -> None:
-            pass
-
-    with event.install_listener("numba:compile", Note()):
+    notes = [
+        "compiling kernels, which takes seconds; later runs read the stored results. "
+        "fedneighbors warmup compiles all in advance"
+    ]
+    with watch_compilation(lambda: notes and tell(notes.pop()), lambda: None):
         yield

@@ -315,7 +315,8 @@ def check(config: ProviderFile = _PROVIDER) -> None:
             score, n_rows = found.party.score, found.party.n_held_out
             echo(f"{name}: votes, balanced accuracy {score:.3f} on {n_rows} held-out rows{epoch}")
         else:
-            echo(f"{name}: {offer.n_objects} objects, {offer.metric}{filters}{epoch}")
+            width = f" of {offer.n_columns} columns" if offer.n_columns else ""
+            echo(f"{name}: {offer.n_objects} objects{width}, {offer.metric}{filters}{epoch}")
         for note in found.notes:
             echo(f"  {note}", "yellow")
         for column, example in found.examples.items():

@@ -1,7 +1,6 @@
 """Comparison of methods and baselines on a user's rows."""
 
 import hashlib
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -92,8 +91,9 @@ def compare(
     task : {"classification", "regression"}
         Kind of the targets.
     minutes : float
-        Time budget. The number of splits is reduced first, then candidates are dropped; the notes
-        of the record say so. A candidate that takes too long is stopped.
+        Time budget, without the compilation of kernels at their first use. The number of splits is
+        reduced first, then candidates are dropped; the notes of the record say so. A candidate that
+        takes too long is stopped.
     candidates : sequence of str, optional
         Names of the methods, which include their private variants; by default all that fit the
         task.
@@ -128,25 +128,28 @@ def compare(
     >>> result.reason.startswith("Recommended: ")
     True
     """
-    started, deadline = datetime.now(UTC), time.monotonic() + 60 * minutes
+    started = datetime.now(UTC)
     rows, party_names, n_classes = _encode(X, y, parties, task)
     chosen = _choose_candidates(candidates, task)
     settings = task_settings(task, n_classes, seed)
     metric = primary_metric(task, n_classes)
     names = tuple(candidate.name for candidate in chosen)
     digest = hashlib.sha256(f"{rows.digest()} {settings} {names} losses".encode()).hexdigest()
-    schedule = Schedule(
-        names,
-        frozenset(candidate.name for candidate in chosen if candidate.kind in ("alone", "pooled")),
-        frozenset(candidate.name for candidate in chosen if candidate.kind == "private"),
-        settings,
-        metric,
-        deadline,
-        ResultFile(None if path is None else Path(path), digest),
-        progress,
-    )
-    with Worker(rows, deadline) as worker:
-        schedule.run(worker)
+    file = ResultFile(None if path is None else Path(path), digest)
+    with Worker(rows, 60 * minutes) as worker:
+        schedule = Schedule(
+            names,
+            frozenset(
+                candidate.name for candidate in chosen if candidate.kind in ("alone", "pooled")
+            ),
+            frozenset(candidate.name for candidate in chosen if candidate.kind == "private"),
+            settings,
+            metric,
+            worker,
+            file,
+            progress,
+        )
+        schedule.run()
     summary = Summary(
         chosen,
         schedule.file.results,
@@ -167,6 +170,7 @@ def compare(
             summary.next_step,
             *_note_equal_rows(rows, party_names),
             *schedule.notes,
+            *_note_compilation(worker.compilation_s),
         ),
         started=started.isoformat(timespec="seconds"),
         seconds=(datetime.now(UTC) - started).total_seconds(),
@@ -221,6 +225,13 @@ def _check_scores(summary: Summary) -> None:
             if repeat == 0
         )
         raise DataError(f"no method has a score, allow more minutes or check the data: {reasons}")
+
+
+def _note_compilation(seconds: float) -> tuple[str, ...]:
+    """Return a sentence about the time of compilation, if it is noticeable."""
+    if seconds < 1:
+        return ()
+    return (f"Kernels were compiled for {seconds:.0f} s, once; the minutes do not include it.",)
 
 
 def _note_equal_rows(rows: PartyRows, party_names: Sequence[str]) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 import json
 import os
-import select
+import queue
 import signal
 import statistics
 import subprocess
@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from threading import Thread
+from typing import IO, Any, Self
 
 from fedneighbors.comparison._table import PartyRows, Task
 from fedneighbors.errors import DataError
@@ -21,6 +22,7 @@ MAX_REPEATS = 10
 MIN_REPEATS = 3
 """Splits below which candidates are dropped instead; an interval of two has a t value of 12.7."""
 
+_COMPILATION = b"compilation\n"  # of the worker
 _MIN_LIMIT_S = 0.1
 _FIRST_SPLIT = 0.6  # largest fraction of the time for the first split
 
@@ -31,20 +33,24 @@ Progress = Callable[[int, int, str], None]
 class Worker:
     """Child process that trains candidates; it is started again after a time-out.
 
+    Its clock stops while kernels are compiled, which happens once on a machine.
+
     Parameters
     ----------
     rows : PartyRows
         All rows.
-    deadline : float
-        End of the time budget, as of ``time.monotonic``; no answer is awaited after it.
+    seconds : float
+        Time budget; no answer is awaited after it.
     """
 
-    def __init__(self, rows: PartyRows, deadline: float) -> None:
+    def __init__(self, rows: PartyRows, seconds: float) -> None:
         self._rows = rows.to_bytes()
-        self._deadline = deadline
+        self._started = time.monotonic()
         self._process: subprocess.Popen[bytes] | None = None
-        self._is_ready = False
+        self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self._start_s = 0.0  # duration of the last start
+        self.seconds = seconds
+        self.compilation_s = 0.0
 
     def __enter__(self) -> Self:
         return self
@@ -52,26 +58,42 @@ class Worker:
     def __exit__(self, *_: object) -> None:
         self._stop()
 
-    def run(self, task: Mapping[str, Any], limit_s: float) -> Result:
-        """Return the result of a task, or a failure after ``limit_s`` seconds."""
+    def clock(self) -> float:
+        """Return the seconds since the start, without those of compilation."""
+        return time.monotonic() - self._started - self.compilation_s
+
+    def left(self) -> float:
+        """Return the seconds before the end of the budget."""
+        return self.seconds - self.clock()
+
+    def run(self, task: Mapping[str, Any], limit_s: float, note: Callable[[], object]) -> Result:
+        """Return the result of a task, or a failure after ``limit_s`` seconds.
+
+        Calls ``note`` before a kernel is compiled.
+        """
         late: Result = {"failure": "no time left", "seconds": 0.0}
         start_s = 0.0 if self._process else self._start_s
-        if min(limit_s, self._left() - start_s) < _MIN_LIMIT_S:
+        if min(limit_s, self.left() - start_s) < _MIN_LIMIT_S:
             return late
         process = self._process or self._start()
-        assert process.stdin
-        assert process.stdout
-        limit_s = min(limit_s, self._left())
-        if not self._is_ready or limit_s < _MIN_LIMIT_S:
+        limit_s = min(limit_s, self.left())
+        if limit_s < _MIN_LIMIT_S:
             return late
+        assert process.stdin
         process.stdin.write(json.dumps(task).encode() + b"\n")
         process.stdin.flush()
-        ready, _, _ = select.select([process.stdout], [], [], limit_s)
-        line = process.stdout.readline() if ready else b""
-        if line.endswith(b"\n"):
+        end = self.clock() + limit_s
+        line = self._read(limit_s)
+        while line == _COMPILATION:
+            started = time.monotonic()
+            note()
+            line = self._lines.get()
+            self.compilation_s += time.monotonic() - started
+            line = line and self._read(end - self.clock())
+        if line and line.endswith(b"\n"):
             return dict(json.loads(line))
         self._stop()
-        if ready:
+        if line is not None:
             return {"failure": f"its process ended with status {process.returncode}"}
         return {"failure": f"stopped after {limit_s:.0f} s", "seconds": limit_s}
 
@@ -86,24 +108,37 @@ class Worker:
         )
         assert process.stdin
         assert process.stdout
+        self._lines = queue.SimpleQueue()
+        Thread(target=_forward, args=(process.stdout, self._lines), daemon=True).start()
         process.stdin.write(b"%d\n" % len(self._rows) + self._rows)
         process.stdin.flush()
-        self._is_ready = bool(select.select([process.stdout], [], [], max(self._left(), 0))[0])
-        if self._is_ready:
-            process.stdout.readline()
+        self._read(self.left())
         self._start_s = time.monotonic() - started
         return process
 
-    def _left(self) -> float:
-        """Return the seconds before the deadline."""
-        return self._deadline - time.monotonic()
+    def _read(self, limit_s: float) -> bytes | None:
+        """Return a line, nothing at the end of the process, or None after ``limit_s`` seconds."""
+        try:
+            return self._lines.get(timeout=max(limit_s, 0))
+        except queue.Empty:
+            return None
 
     def _stop(self) -> None:
         if self._process is not None:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)  # its own children, too
-            self._process.communicate()
+            assert self._process.stdin
+            self._process.stdin.close()
+            self._process.wait()
             self._process = None
+
+
+def _forward(stream: IO[bytes], lines: "queue.SimpleQueue[bytes]") -> None:
+    """Put the lines of a stream into a queue, and an empty one at the end."""
+    with stream:
+        for line in stream:
+            lines.put(line)
+    lines.put(b"")
 
 
 @dataclass
@@ -178,14 +213,12 @@ class Schedule:
         Fields of every task.
     metric : str
         Name of the score that decides.
-    deadline : float
-        End of the time budget by the clock.
+    worker : Worker
+        Trains within its time budget.
     file : ResultFile
         Finished results.
     progress : callable
         Called with the finished trainings, their expected number, and the current step.
-    clock : callable
-        Returns the seconds that have passed.
     notes : list of str
         Sentences about what was left out.
     """
@@ -195,33 +228,30 @@ class Schedule:
     dropped_first: frozenset[str]
     settings: Mapping[str, Any]
     metric: str
-    deadline: float
+    worker: Worker
     file: ResultFile
     progress: Progress
-    clock: Callable[[], float] = time.monotonic
     notes: list[str] = field(default_factory=list)
 
-    def run(self, worker: Worker) -> None:
+    def run(self) -> None:
         """Train until the splits or the time are used up."""
-        started = self.clock()
-        budget = self.deadline - started
         first = [name for name in self.names if name not in self.dropped_first]
         for position, name in enumerate(first):
-            left = started + _FIRST_SPLIT * budget - self.clock()
+            left = _FIRST_SPLIT * self.worker.seconds - self.worker.clock()
             # a third of the rest for those with which the others are compared, twice a fair share
             # for the others
             divisor = 3.0 if name in self.kept else (len(first) - position + 1) / 2
-            self._train(worker, name, 0, left / divisor, total=len(self.names))
-        self._retry(worker)
+            self._train(name, 0, left / divisor, total=len(self.names))
+        self._retry()
         for name in self.names:
             if name in self.dropped_first:
-                self._train(worker, name, 0, self._spare(), total=len(self.names))
+                self._train(name, 0, self._spare(), total=len(self.names))
         names = self._affordable(self._finished())
         for repeat in range(1, MAX_REPEATS):
             if repeat >= MIN_REPEATS:
                 names = self._contenders(names, repeat)
             needed = self._seconds(names)
-            n_more = min(MAX_REPEATS - repeat, int((self.deadline - self.clock()) / needed))
+            n_more = min(MAX_REPEATS - repeat, int(self.worker.left() / needed))
             if not n_more:
                 self.notes.append(
                     f"The time allowed {repeat} of {MAX_REPEATS} splits; more minutes give "
@@ -230,16 +260,20 @@ class Schedule:
                 break
             total = len(self.file.results) + n_more * len(names)
             for name in names:
-                self._train(worker, name, repeat, self.deadline - self.clock(), total=total)
+                self._train(name, repeat, self.worker.left(), total=total)
             if any("scores" not in self.file.results[name, repeat] for name in names):
                 self.notes.append(f"Split {repeat + 1} was not finished, and is left out.")
                 break
 
-    def _train(self, worker: Worker, name: str, repeat: int, limit_s: float, *, total: int) -> None:
-        self.progress(len(self.file.results), total, f"split {repeat + 1}: {name}")
+    def _train(self, name: str, repeat: int, limit_s: float, *, total: int) -> None:
+        def show(step: str = "") -> None:
+            self.progress(len(self.file.results), total, f"split {repeat + 1}: {name}{step}")
+
+        show()
         if (name, repeat) not in self.file.results:
             task = {**self.settings, "candidate": name, "repeat": repeat}
-            self.file.add(name, repeat, worker.run(task, limit_s))
+            result = self.worker.run(task, limit_s, lambda: show(", compiling kernels, once"))
+            self.file.add(name, repeat, result)
 
     def _finished(self) -> list[str]:
         """Return the candidates with scores on the first split."""
@@ -248,9 +282,9 @@ class Schedule:
     def _spare(self) -> float:
         """Return the time that the next splits of all candidates leave."""
         needed = (MIN_REPEATS - 1) * self._seconds(self._finished())
-        return self.deadline - self.clock() - needed
+        return self.worker.left() - needed
 
-    def _retry(self, worker: Worker) -> None:
+    def _retry(self) -> None:
         """Repeat stopped trainings in the time that the others leave."""
         for name in self.names:
             result = self.file.results.get((name, 0), {})
@@ -259,11 +293,11 @@ class Schedule:
             limit_s = self._spare() / MIN_REPEATS  # so that it can be trained on as many splits
             if limit_s > result["seconds"]:
                 del self.file.results[name, 0]
-                self._train(worker, name, 0, limit_s, total=len(self.names))
+                self._train(name, 0, limit_s, total=len(self.names))
 
     def _affordable(self, names: list[str]) -> list[str]:
         """Return the best candidates for which the time suffices."""
-        remaining = self.deadline - self.clock()
+        remaining = self.worker.left()
         dropped = []
         while (MIN_REPEATS - 1) * self._seconds(names) > remaining:
             others = [name for name in names if name in self.dropped_first]

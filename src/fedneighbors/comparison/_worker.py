@@ -1,12 +1,14 @@
 """Process that trains candidates, so that a slow one can be stopped.
 
-It reads the rows and then one task per line from standard input, and writes one result per line.
+It reads the rows and then one task per line from standard input, and writes one result per line. A
+line before each compilation of a kernel and one after it show that its time is not the candidate's.
 """
 
 import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,17 +18,22 @@ from fedneighbors.comparison._candidates import CANDIDATES, Trial, losses_alone
 from fedneighbors.comparison._scores import row_losses, score_parties, score_predictions
 from fedneighbors.comparison._table import PartyRows, split, split_stream
 from fedneighbors.errors import MissingExtraError
+from fedneighbors.kernels import watch_compilation
+
+COMPILATION = "compilation"
 
 _BY_NAME = {candidate.name: candidate for candidate in CANDIDATES}
 
 
-def run_task(rows: PartyRows, task: dict[str, Any]) -> dict[str, Any]:
+def run_task(
+    rows: PartyRows, task: dict[str, Any], clock: Callable[[], float] = time.perf_counter
+) -> dict[str, Any]:
     """Train a candidate on one split, and score its test rows."""
     kind, n_classes = task["task"], task["n_classes"]
     train, test = split(rows, kind, split_stream(task["seed"], task["repeat"]))
     trial = Trial(train, test, kind, n_classes, task["seed"])
     candidate = _BY_NAME[task["candidate"]]
-    started = time.perf_counter()
+    started = clock()
     try:
         predictions = candidate.fits[kind](trial)
     except MissingExtraError as error:
@@ -36,7 +43,7 @@ def run_task(rows: PartyRows, task: dict[str, Any]) -> dict[str, Any]:
     if not np.isfinite(predictions.values).all():
         return {"failure": "a prediction is not a finite number"}
     result = {
-        "seconds": time.perf_counter() - started,
+        "seconds": clock() - started,
         "scores": score_predictions(test.y, predictions.values, kind),
         "parties": score_parties(test.y, predictions.values, test.parties, kind),
         "exchanges": predictions.n_exchanges,
@@ -70,9 +77,14 @@ def main() -> None:
     os.dup2(2, 1)  # libraries may print
     source = sys.stdin.buffer
     rows = PartyRows.from_bytes(source.read(int(source.readline())))
-    print("ready", file=answers, flush=True)
-    for line in source:
-        print(json.dumps(run_task(rows, json.loads(line))), file=answers, flush=True)
+
+    def send(line: str) -> None:
+        print(line, file=answers, flush=True)
+
+    send("ready")
+    with watch_compilation(lambda: send(COMPILATION), lambda: send(COMPILATION)) as clock:
+        for line in source:
+            send(json.dumps(run_task(rows, json.loads(line), clock)))
 
 
 if __name__ == "__main__":

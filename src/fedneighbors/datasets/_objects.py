@@ -37,6 +37,7 @@ from fedneighbors.errors import DataError
 _TABLES = {".csv", ".parquet", ".pq"}
 _DECLARED_TABLES = _TABLES | {".arff", ".jsonl", ".ndjson"}
 MOLECULE_FILES = {".smi", ".smiles", ".sdf"}
+_MOLECULE_COLUMNS = ("smiles",)
 _FASTA = {".fasta", ".fa", ".fna", ".faa"}
 _PLACES = (("lon", "lat"), ("longitude", "latitude"))
 
@@ -68,7 +69,7 @@ def read_objects(
         Kind of the objects; rows are those of a table with a schema.
     columns : sequence of str
         Columns of a table: vector components (by default all numeric columns), longitude and
-        latitude in degrees, or the column of strings, words or SMILES.
+        latitude in degrees, or the column of strings, words or SMILES (by default ``smiles``).
     owner, label : str, optional
         Columns of a table with each object's owner, and with its label for display.
     schema : Schema, optional
@@ -124,7 +125,10 @@ def read_objects(
         return _read_declared(
             file, kind, schema, owner=owner, label=label, complete=complete, text_format=text_format
         )
-    if columns or owner or label or schema:
+    is_molecules = bool(set(file.suffixes) & MOLECULE_FILES)
+    if is_molecules:
+        check_present(columns, _MOLECULE_COLUMNS, source=str(file))
+    if (columns and not is_molecules) or owner or label or schema:
         raise DataError(f"{file} has no columns; only tables have them, such as CSV or Parquet")
     encoding = (text_format or TextFormat()).encoding
     return _read_text(file, kind, encoding=encoding, skip_unreadable=skip_unreadable)
@@ -213,7 +217,7 @@ def read_filter_cells(
         If the table lacks a column, or cannot be read.
     """
     if set(file.suffixes) & MOLECULE_FILES:
-        check_present(names, ["smiles"], source=str(file))
+        check_present(names, _MOLECULE_COLUMNS, source=str(file))
         return {"smiles": read_smiles(file, labels)} if "smiles" in names else {}
     if has_values(file):
         cells = read_all_cells(file)
@@ -277,11 +281,13 @@ def _read_text(file: Path, kind: Kind, *, encoding: str, skip_unreadable: bool) 
     named: Mapping[str, Any] | None = None
     unreadable: list[int] = []
     skipped = unreadable if skip_unreadable else None
+    is_molecules = bool(set(file.suffixes) & MOLECULE_FILES)
+    if is_molecules and kind == "sets":
+        raise DataError(f"{file} has molecules: compare them by tanimoto or graph_edit")
     if kind == "graphs":
-        is_molecules = bool(set(file.suffixes) & MOLECULE_FILES)
         graphs = read_molecules(file, skipped=skipped) if is_molecules else read_graphs(file)
         named = dict(zip(graphs.names, graphs.graphs, strict=True))
-    elif kind == "fingerprints" and set(file.suffixes) & MOLECULE_FILES:
+    elif kind == "fingerprints" and is_molecules:
         named = read_fingerprints(file, skipped=skipped)
     elif kind == "strings" and set(file.suffixes) & _FASTA:
         named = read_fasta(file)
@@ -291,7 +297,10 @@ def _read_text(file: Path, kind: Kind, *, encoding: str, skip_unreadable: bool) 
             unit = "records" if ".sdf" in file.suffixes else "lines"
             places = f"{unit} {list_numbers(unreadable)}"
             notes = (f"{len(unreadable)} molecules cannot be read and are left out: {places}",)
-        return Objects(list(named.values()), tuple(named), str(file), notes=notes, is_named=True)
+        names = _MOLECULE_COLUMNS if is_molecules else ()
+        return Objects(
+            list(named.values()), tuple(named), str(file), None, None, notes, names, is_named=True
+        )
     if kind not in ("strings", "sets"):
         raise DataError(
             f"{file}: expected a table of {kind}, a file that ends in .csv, .csv.gz or .parquet"
@@ -310,6 +319,8 @@ def _read_table(
     text_format: TextFormat | None,
 ) -> Objects:
     is_text = kind not in ("vectors", "places")
+    if kind in ("graphs", "fingerprints"):
+        columns = columns or _MOLECULE_COLUMNS
     if is_text and len(columns) != 1:
         raise DataError(f"{file} is a table; name its column of {kind} with columns (--columns)")
     label_columns = [name for name in (owner, label) if name is not None]
