@@ -268,6 +268,37 @@ def test_errors_of_all_files_are_reported_together(read):
     assert re.search(r"column 'ill' of .*east\.csv is missing in 1 rows", label)
 
 
+def test_all_problems_of_a_file_are_reported_together(read):
+    with pytest.raises(DataError, match=r"has no column 'bmi'") as found:
+        read(
+            north="age,sex,bmi,day,ill\n1,f,2,3,no\n",
+            south="age,sex,day,ill\n1,3,2026-01-02,no\n2,4,2026-01-03,\n",
+            east="age,sex,bmi,day,ill\nx,m,2,2026-01-02,no\n1,f,x,3,no\n2,m,x,4,yes\n3,m,x,5,yes\n",
+        )
+
+    expected = [
+        r"'sex' of .*north\.csv: .* no number, but the column has numbers in .*south\.csv",
+        r"'day' of .*south\.csv has dates",
+        r"'day' of .*east\.csv: most cells are numbers",
+        r"'age' of .*east\.csv: most cells are numbers",
+        r"'bmi' of .*east\.csv: .* no number, but the column has numbers in .*north\.csv",
+        r"'ill' of .*south\.csv is missing in 1 rows",
+    ]
+    notes = found.value.__notes__
+    assert len(notes) == len(expected)
+    assert all(any(re.search(text, note) for note in notes) for text in expected)
+
+
+def test_many_problems_are_counted(read):
+    names = [f"day_{number}" for number in range(24)]
+
+    with pytest.raises(DataError, match=r"column 'day_0' of .*north\.csv has dates") as found:
+        read(north=f"{','.join(names)},ill\n" + "2026-01-02," * 24 + "no\n")
+
+    assert len(found.value.__notes__) == 21
+    assert found.value.__notes__[-1] == "and 3 more problems"
+
+
 def test_all_files_with_other_columns_are_named(read):
     with pytest.raises(DataError, match=r"south\.csv has no column 'sex'") as found:
         read(north=NORTH, south="age,ill\n1,no\n", east="age,sex,bmi,ill\n1,f,3,no\n")

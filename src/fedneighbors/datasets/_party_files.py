@@ -44,6 +44,7 @@ _THOUSANDS = re.compile(r"[+-]?[0-9]{1,3}([., '][0-9]{3})+([.,][0-9]+)?")
 _DASHES = re.compile("[-\N{EN DASH}\N{EM DASH}]+")
 _MIN_ID_ROWS = 20  # in fewer rows, distinct whole numbers are often measurements
 _MAX_NAMED = 5
+_MAX_NOTES = 20
 _MIN_EQUAL_ROWS = 5
 _MIN_EXCESS = 0.1  # in fraction of shared over repeated rows
 
@@ -60,7 +61,7 @@ def read_party_files(
 ) -> Dataset:
     r"""Read one file for each party as one labelled data set.
 
-    Columns are matched by name; their order may differ. The first problem of each file is reported
+    Columns are matched by name; their order may differ. Problems of all files are reported together
     before anything is trained, with the file, the column and the row.
 
     Parameters
@@ -93,7 +94,7 @@ def read_party_files(
         If a file does not exist.
     DataError
         If a file is invalid, columns differ in name or type between files, a column has dates, or
-        most of its cells are numbers and some are not. Errors of further files are its notes.
+        most of its cells are numbers and some are not. Further errors are its notes.
     ValueError
         If there is no file, or a party column for several.
 
@@ -109,6 +110,7 @@ def read_party_files(
     ([40.0, 50.0, 61.5], ['no', 'yes', 'yes'], ['north', 'north', 'south'])
     """
     paths = {str(name): Path(path) for name, path in files.items()}
+    problems = _Problems()
     if not paths or (len(paths) > 1 and party is not None):
         raise ValueError("expected a file for each party, or one file with a party column")
     if schema is not None or any(map(is_arrays, paths.values())):
@@ -120,20 +122,22 @@ def read_party_files(
             text_format=text_format,
             keep_missing=keep_missing,
         )
-        parts = _apply_to_each(read, paths.values())
+        parts = problems.collect(read, paths.values())
+        problems.check()
         return parts[0] if len(parts) == 1 else _join_data_sets(parts, list(paths))
     roles = [label] if party is None else [label, party]
-
-    def read_checked(path: Path) -> Table:
-        table = read_columns(path, nominal=roles, text_format=text_format)
-        for name in (name for name in table.names if name not in (*roles, *drop)):
-            check_text_column(table, name)
-        complete_cells(table, label)  # raises for a missing label
-        return table
-
-    tables = _drop_columns(_apply_to_each(read_checked, paths.values()), drop)
-    _check_labels(tables, label)
-    joined = join_tables(tables, nominal=roles)
+    read_one = partial(read_columns, nominal=roles, text_format=text_format)
+    tables = problems.collect(read_one, paths.values())
+    if len(tables) == len(paths):
+        _check_names(drop, tables)
+    tables = [
+        table.without([name for name in drop if name in table.columns]) if drop else table
+        for table in tables
+    ]
+    if tables:
+        _check_tables(tables, problems, label=label, roles=roles)
+    problems.check()
+    joined = _join_tables(tables)
     data = dataset_from_table(
         joined,
         label,
@@ -148,19 +152,31 @@ def read_party_files(
     return replace(data, notes=notes)
 
 
-def _apply_to_each(function: Callable[[S], R], sources: Iterable[S]) -> list[R]:
-    """Return the results; raise the first error, with the others as notes."""
-    results, errors = list[R](), list[DataError]()
-    for source in sources:
-        try:
-            results.append(function(source))
-        except DataError as error:
-            errors.append(error)
-    if not errors:
+class _Problems:
+    """Errors of files, to be raised together."""
+
+    def __init__(self) -> None:
+        self._errors: list[DataError] = []
+
+    def collect(self, function: Callable[[S], R], sources: Iterable[S]) -> list[R]:
+        """Return a function's results for the sources without an error."""
+        results = list[R]()
+        for source in sources:
+            try:
+                results.append(function(source))
+            except DataError as error:
+                self._errors.append(error)
         return results
-    for other in errors[1:]:
-        errors[0].add_note(str(other))
-    raise errors[0]
+
+    def check(self) -> None:
+        """Raise the first error, with the others as notes."""
+        if self._errors:
+            first, *others = self._errors
+            for other in others[:_MAX_NOTES]:
+                first.add_note(str(other))
+            if len(others) > _MAX_NOTES:
+                first.add_note(f"and {len(others) - _MAX_NOTES} more problems")
+            raise first
 
 
 def check_classes(data: Dataset, label: str) -> tuple[str, ...]:
@@ -256,40 +272,41 @@ def _same_letters(names: Iterable[str]) -> list[list[str]]:
     return [group for key, group in groups.items() if len(group) > 1 and len(key) > 1]
 
 
-def join_tables(tables: Sequence[Table], *, nominal: Collection[str] = ()) -> Table:
-    """Join the rows of tables with the same columns.
+def _check_tables(
+    tables: Sequence[Table], problems: _Problems, *, label: str, roles: Sequence[str]
+) -> None:
+    """Collect the problems of columns and labels, also those that tables have together."""
+    problems.collect(partial(_check_same_columns, tables[0]), tables[1:])
+    for name in dict.fromkeys(name for table in tables for name in table.names):
+        own = [table for table in tables if name in table.columns and name not in roles]
+        if len(problems.collect(partial(check_text_column, name=name), own)) == len(own):
+            problems.collect(partial(_check_type, name=name), [own])
+    complete = problems.collect(partial(complete_cells, name=label), tables)
+    if len(complete) == len(tables):
+        problems.collect(partial(_check_labels, label=label), [tables])
 
-    Parameters
-    ----------
-    tables : sequence of Table
-        Their columns may be in any order.
-    nominal : collection of str
-        Columns that are text in every table.
 
-    Returns
-    -------
-    Table
-        Columns in the order of the first table.
+def _check_type(tables: Sequence[Table], name: str) -> None:
+    """Raise if a column has numbers in one table and text in another."""
+    sources: dict[str, Table] = {}
+    for table in tables:
+        if not missing_cells(table.columns[name]).all():
+            sources.setdefault(table.columns[name].dtype.kind, table)
+    if len(sources) > 1:
+        numeric, words = sources["f"], sources["O"]
+        place, remedy = _describe_first_word(words.columns[name])
+        raise DataError(
+            f"column {name!r} of {words.source}: {place}, but the column has numbers in "
+            f"{numeric.source}; {remedy}, or declare the column as a category in a schema"
+        )
 
-    Raises
-    ------
-    DataError
-        If a column is missing, or has numbers in one table and text in another; the message names
-        both sources and the row of the first text.
-    """
-    first, *others = tables
-    _apply_to_each(partial(_check_same_columns, first), others)
+
+def _join_tables(tables: Sequence[Table]) -> Table:
+    """Join the rows of tables with the same columns, in the order of the first."""
     columns: dict[str, Column] = {}
-    for name in first.names:
+    for name in tables[0].names:
         parts = [table.columns[name] for table in tables]
         kinds = ["" if missing_cells(part).all() else part.dtype.kind for part in parts]
-        if {"f", "O"} <= set(kinds) and name not in nominal:
-            numeric, words = tables[kinds.index("f")], tables[kinds.index("O")]
-            place, remedy = _describe_first_word(words.columns[name])
-            raise DataError(
-                f"column {name!r} of {words.source}: {place}, but the column has numbers in "
-                f"{numeric.source}; {remedy}, or declare the column as a category in a schema"
-            )
         kind = "O" if "O" in kinds else "f"  # an empty column takes the type of the others
         joined: npt.NDArray[Any] = np.concatenate(
             [part if part.dtype.kind == kind else _empty(kind, len(part)) for part in parts]
@@ -328,14 +345,10 @@ def _join_data_sets(parts: Sequence[Dataset], names: Sequence[str]) -> Dataset:
     )
 
 
-def _drop_columns(tables: Sequence[Table], names: Collection[str]) -> list[Table]:
-    """Return the tables without columns, each of which must be in one."""
+def _check_names(names: Collection[str], tables: Sequence[Table]) -> None:
+    """Raise if no table has a column of one of the names."""
     every = list(dict.fromkeys(name for table in tables for name in table.names))
     check_present(names, every, source=", ".join(table.source for table in tables))
-    return [
-        table.without([name for name in names if name in table.columns]) if names else table
-        for table in tables
-    ]
 
 
 def _check_same_columns(first: Table, second: Table) -> None:
