@@ -504,3 +504,19 @@ def test_broker_check_reads_all_that_would_be_served(tmp_path):
     broken = check(1)
     assert "words: edit, auto" in broken
     assert "rows: there is no file" in broken
+
+
+def test_provider_check_counts_the_columns_of_vectors(tmp_path):
+    path = tmp_path / "provider.toml"
+    path.write_text(
+        'format = 1\n[provider]\nname = "north"\nbroker = "https://127.0.0.1"\n'
+        '[collections.scans]\nmetric = "euclidean"\nfilters = { year = "number" }\n'
+        'source = { file = "scans.csv" }\n',
+        encoding="utf-8",
+    )
+    (tmp_path / "scans.csv").write_text("a,b,year\n1,2,2025\n3,4,2026\n", encoding="utf-8")
+
+    done = CliRunner().invoke(app, ["provider", "check", "--config", str(path)])
+
+    assert done.exit_code == 0, done.output
+    assert done.stdout.startswith("scans: 2 objects of 2 columns, euclidean")

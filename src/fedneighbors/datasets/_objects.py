@@ -53,6 +53,7 @@ def read_objects(
     complete: bool = False,
     text_format: TextFormat | None = None,
     skip_unreadable: bool = False,
+    others: Sequence[str] = (),
 ) -> Objects:
     """Read the objects of a file or of a named data set.
 
@@ -82,6 +83,8 @@ def read_objects(
         Separators and encoding of a text table; encoding of strings and sets.
     skip_unreadable : bool
         Leave out molecules of SMILES and SDF files that cannot be read, with a note.
+    others : sequence of str
+        Columns that are no part of an object by default.
 
     Raises
     ------
@@ -110,13 +113,21 @@ def read_objects(
         return Objects(x.astype(np.float64), row_labels(len(x)), str(file))
     if schema is None and has_values(file):
         cells = read_all_cells(file)
-        return objects_from_cells(cells, kind, str(file), columns=columns, owner=owner, label=label)
+        return objects_from_cells(
+            cells, kind, str(file), columns=columns, owner=owner, label=label, others=others
+        )
     if set(file.suffixes) & (_TABLES if schema is None else _DECLARED_TABLES):
         if schema is None:
             if kind == "rows":
                 raise DataError("rows of numbers and categories need a schema, which scales them")
             return _read_table(
-                file, kind, columns=columns, owner=owner, label=label, text_format=text_format
+                file,
+                kind,
+                columns=columns,
+                owner=owner,
+                label=label,
+                text_format=text_format,
+                others=others,
             )
         if columns or kind not in ("vectors", "rows"):
             raise DataError(
@@ -317,6 +328,7 @@ def _read_table(
     owner: str | None,
     label: str | None,
     text_format: TextFormat | None,
+    others: Sequence[str],
 ) -> Objects:
     is_text = kind not in ("vectors", "places")
     if kind in ("graphs", "fingerprints"):
@@ -332,7 +344,7 @@ def _read_table(
         items = _parse_cells(cells, kind, source=f"{file}, column {columns[0]!r}")
         labels = tuple(cells)
     else:
-        names = names or _default_columns(table, kind, exclude=label_columns)
+        names = names or _default_columns(table, kind, exclude=[*label_columns, *others])
         if kind == "places" and len(names) != 2:
             raise DataError(f"expected two columns, longitude and latitude, got {list(names)}")
         items, labels = _build_matrix(table, names), row_labels(table.n_rows)

@@ -192,6 +192,7 @@ def read_source(
             columns=source.columns,
             label=source.id,
             skip_unreadable=source.unreadable == "skip",
+            others=[*kinds, *shown],
         )
     else:
         objects = objects_from_cells(
