@@ -123,6 +123,16 @@ def test_a_bench_that_cannot_run_is_one_line(running, collection, token, message
     assert message in " ".join(done.stderr.split())
 
 
+def test_reasons_are_named_if_no_query_is_answered(tmp_path):
+    path = tmp_path / "titles.txt"
+    path.write_text("graph\n", encoding="utf-8")
+    with deployed(tmp_path, {"titles": {"metric": "edit", "providers": NAMES}}) as deployment:
+        done = call(deployment, "titles", "--queries", str(path))
+
+    assert done.exit_code == 1
+    assert re.search(r"no query was answered, \d+ failed: [a-z-]+$", done.stderr.strip())
+
+
 def test_a_user_without_the_right_to_search_stops_at_the_first_query(running):
     token = running.broker.state.new_token("bob", 1, ("count",))
     done = call(running, "points", token=token)

@@ -154,7 +154,8 @@ async def _send_queries(
     except* FedneighborsError as group:
         raise group.exceptions[0] from None
     if not latencies:
-        raise DataError(f"no query was answered: {dict(failures)}")
+        reasons = ", ".join(f"{count:,} failed: {code}" for code, count in failures.items())
+        raise DataError(f"no query was answered, {reasons or 'the time was too short'}")
     return latencies, failures
 
 
