@@ -102,6 +102,18 @@ class StrictCommand(TyperCommand):
         return rest
 
 
+def add_command(
+    group: typer.Typer, command: Callable[..., None], text: str, others: str = ""
+) -> None:
+    """Add a command whose help ends with examples."""
+    group.command(cls=StrictCommand, epilog=example(text) + others)(command)
+
+
+def example(text: str) -> str:
+    """Return the last line of a command's help; the text follows ``fedneighbors``."""
+    return f"Example: [bold]fedneighbors {text}[/bold]"
+
+
 def check_output(out: Path, *inputs: Any) -> None:
     """Raise if a file to write is one of the inputs.
 

@@ -17,7 +17,7 @@ from fedneighbors.cli._console import print_error, print_warning
 from fedneighbors.cli._data import data
 from fedneighbors.cli._demo import demo
 from fedneighbors.cli._explain import explain
-from fedneighbors.cli._files import StrictCommand
+from fedneighbors.cli._files import add_command
 from fedneighbors.cli._keys import keys
 from fedneighbors.cli._ledger import ledger
 from fedneighbors.cli._operations import bench
@@ -114,60 +114,34 @@ def options(
     """Search and classify across parties whose data must not leave them."""
 
 
-def _example(text: str) -> str:
-    return f"Example: [bold]fedneighbors {text}[/bold]"
-
-
-app.command(cls=StrictCommand, epilog=_example("demo --out results"))(demo)
+add_command(app, demo, "demo --out results")
 app.add_typer(run, name="run")
-app.command(
-    cls=StrictCommand,
-    epilog=_example("compare --data north.csv --data south.csv --label outcome --minutes 3"),
-)(compare)
-app.command(
-    cls=StrictCommand, epilog=_example("explain --data titles.txt --metric edit --query graph")
-)(explain)
-app.command(
-    cls=StrictCommand, epilog=_example("predict --model fedneighbors-run/model.fnn --data new.csv")
-)(predict)
-app.command(
-    cls=StrictCommand,
-    epilog=_example("synthesize --data loans.csv --label default --report quality.html")
-    + "\n\nSynthetic rows from a saved model: "
+add_command(app, compare, "compare --data north.csv --data south.csv --label outcome --minutes 3")
+add_command(app, explain, "explain --data titles.txt --metric edit --query graph")
+add_command(app, predict, "predict --model fedneighbors-run/model.fnn --data new.csv")
+add_command(
+    app,
+    synthesize,
+    "synthesize --data loans.csv --label default --report quality.html",
+    "\n\nSynthetic rows from a saved model: "
     "[bold]fedneighbors synthesize --model loans.syn --label default --rows 5000[/bold]",
-)(synthesize)
-app.command(cls=StrictCommand, epilog=_example("serve --demo"))(serve)
-app.command(
-    cls=StrictCommand, epilog=_example("search https://broker.example titles 'exact search' -k 3")
-)(search)
-app.command(
-    cls=StrictCommand,
-    epilog=_example("vote https://broker.example mortality '{\"age\": 64}'"),
-)(vote)
-app.command(
-    cls=StrictCommand,
-    epilog=_example("mcp --url https://broker.example --collection titles"),
-)(mcp)
-app.command(cls=StrictCommand, epilog=_example("doctor https://broker.example"))(doctor)
-app.command(
-    cls=StrictCommand, epilog=_example("bench https://broker.example titles --queries titles.txt")
-)(bench)
+)
+add_command(app, serve, "serve --demo")
+add_command(app, search, "search https://broker.example titles 'exact search' -k 3")
+add_command(app, vote, "vote https://broker.example mortality '{\"age\": 64}'")
+add_command(app, mcp, "mcp --url https://broker.example --collection titles")
+add_command(app, doctor, "doctor https://broker.example")
+add_command(app, bench, "bench https://broker.example titles --queries titles.txt")
 app.add_typer(broker, name="broker")
 app.add_typer(provider, name="provider")
-app.command(
-    cls=StrictCommand, epilog=_example("report fedneighbors-run/record.jsonl --out report.html")
-)(report)
+add_command(app, report, "report fedneighbors-run/record.jsonl --out report.html")
 app.add_typer(data, name="data")
 app.add_typer(schema, name="schema")
 app.add_typer(ledger, name="ledger")
 app.add_typer(keys, name="keys")
-app.command(
-    cls=StrictCommand, epilog=_example("preflight --port 8000 --data patients.csv --label outcome")
-)(preflight)
-app.command(
-    cls=StrictCommand, epilog=_example("privacy-audit node stays.csv stays-with-one-more.csv")
-)(privacy_audit)
-app.command(cls=StrictCommand, epilog=_example("warmup"))(warmup)
+add_command(app, preflight, "preflight --port 8000 --data patients.csv --label outcome")
+add_command(app, privacy_audit, "privacy-audit node stays.csv stays-with-one-more.csv")
+add_command(app, warmup, "warmup")
 
 
 def main() -> None:

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedneighbors.cli._files import StrictCommand
+from fedneighbors.cli._files import add_command
 from fedneighbors.cli._knnper_options import (
     CapacityOption,
     CheckpointOption,
@@ -283,46 +283,39 @@ def _drop_none(values: dict[str, Any]) -> dict[str, Any]:
 run = typer.Typer(
     no_args_is_help=True, help="Train or search over parties; write a record and a report."
 )
-run.command(
-    cls=StrictCommand,
-    epilog="Example: [bold]fedneighbors run flynn --data patients.csv --label outcome "
-    "--party-column hospital[/bold]"
+add_command(
+    run,
+    flynn,
+    "run flynn --data patients.csv --label outcome --party-column hospital",
     "\n\nOne file for each party: [bold]fedneighbors run flynn --data north=n.csv --data "
     "south=s.csv --label outcome --id patient[/bold]",
-)(flynn)
-run.command(
-    cls=StrictCommand,
-    epilog="Example: [bold]fedneighbors run fedpnn --data loans.csv --label default "
-    "--party-column bank[/bold]",
-)(fedpnn)
-run.command(
-    cls=StrictCommand,
-    epilog="Example: [bold]fedneighbors run knnper --data visits.csv --label diagnosis "
-    "--party-column hospital --combine pool[/bold]",
-)(knnper)
-run.command(
-    cls=StrictCommand,
-    epilog="Example: [bold]fedneighbors run boosting --data patients.csv --label outcome "
-    "--party-column hospital[/bold]",
-)(boosting)
-run.command(
-    cls=StrictCommand,
-    epilog="Example: [bold]fedneighbors run discriminants --data patients.csv --label outcome "
-    "--party-column hospital[/bold]",
-)(discriminants)
-run.command(
-    cls=StrictCommand,
-    epilog="Example: [bold]fedneighbors run neighbors --data patients.csv --label outcome "
-    "--party-column hospital[/bold]",
-)(neighbors)
-run.command(
-    cls=StrictCommand,
-    epilog="Example: [bold]fedneighbors run fedknn --data titles.txt --metric edit --query 'graph "
-    "search' -k 10 --parties 8 --partition zipf:0.6[/bold]"
+)
+add_command(run, fedpnn, "run fedpnn --data loans.csv --label default --party-column bank")
+add_command(
+    run,
+    knnper,
+    "run knnper --data visits.csv --label diagnosis --party-column hospital --combine pool",
+)
+add_command(
+    run, boosting, "run boosting --data patients.csv --label outcome --party-column hospital"
+)
+add_command(
+    run,
+    discriminants,
+    "run discriminants --data patients.csv --label outcome --party-column hospital",
+)
+add_command(
+    run, neighbors, "run neighbors --data patients.csv --label outcome --party-column hospital"
+)
+add_command(
+    run,
+    fedknn,
+    "run fedknn --data titles.txt --metric edit --query 'graph search' -k 10 --parties 8 "
+    "--partition zipf:0.6",
     "\n\nWithout a file: [bold]fedneighbors run fedknn --data digits --metric euclidean --query "
     "row:17[/bold]"
     "\n\nWith a column of parties: [bold]fedneighbors run fedknn --data places.csv "
     "--metric haversine --columns lon,lat --party-column country --query 2.35,48.86[/bold]"
     "\n\nWith privacy: [bold]fedneighbors run fedknn --data molecules.smi --metric graph_edit "
     "--query c1ccccc1CO -k 64 --algorithm 'dann*' --epsilon 1 --delta 1e-6[/bold]",
-)(fedknn)
+)
