@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedneighbors.cli._console import echo
-from fedneighbors.cli._files import StrictCommand
+from fedneighbors.cli._files import StrictCommand, example
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -44,7 +44,7 @@ class ExportFormat(StrEnum):
     CSV = "csv"
 
 
-@ledger.command(epilog="Example: [bold]fedneighbors ledger show north.ledger --last 50[/bold]")
+@ledger.command(epilog=example("ledger show north.ledger --last 50"))
 def show(
     path: LedgerArgument,
     dataset: Annotated[str, typer.Option(help="Show this data set only.")] = "",
@@ -71,8 +71,9 @@ def show(
 
 
 @ledger.command(
-    epilog="Example: [bold]fedneighbors ledger budget north.ledger --party north "
-    "--dataset visits --epsilon 1 --delta 1e-6[/bold]"
+    epilog=example(
+        "ledger budget north.ledger --party north --dataset visits --epsilon 1 --delta 1e-6"
+    )
 )
 def budget(
     path: LedgerArgument,
@@ -112,10 +113,7 @@ def budget(
     echo(f"budget of {scope}: {allowed}; spent {spent}; left {left}", "green")
 
 
-@ledger.command(
-    cls=StrictCommand,
-    epilog="Example: [bold]fedneighbors ledger export north.ledger --out ledger.csv[/bold]",
-)
+@ledger.command(cls=StrictCommand, epilog=example("ledger export north.ledger --out ledger.csv"))
 def export(
     path: LedgerArgument,
     out: Annotated[
@@ -144,9 +142,7 @@ def export(
         replace_file(out, text.encode("utf-8"))
 
 
-@ledger.command(
-    epilog="Example: [bold]fedneighbors ledger verify north.ledger --head 12:5f0c...[/bold]"
-)
+@ledger.command(epilog=example("ledger verify north.ledger --head 12:5f0c..."))
 def verify(
     path: LedgerArgument,
     head: Annotated[str, typer.Option(help="Earlier head, as this command prints it.")] = "",
@@ -165,10 +161,7 @@ def verify(
         echo(party_ledger.head())
 
 
-@ledger.command(
-    epilog="Example: [bold]fedneighbors ledger reconcile north.ledger "
-    "--head /backup/north.head[/bold]"
-)
+@ledger.command(epilog=example("ledger reconcile north.ledger --head /backup/north.head"))
 def reconcile(
     path: LedgerArgument,
     head: Annotated[
