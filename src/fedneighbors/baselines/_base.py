@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
-import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from fedneighbors._typing import Floats
+from fedneighbors._typing import Array, Floats
 from fedneighbors.baselines._dynamic_clients import (
     NO_OWN_PART,
     ClientParts,
@@ -330,7 +329,7 @@ class Baseline(
         reserved = () if self.classes is None else reserved_labels(self.classes, holdings.y)
         return Agreement.new(self, holdings, self._rounds.seed, reserved)
 
-    def _set_model(self, agreement: "Agreement", classes: npt.NDArray[Any]) -> None:
+    def _set_model(self, agreement: "Agreement", classes: Array) -> None:
         """Set the attributes that describe the shared model."""
         self._agreement, self._blueprint = agreement, agreement.blueprint
         self._network, self._shared = agreement.network, agreement.shared

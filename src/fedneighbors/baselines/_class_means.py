@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 from scipy.linalg import solve
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 from sklearn.model_selection import StratifiedKFold
 
-from fedneighbors._typing import Floats, Integers
+from fedneighbors._typing import Booleans, Floats, Integers
 from fedneighbors.baselines._base import Baseline, check_not_negative
 from fedneighbors.baselines._dynamic_clients import ClientParts, Vector
 
@@ -57,7 +56,7 @@ class Prototypes:
     """
 
     means: Floats
-    is_known: npt.NDArray[np.bool_]
+    is_known: Booleans
 
     @classmethod
     def average(cls, parts: Iterable[tuple[Floats, Integers]]) -> "Prototypes":

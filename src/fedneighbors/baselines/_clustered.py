@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 from scipy.cluster.hierarchy import fcluster, linkage
 
-from fedneighbors._typing import Floats
+from fedneighbors._typing import Booleans, Floats
 from fedneighbors.baselines._base import Baseline, check_fraction, check_not_negative
 from fedneighbors.baselines._dynamic_clients import ClientParts, Vector
 
@@ -33,7 +32,7 @@ def is_split_needed(changes: Floats, n_rows: Sequence[int], *, tolerance: float)
     return longest > 0 and float(np.sqrt((mean**2).sum())) < tolerance * longest
 
 
-def bipartition(changes: Floats) -> npt.NDArray[np.bool_]:
+def bipartition(changes: Floats) -> Booleans:
     """Split clients in two by the directions of their weight changes.
 
     Complete-linkage clustering with the cosine distance: the two groups whose least similar members

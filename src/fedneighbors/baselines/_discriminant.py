@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-import numpy.typing as npt
 from scipy.linalg import solve_triangular
 from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from fedneighbors._typing import Floats
+from fedneighbors._typing import Array, Floats
 from fedneighbors.errors import DataError
 from fedneighbors.federation._inprocess import run
 from fedneighbors.federation._loop import Coordinator, gather
@@ -226,7 +225,7 @@ class FederatedDiscriminantClassifier(ClassifierMixin, ModelFileMixin, BaseEstim
         self,
         X: Any,
         y: Any,
-        parties: Sequence[Any] | npt.NDArray[Any] | None = None,
+        parties: Sequence[Any] | Array | None = None,
         sample_weight: Any = None,
     ) -> Self:
         """Fit the model to the sums of all parties.
@@ -377,7 +376,7 @@ class FederatedDiscriminantClassifier(ClassifierMixin, ModelFileMixin, BaseEstim
         x = validate_rows(self, X, dtype=np.float64, reset=False)
         return np.asarray(softmax(self.model_.log_densities(x), axis=1))
 
-    def predict(self, X: Any) -> npt.NDArray[Any]:
+    def predict(self, X: Any) -> Array:
         """Predict the most probable class; ties go to the lower class."""
         probabilities = self.predict_proba(X)
         return np.asarray(self.classes_[probabilities.argmax(axis=1)])

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
-from fedneighbors._typing import Array, Floats
+from fedneighbors._typing import Array, Floats, Integers
 from fedneighbors.methods.knnper._base import Owners, check_lengths
 from fedneighbors.methods.knnper._settings import RoundSettings
 from fedneighbors.tabular._ownership import (
@@ -49,14 +49,12 @@ class NamedRows:
     """
 
     x: Array
-    labels: npt.NDArray[np.int64]
+    labels: Integers
     ids: tuple[str, ...]
     next_name: int
 
     @classmethod
-    def new(
-        cls, x: Array, labels: npt.NDArray[np.int64], ids: Iterable[object] | None = None
-    ) -> "NamedRows":
+    def new(cls, x: Array, labels: Integers, ids: Iterable[object] | None = None) -> "NamedRows":
         """Create the rows of a new client.
 
         Parameters
@@ -79,7 +77,7 @@ class NamedRows:
         return len(self.ids)
 
     def with_more(
-        self, x: Array, labels: npt.NDArray[np.int64], ids: Iterable[object] | None = None
+        self, x: Array, labels: Integers, ids: Iterable[object] | None = None
     ) -> "NamedRows":
         """Return these rows with more rows appended.
 
@@ -143,7 +141,7 @@ class DynamicClients:
     overall_: Floats
     clients_: ClientParts
     rows_: dict[str, NamedRows]
-    classes_: npt.NDArray[Any]
+    classes_: Array
     _agreement: "Agreement"
     _network: Any
     _rounds: RoundSettings

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors import baselines
+from fedneighbors._typing import Array, Integers
 from fedneighbors.baselines._dynamic_clients import NamedRows
 from fedneighbors.baselines._trainer import Agreement
 from fedneighbors.errors import ModelFileError
@@ -33,13 +34,13 @@ class BaselineClient:
     """One client's own part and rows; labels are class indices, row names are JSON."""
 
     own: npt.NDArray[np.floating[Any]]
-    x: npt.NDArray[Any]
-    labels: npt.NDArray[np.int64]
+    x: Array
+    labels: Integers
     ids: str
     n_named: int
 
     @classmethod
-    def of(cls, own: npt.NDArray[Any], rows: NamedRows) -> "BaselineClient":
+    def of(cls, own: Array, rows: NamedRows) -> "BaselineClient":
         """Return the file record of a client."""
         x = narrow_keys(rows.x.astype(np.float64)) if rows.x.dtype.kind == "f" else rows.x
         return cls(own, x, rows.labels, names_to_json(rows.ids), rows.next_name)

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from fedneighbors._typing import Floats
+from fedneighbors._typing import Array, Floats, Integers
 from fedneighbors.tabular._ownership import check_labels, plain_targets, public_seed, validate_rows
 
 # Default number of bits per feature, and the limits of their total.
@@ -20,7 +20,7 @@ Bits = npt.NDArray[np.bool_]
 Counts = npt.NDArray[np.int64]
 
 
-def hash_signs(x: npt.NDArray[Any], n_bits: int, seed: int) -> Bits:
+def hash_signs(x: Array, n_bits: int, seed: int) -> Bits:
     """Compute each row's SimHash: the signs of ``n_bits`` random projections.
 
     Parameters
@@ -48,7 +48,7 @@ def hash_signs(x: npt.NDArray[Any], n_bits: int, seed: int) -> Bits:
     return np.asarray(np.asarray(x, np.float64) @ directions.T > 0)
 
 
-def count_bits(bits: Bits, labels: npt.NDArray[np.int64], n_classes: int) -> Counts:
+def count_bits(bits: Bits, labels: Integers, n_classes: int) -> Counts:
     """Count rows by class and set bit, shape (n_classes, n_bits)."""
     return np.stack([bits[labels == c].sum(axis=0, dtype=np.int64) for c in range(n_classes)])
 
@@ -146,7 +146,7 @@ class SimHashBloomClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self.counts_ = count_bits(bits, labels.astype(np.int64), len(self.classes_))
         return self
 
-    def predict(self, X: Any) -> npt.NDArray[Any]:
+    def predict(self, X: Any) -> Array:
         """Predict the class of least novelty; ties go to the lower class."""
         novelty = self._novelty(X)
         return np.asarray(self.classes_[np.argmin(novelty, axis=1)])

@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.ensemble import HistGradientBoostingClassifier
@@ -20,7 +19,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.utils.validation import check_is_fitted
 
-from fedneighbors._typing import Floats, Integers
+from fedneighbors._typing import Array, Booleans, Floats, Integers
 from fedneighbors.baselines._discriminant import FederatedDiscriminantClassifier
 from fedneighbors.methods.fedpnn._network import ProbabilisticNeuralNetwork
 from fedneighbors.methods.fedpnn._scaling import column_constants, make_scaling
@@ -38,7 +37,7 @@ _KNOTS, _MIN_COUNT = 100, 5  # the defaults of FedPNN
 class _ScaledClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]
     """Base class of classifiers on rows that are scaled over all parties."""
 
-    def fit(self, X: Any, y: Any, parties: Sequence[Any] | npt.NDArray[Any] | None = None) -> Self:
+    def fit(self, X: Any, y: Any, parties: Sequence[Any] | Array | None = None) -> Self:
         """Train on the rows of all parties.
 
         Parameters
@@ -78,7 +77,7 @@ class _ScaledClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         check_is_fitted(self, "scaling_")
         return self._probabilities(self.scaling_.apply(np.asarray(X, np.float64)))
 
-    def predict(self, X: Any) -> npt.NDArray[Any]:
+    def predict(self, X: Any) -> Array:
         """Predict the most probable class; ties go to the lower class."""
         return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
 
@@ -146,7 +145,7 @@ class FederatedNaiveBayes(_ScaledClassifier):
         return np.asarray(softmax(log_densities, axis=1))
 
 
-def _select_indices(owned: Mapping[str, Any], selected: npt.NDArray[np.bool_]) -> dict[str, Any]:
+def _select_indices(owned: Mapping[str, Any], selected: Booleans) -> dict[str, Any]:
     """Return each party's row indices in the array of selected rows."""
     new_index = np.cumsum(selected) - 1
     indices = {name: np.arange(len(selected))[rows] for name, rows in owned.items()}

@@ -6,12 +6,11 @@ from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from fedneighbors._typing import Floats
+from fedneighbors._typing import Array, Booleans, Floats, Integers
 from fedneighbors.baselines._dynamic_clients import Vector
 from fedneighbors.baselines._linear_head import LinearHead
 from fedneighbors.errors import PartyRefused
@@ -139,7 +138,7 @@ class Agreement:
         return cls(fitted._network, fitted._shared, fitted._blueprint)
 
     @cached_property
-    def head(self) -> npt.NDArray[np.bool_]:
+    def head(self) -> Booleans:
         """Return a mask of the head's weights, shape (n_weights,)."""
         marks = self.network.state(np.zeros_like(self.network.initial))
         for name in self.network.head_names:
@@ -152,7 +151,7 @@ class Agreement:
         result[self.head] = head
         return result
 
-    def tensor(self, x: npt.NDArray[Any]) -> Tensor:
+    def tensor(self, x: Array) -> Tensor:
         """Return rows as network inputs."""
         return as_tensor(x, self.shared.center, self.shared.scale, self.network)
 
@@ -174,7 +173,7 @@ def _agree_on_schema(holdings: Holdings, reserved: tuple[Label, ...]) -> JointSc
     return agree(described, reserved)
 
 
-def _center_and_scale(x: npt.NDArray[Any]) -> tuple[Floats, Floats]:
+def _center_and_scale(x: Array) -> tuple[Floats, Floats]:
     """Return the columns' means and deviations, 1 for constant columns."""
     mean, deviation = mean_and_deviation(column_moments(x))
     return mean, np.where(deviation > 0, deviation, 1.0)
@@ -220,9 +219,7 @@ class FederatedTrainer:
         device: Device = "cpu",
     ) -> None:
         self.agreement, self.network, self.rounds = agreement, agreement.network, rounds
-        self.y: npt.NDArray[np.int64] = label_positions(
-            holdings.y, agreement.shared.classes, name="target"
-        )
+        self.y: Integers = label_positions(holdings.y, agreement.shared.classes, name="target")
         self.x = agreement.tensor(holdings.x)
         indices = np.arange(len(self.y))
         self.rows = {name: indices[owned] for name, owned in holdings.owned.items()}
@@ -249,9 +246,9 @@ class FederatedTrainer:
             weights = self.average(weights, ends)
         return weights
 
-    def labels(self, name: str) -> npt.NDArray[np.int64]:
+    def labels(self, name: str) -> Integers:
         """Return the class indices of a client's labels."""
-        labels: npt.NDArray[np.int64] = self.y[self.rows[name]]
+        labels: Integers = self.y[self.rows[name]]
         return labels
 
     def n_rows(self, names: Iterable[str]) -> list[int]:

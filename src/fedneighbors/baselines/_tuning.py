@@ -7,9 +7,9 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from sklearn.base import clone, is_regressor
 
+from fedneighbors._typing import Booleans
 from fedneighbors.baselines._averaging import FedAvgClassifier
 from fedneighbors.baselines._base import Baseline
 from fedneighbors.errors import PartyRefused
@@ -183,7 +183,7 @@ def _call(function: Any, arguments: Mapping[str, Any]) -> Any:
     return function(**{name: value for name, value in arguments.items() if name in known})
 
 
-def _held_out(prepared: Any, parties: Owners, n_rows: int) -> npt.NDArray[np.bool_]:
+def _held_out(prepared: Any, parties: Owners, n_rows: int) -> Booleans:
     """Return a mask of all clients' held-out rows."""
     fraction = getattr(prepared, "validation", MemorySettings.validation)
     seed = public_seed(getattr(prepared, "random_state", 0))
@@ -220,7 +220,7 @@ def _prepare_estimator(estimator: Any, y: Any) -> Any:
     return prepared
 
 
-def _select(X: Any, y: Any, parties: Owners, rows: npt.NDArray[np.bool_]) -> dict[str, Any]:
+def _select(X: Any, y: Any, parties: Owners, rows: Booleans) -> dict[str, Any]:
     """Select rows with labels and owners, for ``fit`` and ``score``."""
     owners = None if parties is None else np.asarray(parties, dtype=object)[rows]
     return {"X": np.asarray(X)[rows], "y": np.asarray(y)[rows], "parties": owners}

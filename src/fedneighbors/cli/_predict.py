@@ -13,8 +13,7 @@ from fedneighbors.cli._files import check_output, text_options
 from fedneighbors.errors import DataError, ModelFileError
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from fedneighbors._typing import Array
     from fedneighbors.datasets._text_format import TextFormat
     from fedneighbors.records import RunRecord
 
@@ -200,7 +199,7 @@ class _Source:
         table = read_columns(self.path, nominal=names, text_format=text_format)
         return {name: table.columns[name].tolist() for name in names}
 
-    def read_rows(self, estimator: "Model") -> "npt.NDArray[Any]":
+    def read_rows(self, estimator: "Model") -> "Array":
         """Read the features of the model.
 
         Columns are read by position if the model has no column names.
@@ -231,7 +230,7 @@ class _Source:
 
         return self.schema is not None and len(Schema.load(self.schema).feature_names) == n_features
 
-    def _read_arrays(self, estimator: "Model", *, keep_missing: bool) -> "npt.NDArray[Any]":
+    def _read_arrays(self, estimator: "Model", *, keep_missing: bool) -> "Array":
         """Read arrays; rows of a network of images get its shape."""
         from math import prod
 
@@ -245,7 +244,7 @@ class _Source:
             )
         return x.reshape(-1, *shape)
 
-    def _read_by_schema(self, schema: Path, names: list[str] | None) -> "npt.NDArray[Any]":
+    def _read_by_schema(self, schema: Path, names: list[str] | None) -> "Array":
         """Read rows by a schema with the features of the model."""
         from fedneighbors.datasets._reading import read_rows
         from fedneighbors.datasets._schema import Schema
@@ -265,7 +264,7 @@ class _Source:
             print_warning(sentence)
         return rows.x
 
-    def _read_by_name(self, names: list[str], *, keep_missing: bool) -> "npt.NDArray[Any]":
+    def _read_by_name(self, names: list[str], *, keep_missing: bool) -> "Array":
         """Read the columns of these names."""
         from fedneighbors.datasets._reading import read_features
 
@@ -279,7 +278,7 @@ class _Source:
             self.path, names, keep_missing=keep_missing, text_format=self.text_format
         )
 
-    def _read_by_position(self, n_features: int, *, keep_missing: bool) -> "npt.NDArray[Any]":
+    def _read_by_position(self, n_features: int, *, keep_missing: bool) -> "Array":
         """Read all columns that have no other role."""
         from fedneighbors.datasets._reading import read_columns, read_features
 
@@ -357,7 +356,7 @@ def _parties_argument(
 
 
 def _predict(
-    estimator: "Model", rows: "npt.NDArray[Any]", *, proba: bool, **owners: Any
+    estimator: "Model", rows: "Array", *, proba: bool, **owners: Any
 ) -> dict[str, list[Any]]:
     """Return the columns of the prediction file.
 

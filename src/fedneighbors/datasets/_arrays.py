@@ -9,17 +9,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from fedneighbors._typing import Array
 from fedneighbors.datasets._dataset import Dataset
 from fedneighbors.datasets._files import check_content, content_limit
 from fedneighbors.datasets._schema_columns import read_labels
 from fedneighbors.errors import DataError, MissingDataError
 
-ReadArray = Callable[[str], npt.NDArray[Any]]
+ReadArray = Callable[[str], Array]
 _DAMAGED: tuple[type[Exception], ...] = (  # errors of zipfile and of numpy's headers
     *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, KeyError, ValueError, TypeError),
     *(OSError, EOFError, RuntimeError, SyntaxError, MemoryError),
@@ -53,7 +52,7 @@ def open_arrays(path: Path) -> Iterator[ReadArray]:
         raise DataError(f"{path} is not a complete set of arrays: {error}") from error
 
 
-def _read_array(path: Path, archive: zipfile.ZipFile, name: str) -> npt.NDArray[Any]:
+def _read_array(path: Path, archive: zipfile.ZipFile, name: str) -> Array:
     """Read an array; its size is checked before memory is allocated."""
     info, limit = archive.getinfo(f"{name}.npy"), content_limit(path)
     check_content(path, info.file_size, limit)  # zipfile reads no more than this
@@ -77,7 +76,7 @@ def read_row_shape(path: Path) -> tuple[int, ...]:
         return read("x").shape[1:]
 
 
-def read_array_rows(path: Path, *, keep_missing: bool = False) -> npt.NDArray[Any]:
+def read_array_rows(path: Path, *, keep_missing: bool = False) -> Array:
     """Read the array ``x`` as rows of numbers; flatten images."""
     with open_arrays(path) as read:
         x = read("x")

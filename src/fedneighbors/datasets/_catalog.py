@@ -5,12 +5,11 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from fedneighbors._lazy import optional_module
+from fedneighbors._typing import Array
 from fedneighbors.datasets._arrays import ReadArray, open_arrays
 from fedneighbors.datasets._dataset import Dataset
 from fedneighbors.datasets._files import CheckedGzip, explain_errors
@@ -293,7 +292,7 @@ def _load_images(name: str, folder: Path) -> Dataset:
         return Dataset(name, x, labels, _pixel_names(), source, parties=drawers)
 
 
-def _read_labels(name: str, read: ReadArray) -> npt.NDArray[Any]:
+def _read_labels(name: str, read: ReadArray) -> Array:
     if name == "mnist":
         return np.concatenate([read("y_train"), read("y_test")]).astype(np.int64)
     pairs = zip(read("alphabet"), read("character"), strict=True)

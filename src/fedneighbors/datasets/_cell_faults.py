@@ -7,8 +7,8 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from fedneighbors._typing import Booleans
 from fedneighbors.datasets._schema_columns import (
     CategoricalColumn,
     Cells,
@@ -49,8 +49,8 @@ def find_faults(
     column: Column,
     cells: Cells,
     *,
-    missing: npt.NDArray[np.bool_],
-    clipped: npt.NDArray[np.bool_],
+    missing: Booleans,
+    clipped: Booleans,
 ) -> CellFaults:
     """Return the faults of a column's cells.
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from fedneighbors._lazy import optional_module
+from fedneighbors._typing import Floats, Integers
 from fedneighbors.datasets._files import MAX_RATIO, check_content, content_limit, explain_errors
 from fedneighbors.datasets._table import check_names, check_present
 from fedneighbors.datasets._text_format import (
@@ -387,7 +387,7 @@ def _fixed_bytes(kind: Any) -> int:
         return _TEXT_BYTES
 
 
-def _text_bytes(column: Any) -> npt.NDArray[np.int64]:
+def _text_bytes(column: Any) -> Integers:
     """Return the number of bytes of each text of a column, decoded."""
     import pyarrow
     from pyarrow import compute
@@ -464,7 +464,7 @@ def read_srid(content: bytes) -> int:
     return int(srid) if kind & _HAS_SRID else 0
 
 
-def parse_ewkb(content: bytes, *, in_degrees: bool) -> npt.NDArray[np.float64]:
+def parse_ewkb(content: bytes, *, in_degrees: bool) -> Floats:
     """Return the coordinates of a point in PostGIS's binary format (EWKB)."""
     order = "<" if content[:1] == b"\x01" else ">"
     try:

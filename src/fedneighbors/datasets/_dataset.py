@@ -1,11 +1,11 @@
 """`Dataset`: a labelled matrix and its source."""
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from fedneighbors._typing import Array, Booleans, Integers
 from fedneighbors.datasets._schema import Schema
 from fedneighbors.errors import DataError
 
@@ -44,8 +44,8 @@ class Dataset:
     """
 
     name: str
-    x: npt.NDArray[Any]
-    y: npt.NDArray[Any]
+    x: Array
+    y: Array
     feature_names: tuple[str, ...]
     source: str
     n_train: int | None = None
@@ -87,7 +87,7 @@ class Dataset:
         return int(self.x.shape[1])
 
     @property
-    def classes(self) -> npt.NDArray[Any]:
+    def classes(self) -> Array:
         """Return the distinct labels, ascending."""
         return np.unique(self.y)
 
@@ -96,7 +96,7 @@ class Dataset:
         """Return the number of distinct labels."""
         return len(self.classes)
 
-    def take(self, rows: slice | npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> "Dataset":
+    def take(self, rows: slice | Integers | Booleans) -> "Dataset":
         """Return the data set of the given rows, without a split.
 
         Parameters

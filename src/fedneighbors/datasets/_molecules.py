@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors._lazy import optional_module
+from fedneighbors._typing import Booleans, Integers
 from fedneighbors.datasets._files import read_lines
 from fedneighbors.datasets._graphs import Graph, GraphSet
 from fedneighbors.datasets._table import list_numbers
@@ -173,7 +174,7 @@ class Molecules:
     def __len__(self) -> int:
         return len(self._smiles)
 
-    def __getitem__(self, rows: npt.NDArray[np.int64]) -> "Molecules":
+    def __getitem__(self, rows: Integers) -> "Molecules":
         found = Molecules(())
         found._smiles, found._binary = self._smiles[rows], self._binary[rows]
         found._prints = self._prints[rows]
@@ -185,11 +186,11 @@ class Molecules:
         return smiles
 
     @property
-    def is_missing(self) -> npt.NDArray[np.bool_]:
+    def is_missing(self) -> Booleans:
         """Return for each position whether the molecule is missing."""
         return np.array([text is None for text in self._smiles], bool)
 
-    def find(self, pattern: str, check: Callable[[], None] = lambda: None) -> npt.NDArray[np.bool_]:
+    def find(self, pattern: str, check: Callable[[], None] = lambda: None) -> Booleans:
         """Return for each molecule whether it has a substructure.
 
         A missing one has none. Molecules without the bits of the pattern's fingerprint are not

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from fedneighbors._typing import Array, Floats
 from fedneighbors.datasets._cells import cell_to_text, parse_ewkb, read_srid
 from fedneighbors.datasets._graphs import Graph, graph_from_text
 from fedneighbors.datasets._molecules import fingerprint_from_smiles, graph_from_smiles
@@ -82,7 +83,7 @@ def parse_object(text: str, kind: Kind, *, n_columns: int = 2) -> Any:
     return _parse_point(text, 2 if kind == "places" else n_columns)
 
 
-def _parse_point(text: str, n_columns: int) -> npt.NDArray[np.float64]:
+def _parse_point(text: str, n_columns: int) -> Floats:
     try:
         point = [float(part) for part in text.split(",")]
     except ValueError:
@@ -184,7 +185,7 @@ def _parse_number(cell: Any) -> float:
     return number
 
 
-def _parse_vector(cell: Any) -> npt.NDArray[np.float64]:
+def _parse_vector(cell: Any) -> Floats:
     if isinstance(cell, bytes):
         return parse_ewkb(cell, in_degrees=False)
     if isinstance(cell, str):  # as in SQLite
@@ -203,7 +204,7 @@ def _parse_vector(cell: Any) -> npt.NDArray[np.float64]:
     return vector
 
 
-def _parse_place(cell: Any) -> npt.NDArray[np.float64]:
+def _parse_place(cell: Any) -> Floats:
     return parse_ewkb(cell, in_degrees=True) if isinstance(cell, bytes) else _parse_vector(cell)
 
 
@@ -301,7 +302,7 @@ class Objects:
     items: Any
     labels: tuple[str, ...]
     source: str
-    owners: npt.NDArray[Any] | None = None
+    owners: Array | None = None
     rows: tuple[int, ...] | None = None
     notes: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()

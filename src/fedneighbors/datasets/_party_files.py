@@ -8,13 +8,12 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from fedneighbors._typing import Integers
+from fedneighbors._typing import Array, Integers
 from fedneighbors.datasets._arrays import is_arrays
 from fedneighbors.datasets._dataset import Dataset
 from fedneighbors.datasets._reading import (
@@ -308,7 +307,7 @@ def _join_tables(tables: Sequence[Table]) -> Table:
         parts = [table.columns[name] for table in tables]
         kinds = ["" if missing_cells(part).all() else part.dtype.kind for part in parts]
         kind = "O" if "O" in kinds else "f"  # an empty column takes the type of the others
-        joined: npt.NDArray[Any] = np.concatenate(
+        joined: Array = np.concatenate(
             [part if part.dtype.kind == kind else _empty(kind, len(part)) for part in parts]
         )
         columns[name] = joined
@@ -390,7 +389,7 @@ def _looks_numeric(cell: str) -> bool:
     return any(number is not None for number in numbers) or bool(_THOUSANDS.fullmatch(cell))
 
 
-def _first_word(column: npt.NDArray[Any]) -> int | None:
+def _first_word(column: Array) -> int | None:
     """Return the first data row with text, else with another notation."""
     cells = [(row, cell) for row, cell in enumerate(column, start=1) if cell is not None]
     words = (row for row, cell in cells if not _looks_numeric(cell))
@@ -398,7 +397,7 @@ def _first_word(column: npt.NDArray[Any]) -> int | None:
     return next(chain(words, others), None)
 
 
-def _describe_first_word(column: npt.NDArray[Any]) -> tuple[str, str]:
+def _describe_first_word(column: Array) -> tuple[str, str]:
     """Return a clause about the first text among numbers, and its remedies."""
     row = _first_word(column)
     cell = "" if row is None else str(column[row - 1])

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from fedneighbors._lazy import optional_module
+from fedneighbors._typing import Array, Floats
 from fedneighbors.datasets._arrays import is_arrays, read_arrays
 from fedneighbors.datasets._cells import header_delimiter, parquet_batches, read_cells
 from fedneighbors.datasets._dataset import Dataset
@@ -210,7 +210,7 @@ def read_features(
     *,
     text_format: TextFormat | None = None,
     keep_missing: bool = False,
-) -> npt.NDArray[np.float64]:
+) -> Floats:
     """Read numeric features from a file, without labels.
 
     For a model with missing cells or categories in its training data use `read_rows`.
@@ -363,7 +363,7 @@ def _read_declared(
     )
 
 
-def _numbers(table: Table, name: str, *, keep_missing: bool) -> npt.NDArray[np.float64]:
+def _numbers(table: Table, name: str, *, keep_missing: bool) -> Floats:
     column: Column = table.columns[name]
     if column.dtype == np.object_:
         raise DataError(
@@ -391,7 +391,7 @@ def complete_cells(table: Table, name: str) -> list[str]:
     return [str(cell) for cell in column.tolist()]
 
 
-def parse_labels(cells: Sequence[str]) -> npt.NDArray[Any]:
+def parse_labels(cells: Sequence[str]) -> Array:
     """Convert labels to int64 if all are integers.
 
     For example 3 or 3.0; other labels are returned unchanged.

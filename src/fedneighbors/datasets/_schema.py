@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from fedneighbors._typing import Floats
+from fedneighbors._typing import Array, Booleans, Floats
 from fedneighbors.datasets._cell_faults import CellFaults, find_faults, note_cells
 from fedneighbors.datasets._files import explain_errors
 from fedneighbors.datasets._ontology import Ontology
@@ -58,8 +57,8 @@ class EncodedRows:
     """
 
     x: Floats
-    y: npt.NDArray[Any] | None
-    kept: npt.NDArray[np.bool_]
+    y: Array | None
+    kept: Booleans
     missing: Mapping[str, int]
     clipped: Mapping[str, int]
     n_unreadable: int = 0
@@ -493,7 +492,7 @@ def _toml(value: Any) -> str:
 def _frame_cells(series: Any) -> Cells:
     """Return a data frame's column; missing cells are None or NaN."""
     if series.dtype == np.float64:
-        numbers: npt.NDArray[Any] = series.to_numpy()
+        numbers: Array = series.to_numpy()
         return numbers
     # Other types are read cell by cell, since one row can turn a column into objects.
     cells = zip(series, series.isna(), strict=True)

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from fedneighbors._typing import Floats
+from fedneighbors._typing import Array, Booleans, Floats
 from fedneighbors.datasets._ontology import Ontology
 from fedneighbors.datasets._table import join_names, missing_cells, suggest
 from fedneighbors.datasets._text_format import parse_number
@@ -24,7 +23,7 @@ _MIN_MEASURED = 20  # distinct numbers; scales of scores have fewer
 _MIN_CLASS_ROWS = 10
 _MISSING_CATEGORY = "missing"
 _MAX_WEIGHT = 1e9  # sums of weights stay finite
-Cells = Sequence[Any] | npt.NDArray[Any]
+Cells = Sequence[Any] | Array
 
 
 @dataclass(frozen=True)
@@ -81,7 +80,7 @@ class NumericColumn:
         """Return the lowest and highest value of each feature."""
         return ((self.low, self.high),)
 
-    def encode(self, cells: Cells) -> tuple[Floats, npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    def encode(self, cells: Cells) -> tuple[Floats, Booleans, Booleans]:
         """Return the feature, and masks of missing and of clipped cells.
 
         Parameters
@@ -160,7 +159,7 @@ class CategoricalColumn:
         """Return the lowest and highest value of each feature."""
         return ((0.0, 1.0),) * len(self._encoded)
 
-    def encode(self, cells: Cells) -> tuple[Floats, npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    def encode(self, cells: Cells) -> tuple[Floats, Booleans, Booleans]:
         """Return the features, and masks of missing and of clipped cells.
 
         Parameters
@@ -245,7 +244,7 @@ class SetColumn:
             )
         return self.terms.close(found)
 
-    def encode(self, cells: Cells) -> tuple[Floats, npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    def encode(self, cells: Cells) -> tuple[Floats, Booleans, Booleans]:
         """Return no features, and masks of missing and of clipped cells.
 
         Parameters
@@ -338,7 +337,7 @@ def _read_codes(cell: Any, name: str) -> frozenset[str] | None:
 
 
 def draft_numbers(
-    name: str, cells: npt.NDArray[Any], *, with_range: bool, keep_missing: bool
+    name: str, cells: Array, *, with_range: bool, keep_missing: bool
 ) -> NumericColumn:
     """Derive a numeric column from its cells."""
     numbers = cells.astype(np.float64)
@@ -352,7 +351,7 @@ def draft_numbers(
 
 
 def draft_categories(
-    name: str, cells: npt.NDArray[Any], *, source: str, max_categories: int
+    name: str, cells: Array, *, source: str, max_categories: int
 ) -> CategoricalColumn:
     """Derive a categorical column from its cells."""
     has_missing = missing_cells(cells).any()
@@ -367,7 +366,7 @@ def draft_categories(
     return CategoricalColumn(name, categories, _MISSING_CATEGORY if has_missing else "keep")
 
 
-def is_identifier(name: str, cells: npt.NDArray[Any]) -> bool:
+def is_identifier(name: str, cells: Array) -> bool:
     """Return whether a column identifies rows rather than describes them.
 
     Its cells all differ, and are texts, none of them a number, or have a name such as patient_id.
@@ -391,9 +390,7 @@ def is_identifier(name: str, cells: npt.NDArray[Any]) -> bool:
     return are_texts and len(present) > _MAX_DISTINCT
 
 
-def read_labels(
-    cells: Cells, classes: tuple[Any, ...]
-) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+def read_labels(cells: Cells, classes: tuple[Any, ...]) -> tuple[Array, Booleans]:
     """Return the labels, and a mask of the known ones.
 
     A label is known if it is among the classes; without classes, if it is not missing.
@@ -411,7 +408,7 @@ def read_labels(
     return np.array([text or "" for text in texts], np.str_), known
 
 
-def check_measurement(y: npt.NDArray[Any], label: str, *, source: str) -> tuple[str, ...]:
+def check_measurement(y: Array, label: str, *, source: str) -> tuple[str, ...]:
     """Return a sentence if labels may be measurements, not classes.
 
     Parameters

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fedneighbors._typing import Booleans, Floats, Integers
 from fedneighbors.errors import DataError
 
-Column = npt.NDArray[np.float64] | npt.NDArray[np.object_]
+Column = Floats | npt.NDArray[np.object_]
 
 MAX_LISTED = 10
 """Maximum number of rows or lines in a message."""
@@ -61,7 +62,7 @@ class Table:
         """Return the number of rows."""
         return len(next(iter(self.columns.values())))
 
-    def take(self, rows: slice | npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> "Table":
+    def take(self, rows: slice | Integers | Booleans) -> "Table":
         """Return the table of the given rows.
 
         Parameters
@@ -149,7 +150,7 @@ def word_column(cells: Iterable[str | None]) -> npt.NDArray[np.object_]:
     return column
 
 
-def missing_cells(column: Column) -> npt.NDArray[np.bool_]:
+def missing_cells(column: Column) -> Booleans:
     """Mark the missing cells of a column.
 
     These are NaN in a numeric column, and None in a nominal one.
@@ -297,7 +298,7 @@ def check_finite(table: Table) -> None:
 
 def _convert_series(series: Any) -> Column:
     if series.dtype.kind in "biuf":
-        numbers: npt.NDArray[np.float64] = series.to_numpy(dtype=np.float64, na_value=np.nan)
+        numbers: Floats = series.to_numpy(dtype=np.float64, na_value=np.nan)
         return numbers
     cells = zip(series, series.isna(), strict=True)
     return word_column(None if is_missing else str(cell) for cell, is_missing in cells)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fedneighbors._typing import Array, Floats
 from fedneighbors.datasets._files import explain_errors, open_text
 from fedneighbors.datasets._table import (
     Column,
@@ -155,9 +156,7 @@ def read_arff(
                     if numeric[position]
                     else word_column(None if cell in markers else cell for cell in cells)
                 )
-    columns: list[npt.NDArray[Any]] = [
-        np.concatenate(part) if part else np.empty(0) for part in parts
-    ]
+    columns: list[Array] = [np.concatenate(part) if part else np.empty(0) for part in parts]
     return Table(dict(zip(names, columns, strict=True)), str(path))
 
 
@@ -274,7 +273,7 @@ def _read_columns(
 
     A column is omitted if it is not in ``nominal`` and a cell is neither a number nor missing.
     """
-    parts: dict[int, list[npt.NDArray[Any]]] = {position: [np.empty(0)] for position in indices}
+    parts: dict[int, list[Array]] = {position: [np.empty(0)] for position in indices}
     for block in _read_blocks(path, text_format):
         for position in list(parts):
             parse = _parse_words if position in nominal else _parse_numbers
@@ -285,7 +284,7 @@ def _read_columns(
     return {position: np.concatenate(part) for position, part in parts.items()}
 
 
-def _parse_numbers(cells: Sequence[str], missing: Collection[str]) -> npt.NDArray[np.float64]:
+def _parse_numbers(cells: Sequence[str], missing: Collection[str]) -> Floats:
     if "_" in "".join(cells):  # float() would parse the name 1_2 as twelve
         raise ValueError("a number must not contain an underscore")
     try:

@@ -14,9 +14,8 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-from fedneighbors._typing import Floats
+from fedneighbors._typing import Array, Floats, Integers
 from fedneighbors.errors import DataError
 from fedneighbors.tabular._schema import check_cells
 
@@ -258,7 +257,7 @@ class Blueprint:
         return build_network(estimator, self.shape, self.n_outputs, seed=seed)
 
 
-def as_tensor(x: npt.NDArray[Any], center: Floats, scale: Floats, network: "Network") -> "Tensor":
+def as_tensor(x: Array, center: Floats, scale: Floats, network: "Network") -> "Tensor":
     """Return rows as network inputs.
 
     Parameters
@@ -286,7 +285,7 @@ def as_tensor(x: npt.NDArray[Any], center: Floats, scale: Floats, network: "Netw
     return torch.from_numpy(np.ascontiguousarray(x)).to(network.dtype)
 
 
-def check_tokens(x: npt.NDArray[Any], n_tokens: int) -> npt.NDArray[np.int64]:
+def check_tokens(x: Array, n_tokens: int) -> Integers:
     """Return rows of tokens as int64.
 
     Parameters
@@ -358,9 +357,7 @@ def check_network(
         )
 
 
-def probe_outputs(
-    network: "Network", shape: tuple[int, ...], *, dtype_kind: str = "f"
-) -> npt.NDArray[np.float64]:
+def probe_outputs(network: "Network", shape: tuple[int, ...], *, dtype_kind: str = "f") -> Floats:
     """Compute embeddings and scores of two fixed rows under the initial weights.
 
     Parameters
@@ -374,7 +371,7 @@ def probe_outputs(
     return np.concatenate([part.numpy().ravel() for part in outputs]).astype(np.float64)
 
 
-def _initial_outputs(network: "Network", rows: npt.NDArray[Any]) -> "tuple[Tensor, Tensor]":
+def _initial_outputs(network: "Network", rows: Array) -> "tuple[Tensor, Tensor]":
     """Return embeddings and scores of rows under the initial weights."""
     x = as_tensor(rows, np.empty(0), np.empty(0), network)  # without scaling
     return network.embed(network.state(network.initial), x)

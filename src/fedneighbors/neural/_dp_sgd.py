@@ -27,11 +27,11 @@ from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
 from fedneighbors._lazy import optional_module
+from fedneighbors._typing import Array
 from fedneighbors.neural._network import Network, State
 from fedneighbors.neural._schedule import Regime
 from fedneighbors.privacy._guarantees import ApproxDP, PureDP, exact
@@ -278,9 +278,7 @@ def check_private(network: Network, shape: tuple[int, ...], dtype: torch.dtype) 
         )
 
 
-def _sample_gradients(
-    wrapped: Any, rows: npt.NDArray[Any], seed: int, *, dtype: torch.dtype
-) -> npt.NDArray[Any]:
+def _sample_gradients(wrapped: Any, rows: Array, seed: int, *, dtype: torch.dtype) -> Array:
     """Return the per-sample gradients of all used parameters, one row per sample."""
     for parameter in wrapped.parameters():
         parameter.grad_sample = None

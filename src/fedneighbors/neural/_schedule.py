@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
-from fedneighbors._typing import Integers
+from fedneighbors._typing import Floats, Integers
 
 MAX_SETTING = 2.0**64
 """Maximum of the settings of a step, which float32 can represent."""
@@ -101,7 +100,7 @@ class BatchPlan:
     """
 
     rows: list[Integers]
-    weights: list[npt.NDArray[np.float64]]
+    weights: list[Floats]
     order: Integers
 
 

@@ -1,12 +1,11 @@
 """Simulated clients: groups with shifted labels or features, unseen parties, row roles."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors._typing import Integers
+from fedneighbors._typing import Array, Integers
 from fedneighbors.partition._assignment import generator, index_parties, rank_in_groups
 
 
@@ -44,7 +43,7 @@ def groups(parties: npt.ArrayLike, n_groups: int, *, seed: int) -> Integers:
 
 def permute_labels(
     y: npt.ArrayLike, parties: npt.ArrayLike, *, n_groups: int = 4, seed: int
-) -> npt.NDArray[Any]:
+) -> Array:
     """Permute the labels of each group of parties (concept shift).
 
     The first group keeps its labels; every other group has its own permutation.
@@ -83,7 +82,7 @@ def permute_labels(
 
 def shift_features(
     x: npt.ArrayLike, parties: npt.ArrayLike, *, n_groups: int = 4, size: float = 1.0, seed: int
-) -> npt.NDArray[Any]:
+) -> Array:
     """Shift the features of each group of parties (feature shift).
 
     Square images of group ``g`` are rotated by ``g`` quarter turns. To each column of a table, a
@@ -136,9 +135,7 @@ def shift_features(
     return rotated
 
 
-def _shift_columns(
-    rows: npt.NDArray[Any], group: Integers, n_groups: int, *, size: float, seed: int
-) -> npt.NDArray[Any]:
+def _shift_columns(rows: Array, group: Integers, n_groups: int, *, size: float, seed: int) -> Array:
     """Shift the columns of a table for each group but the first."""
     deviations = rows.std(axis=0)
     if not np.isfinite(deviations).all():

@@ -5,7 +5,7 @@ import heapq
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors._typing import Floats, Integers
+from fedneighbors._typing import Booleans, Floats, Integers
 from fedneighbors.errors import PartitionError
 from fedneighbors.partition._assignment import (
     Parties,
@@ -289,7 +289,7 @@ def _check_concentration(name: str, value: float) -> None:
 
 def _assign_classes(
     n_classes: int, n_parties: int, classes_per_party: int, *, rng: np.random.Generator
-) -> npt.NDArray[np.bool_]:
+) -> Booleans:
     """Assign classes to parties; return a mask of parties by classes.
 
     Each party takes the classes that the fewest parties hold so far, ties at random.

@@ -9,7 +9,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors._typing import Integers
+from fedneighbors._typing import Array, Integers
 from fedneighbors.errors import DataError
 from fedneighbors.partition._assignment import index_parties
 from fedneighbors.partition._clients import RowRoles
@@ -248,7 +248,7 @@ def _role_names(roles: RowRoles) -> list[str]:
     return names
 
 
-def _masks(roles: RowRoles) -> list[npt.NDArray[Any]]:
+def _masks(roles: RowRoles) -> list[Array]:
     return [np.asarray(getattr(roles, role)) for role in _ROLES]
 
 
@@ -263,9 +263,7 @@ def _role_counts(
     return tuple(tuple(counts[:, index].tolist()) for index in order)
 
 
-def _party_groups(
-    groups: npt.NDArray[Any], owner: Integers, order: Sequence[int]
-) -> tuple[int, ...]:
+def _party_groups(groups: Array, owner: Integers, order: Sequence[int]) -> tuple[int, ...]:
     """Return the group of each party, in the given order."""
     if groups.shape != owner.shape:
         raise ValueError(f"expected the group of {len(owner)} rows, got {groups.shape}")

@@ -1,12 +1,11 @@
 """Splits that ignore labels (by size, owner or time), and ``split``, which takes a name."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors._typing import Floats, Integers
+from fedneighbors._typing import Array, Floats, Integers
 from fedneighbors.errors import DataError
 from fedneighbors.partition._assignment import (
     Parties,
@@ -117,7 +116,7 @@ def natural(ids: npt.ArrayLike) -> Parties:
     DataError
         If the column is empty, not one-dimensional, or has missing cells.
     """
-    column: npt.NDArray[Any] = np.asarray(ids)
+    column: Array = np.asarray(ids)
     if column.ndim != 1 or len(column) == 0:
         raise DataError(f"the id column must hold one id per row, got shape {column.shape}")
     _check_no_missing(column, "id column", DataError)
@@ -237,7 +236,7 @@ def split(
     return _BY_LABELS[kind](y, n_parties, seed=seed, **parameters)
 
 
-def _check_no_missing(column: npt.NDArray[Any], name: str, error: type[Exception]) -> None:
+def _check_no_missing(column: Array, name: str, error: type[Exception]) -> None:
     """Check that no cell is None, NaN or an empty string."""
     cells = column.tolist()
     missing = [row for row, cell in enumerate(cells) if cell is None or cell != cell or cell == ""]

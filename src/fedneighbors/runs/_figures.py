@@ -9,11 +9,10 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from sklearn.impute import SimpleImputer
 from sklearn.model_selection import train_test_split
 
-from fedneighbors._typing import Floats, Integers
+from fedneighbors._typing import Array, Floats, Integers
 from fedneighbors.comparison._candidates import Trial, losses_alone
 from fedneighbors.comparison._scores import (
     JOINING_CAPTION,
@@ -71,9 +70,7 @@ NOT_PRIVATE = (
 )
 
 
-def split_rows(
-    y: npt.NDArray[Any], test_size: float, seed: int
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def split_rows(y: Array, test_size: float, seed: int) -> tuple[Integers, Integers]:
     """Return the indices of training and of held-out rows.
 
     Stratified by class if every class has at least two rows.
@@ -87,8 +84,8 @@ def split_rows(
 
 
 def split_rows_by_party(
-    y: npt.NDArray[Any],
-    parties: npt.NDArray[Any],
+    y: Array,
+    parties: Array,
     test_size: float,
     seed: int,
     task: Task = "classification",
@@ -115,7 +112,7 @@ def column_medians(x: Floats) -> Floats:
     return np.asarray(imputer.statistics_, np.float64)
 
 
-def fill_cells(x: npt.NDArray[Any], fills: Floats | None) -> npt.NDArray[Any]:
+def fill_cells(x: Array, fills: Floats | None) -> Array:
     """Return rows with values for missing cells, unchanged for None."""
     return x if fills is None else np.where(np.isnan(x), fills, x)
 
@@ -143,9 +140,9 @@ class RunTable:
         Kind of the targets.
     """
 
-    x: npt.NDArray[Any]
-    y: npt.NDArray[Any]
-    parties: npt.NDArray[Any]
+    x: Array
+    y: Array
+    parties: Array
     feature_names: Sequence[str]
     test_size: float = 0.25
     seed: int = 0
@@ -159,7 +156,7 @@ class RunTable:
         return split_rows_by_party(self.y, self.parties, self.test_size, self.seed, self.task)
 
     @cached_property
-    def filled(self) -> npt.NDArray[Any]:
+    def filled(self) -> Array:
         """Return the rows with values for missing cells."""
         return fill_cells(self.x, self.fills)
 
@@ -175,13 +172,13 @@ class RunTable:
         )
 
 
-def find_most_frequent(y: npt.NDArray[Any]) -> Any:
+def find_most_frequent(y: Array) -> Any:
     """Return the most frequent label; ties go to the lowest."""
     labels, counts = np.unique(y, return_counts=True)
     return labels[np.argmax(counts)]
 
 
-def tabulate_rows(y: npt.NDArray[Any], parties: npt.NDArray[Any]) -> TableAndFigure:
+def tabulate_rows(y: Array, parties: Array) -> TableAndFigure:
     """Return a table and a figure of each party's rows by class."""
     rows = []
     for party in np.unique(parties):
@@ -208,7 +205,7 @@ def tabulate_rows(y: npt.NDArray[Any], parties: npt.NDArray[Any]) -> TableAndFig
 
 
 def tabulate_joining(
-    table: RunTable, *, method: str, predict: Callable[[str], npt.NDArray[Any]]
+    table: RunTable, *, method: str, predict: Callable[[str], Array]
 ) -> ResultTable:
     """Return a table of each party's score alone and joined.
 
@@ -301,9 +298,9 @@ def _format_request(request: str) -> str:
 
 
 def tabulate_reliability(
-    probabilities: Mapping[str, npt.NDArray[np.float64]],
-    y: npt.NDArray[Any],
-    classes: npt.NDArray[Any],
+    probabilities: Mapping[str, Floats],
+    y: Array,
+    classes: Array,
 ) -> TableAndFigure:
     """Return a table and a figure of observed against predicted frequencies."""
     rows = []

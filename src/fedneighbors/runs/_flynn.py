@@ -13,7 +13,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from fedneighbors._typing import Progress
+from fedneighbors._typing import Array, Floats, Progress
 from fedneighbors.datasets._catalog import load
 from fedneighbors.methods.flynn._selection import FlyNNSearchCV
 from fedneighbors.methods.flynn.estimator import FlyNNClassifier
@@ -109,10 +109,10 @@ def _make_knn(k: int) -> Any:
 
 def _score_parties_alone(
     model: FlyNNClassifier,
-    x: npt.NDArray[Any],
+    x: Array,
     y: Labels,
     parties: Labels,
-    x_test: npt.NDArray[Any],
+    x_test: Array,
     y_test: Labels,
 ) -> dict[str, float]:
     """Return each party's accuracy with its own rows only."""
@@ -132,7 +132,7 @@ def _tabulate_demo(
     pooled: FlyNNClassifier,
     alone: Mapping[str, float],
     baselines: Mapping[str, Any],
-    x_test: npt.NDArray[Any],
+    x_test: Array,
     y_test: Labels,
 ) -> ResultTable:
     record = federated.run_record_
@@ -192,9 +192,7 @@ def _tabulate_alone(alone: Mapping[str, float]) -> tuple[ResultTable, Figure]:
     return table, figure
 
 
-def _tabulate_images(
-    model: FlyNNClassifier, x: npt.NDArray[Any], y: Labels
-) -> tuple[ResultTable, Figure]:
+def _tabulate_images(model: FlyNNClassifier, x: Array, y: Labels) -> tuple[ResultTable, Figure]:
     """Return a table and a figure of the least certain test digits."""
     proba = model.predict_proba(x)
     uncertain = np.argsort(proba.max(axis=1), kind="stable")[:24]
@@ -222,7 +220,7 @@ def _tabulate_images(
 def _write_demo_notes(
     federated: FlyNNClassifier,
     pooled: FlyNNClassifier,
-    probabilities: Mapping[str, npt.NDArray[np.float64]],
+    probabilities: Mapping[str, Floats],
     y_test: Labels,
 ) -> tuple[str, ...]:
     is_equal = federated.model_.to_bytes() == pooled.model_.to_bytes()
@@ -305,7 +303,7 @@ def run(
 
 
 def _choose_settings(
-    x: npt.NDArray[Any], y: Labels, parties: Labels, settings: Mapping[str, Any]
+    x: Array, y: Labels, parties: Labels, settings: Mapping[str, Any]
 ) -> dict[str, Any]:
     search = FlyNNSearchCV(random_state=settings["random_state"], n_jobs=settings["n_jobs"])
     best: dict[str, Any] = search.fit(x, y, parties=parties).best_params_
@@ -315,7 +313,7 @@ def _choose_settings(
 def _tabulate_scores(
     model: FlyNNClassifier,
     baselines: Mapping[str, Any],
-    x: npt.NDArray[Any],
+    x: Array,
     y: Labels,
     held_out: Labels,
 ) -> ResultTable:

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors import baselines
-from fedneighbors._typing import Floats, Progress
+from fedneighbors._typing import Booleans, Floats, Progress
 from fedneighbors.comparison._candidates import FAMILY, Trial, fit_rows
 from fedneighbors.comparison._table import PartyRows
 from fedneighbors.methods.knnper.algorithm import local_prior, mix
@@ -126,7 +126,7 @@ def run(
 
 
 def _predict_with_parts(
-    model: KNNPerClassifier, x: Floats, parties: Labels, test: npt.NDArray[np.bool_]
+    model: KNNPerClassifier, x: Floats, parties: Labels, test: Booleans
 ) -> dict[str, Floats]:
     """Return probabilities by variants of the mixture.
 
@@ -152,7 +152,7 @@ def _predict_with_parts(
 
 
 def _predict_alone(
-    x: Floats, y: Labels, parties: Labels, test: npt.NDArray[np.bool_], classes: Labels
+    x: Floats, y: Labels, parties: Labels, test: Booleans, classes: Labels
 ) -> Floats:
     """Return probabilities by a model of each client's own rows."""
     proba, codes = np.zeros((int(test.sum()), len(classes))), np.searchsorted(classes, y)
@@ -171,7 +171,7 @@ def _predict_with_baselines(
     x: Floats,
     y: Labels,
     parties: Labels,
-    test: npt.NDArray[np.bool_],
+    test: Booleans,
     progress: Callable[[int, str], None],
 ) -> dict[str, Floats]:
     """Return probabilities by baselines that are tuned on training rows."""
@@ -196,7 +196,7 @@ def _tabulate_results(
     model: KNNPerClassifier,
     y: Labels,
     parties: Labels,
-    test: npt.NDArray[np.bool_],
+    test: Booleans,
     proba: Mapping[str, Floats],
     joining: ResultTable,
 ) -> tuple[tuple[ResultTable, ...], tuple[Figure, ...]]:
@@ -220,7 +220,7 @@ def _tabulate_results(
 
 
 def _count_correct(
-    proba: Floats, y: Labels, parties: Labels, test: npt.NDArray[np.bool_], classes: Labels
+    proba: Floats, y: Labels, parties: Labels, test: Booleans, classes: Labels
 ) -> dict[str, tuple[int, int]]:
     """Return each client's numbers of correct and of held-out rows."""
     correct, owner = classes[proba.argmax(axis=1)] == y[test], parties[test]

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-import numpy.typing as npt
 from sklearn.base import BaseEstimator, is_classifier, is_regressor
 from sklearn.utils.validation import check_is_fitted
 
-from fedneighbors._typing import Integers
+from fedneighbors._typing import Array, Integers
 from fedneighbors.errors import ModelFileError
 from fedneighbors.federation._inprocess import run
 from fedneighbors.federation._loop import Coordinator, gather, total
@@ -43,7 +42,7 @@ from fedneighbors.tabular._schema import (
     label_array,
 )
 
-Arrays = dict[str, npt.NDArray[Any]]
+Arrays = dict[str, Array]
 
 
 @message
@@ -178,7 +177,7 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     array([3.])
     """
 
-    classes_: npt.NDArray[Any]
+    classes_: Array
 
     def __init__(self, *, sums: Literal["plain", "masked"] = "plain") -> None:
         self.sums = sums
@@ -212,9 +211,7 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             The arrays of :meth:`summarize`, summed over parties.
         """
 
-    def fit(
-        self, X: Any, y: Any = None, parties: Sequence[Any] | npt.NDArray[Any] | None = None
-    ) -> Self:
+    def fit(self, X: Any, y: Any = None, parties: Sequence[Any] | Array | None = None) -> Self:
         """Fit the estimator to the sums of all parties.
 
         Parameters
@@ -351,7 +348,7 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             new._set_totals(model, np.array(model.classes))
         return new
 
-    def _set_totals(self, model: SummaryModel, labels: npt.NDArray[Any]) -> None:
+    def _set_totals(self, model: SummaryModel, labels: Array) -> None:
         """Set the fitted attributes; ``labels`` has the type of the classes."""
         if model.classes:
             self.classes_ = label_array(model.classes, like=labels)
@@ -376,13 +373,13 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]
                 )
         return arrays
 
-    def _sum_rows(self, x: Any, y: npt.NDArray[Any], *, n_classes: int) -> Arrays:
+    def _sum_rows(self, x: Any, y: Array, *, n_classes: int) -> Arrays:
         """Return the arrays of :meth:`summarize`, sorted by name, as int64 or float64.
 
         ``y`` contains positions of classes if there are classes.
         """
         if n_classes:
-            labels: npt.NDArray[Any] = y[:, None] == np.arange(n_classes)
+            labels: Array = y[:, None] == np.arange(n_classes)
         else:
             labels = np.asarray(y, np.float64) if is_regressor(self) else np.zeros(len(x))
         arrays = {}

@@ -12,11 +12,10 @@ from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
-import numpy.typing as npt
 import scipy.linalg  # noqa: F401 - loads its own BLAS, so that its threads are limited, too
 from threadpoolctl import ThreadpoolController
 
-from fedneighbors._typing import Integers
+from fedneighbors._typing import Array, Integers
 from fedneighbors.datasets._table import join_names
 from fedneighbors.tabular._model_file import (
     SCHEMA_SUFFIX,
@@ -73,7 +72,7 @@ class TableParty:
         self,
         name: str,
         x: Any,
-        y: npt.NDArray[Any],
+        y: Array,
         *,
         feature_names: tuple[str, ...] | None = None,
         label_name: str = "target",
@@ -123,7 +122,7 @@ class TableParty:
         """Store the unfinished model; delete those of the oldest runs."""
         keep_pending(self._path or Path(), self._run, content)
 
-    def _describe(self, labels: npt.NDArray[Any]) -> SchemaReply:
+    def _describe(self, labels: Array) -> SchemaReply:
         """Return the schema of the table with these labels."""
         return describe(
             self._table,
@@ -137,7 +136,7 @@ class TableParty:
         """Return the name of a column for messages."""
         return self._feature_names[index] if self._feature_names else f"column {index}"
 
-    def _positions(self, classes: tuple[Label, ...], y: npt.NDArray[Any] | None = None) -> Integers:
+    def _positions(self, classes: tuple[Label, ...], y: Array | None = None) -> Integers:
         """Return each label's position among the classes.
 
         By default, the labels are those of all rows.
@@ -173,7 +172,7 @@ class Holdings:
     """
 
     x: Any
-    y: npt.NDArray[Any]
+    y: Array
     owned: Mapping[str, Any]
     feature_names: tuple[str, ...] | None
 
@@ -248,7 +247,7 @@ def new_names(
     return names
 
 
-def rows_by_party(parties: Sequence[Any] | npt.NDArray[Any] | None, n_rows: int) -> dict[str, Any]:
+def rows_by_party(parties: Sequence[Any] | Array | None, n_rows: int) -> dict[str, Any]:
     """Return each party's rows, in name order; all rows for None.
 
     Names are converted by :func:`party_name`.
@@ -362,7 +361,7 @@ def plain_targets(y: Any, parties: Any = None) -> Any:
     return np.array(y.tolist()) if y.dtype == object and is_number else y
 
 
-def check_labels(labels: npt.NDArray[Any]) -> None:
+def check_labels(labels: Array) -> None:
     """Raise ValueError unless labels are classes of one type."""
     from sklearn.utils.multiclass import check_classification_targets  # slow to import, as above
 

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
-from fedneighbors._typing import Floats
+from fedneighbors._typing import Array, Floats
 from fedneighbors.datasets._schema_columns import read_labels
 from fedneighbors.federation._inprocess import run
 from fedneighbors.federation._loop import Coordinator, Outcome, Replies, gather
@@ -102,7 +101,7 @@ class PrivateTableParty(TableParty, ABC):
         self,
         name: str,
         x: Any,
-        y: npt.NDArray[Any],
+        y: Array,
         *others: Any,
         privacy: Privacy,
         ledger: Ledger,
@@ -126,7 +125,7 @@ class PrivateTableParty(TableParty, ABC):
 
     @staticmethod
     @abstractmethod
-    def _clean_rows(x: Any, y: npt.NDArray[Any], privacy: Privacy) -> tuple[Any, npt.NDArray[Any]]:
+    def _clean_rows(x: Any, y: Array, privacy: Privacy) -> tuple[Any, Array]:
         """Return the usable rows, clipped to the agreed bounds, and their labels."""
 
     def _schema(self) -> SchemaReply:
@@ -179,7 +178,7 @@ class ChargedReplies(ABC):
         return self._gate.release(request, attempt=attempt, cost=cost, draw=draw)
 
 
-def flush_subnormal(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def flush_subnormal(x: Array) -> Array:
     """Set values that are subnormal as float32 to 0.
 
     They slow arithmetic down.

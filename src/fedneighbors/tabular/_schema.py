@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors._limits import MAX_CELLS, MAX_CLASSES
-from fedneighbors._typing import Floats, Integers
+from fedneighbors._typing import Array, Booleans, Floats, Integers
 from fedneighbors.datasets._schema_columns import read_labels
 from fedneighbors.errors import DataError, ProtocolError, SchemaMismatch
 from fedneighbors.federation._messages import message
@@ -70,7 +70,7 @@ class JointSchema:
 
 def describe(
     x: Any,
-    y: npt.NDArray[Any],
+    y: Array,
     feature_names: Sequence[str] | None,
     label_name: str,
     *,
@@ -116,15 +116,15 @@ def describe(
     return SchemaReply(names, (kind,) * x.shape[1], label_name, _label_kind(labels), labels)
 
 
-def _is_not_finite(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+def _is_not_finite(values: Array) -> Booleans:
     return np.asarray(~np.isfinite(values))
 
 
-def _is_numeric(column: npt.NDArray[Any]) -> bool:
+def _is_numeric(column: Array) -> bool:
     return all(isinstance(value, int | float | np.number | np.bool_) for value in column.tolist())
 
 
-def _labels(y: npt.NDArray[Any], label_name: str) -> tuple[str | int | float | bool, ...]:
+def _labels(y: Array, label_name: str) -> tuple[str | int | float | bool, ...]:
     """Return the distinct labels, ascending, as plain Python values."""
     labels = y.tolist() if y.dtype == object else np.unique(y).tolist()
     if any(label is None or label != label for label in labels):
@@ -227,9 +227,7 @@ def label_index(classes: tuple[Label, ...]) -> Mapping[Label, int]:
     return {label: position for position, label in enumerate(classes)}
 
 
-def label_positions(
-    y: npt.NDArray[Any], classes: tuple[Label, ...], *, name: str
-) -> npt.NDArray[np.int64]:
+def label_positions(y: Array, classes: tuple[Label, ...], *, name: str) -> Integers:
     """Return the position of each row's label among the classes.
 
     Parameters
@@ -254,12 +252,12 @@ def label_positions(
     return positions[inverse]
 
 
-def label_array(classes: Sequence[Any], *, like: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def label_array(classes: Sequence[Any], *, like: Array) -> Array:
     """Return classes as an array, with the labels' object dtype."""
     return np.array(classes, dtype=object if like.dtype == object else None)
 
 
-def reserved_labels(classes: Sequence[Any] | npt.NDArray[Any], y: Any) -> tuple[Any, ...]:
+def reserved_labels(classes: Sequence[Any] | Array, y: Any) -> tuple[Any, ...]:
     """Return the classes announced for all current and future rows, ascending.
 
     Raises
@@ -296,8 +294,8 @@ class MomentsReply:
     """
 
     n_rows: int
-    sums: npt.NDArray[np.int64]
-    squares: npt.NDArray[np.int64]
+    sums: Integers
+    squares: Integers
 
 
 def column_moments(x: Any) -> MomentsReply:
@@ -351,12 +349,12 @@ def mean_and_deviation(moments: MomentsReply) -> tuple[Floats, Floats]:
     return mean, deviation
 
 
-def join_limbs(limbs: npt.NDArray[np.int64]) -> int:
+def join_limbs(limbs: Integers) -> int:
     """Return the integer of limbs in base 2**32, the lowest first."""
     return sum(int(limb) << 32 * k for k, limb in enumerate(limbs))
 
 
-def blocks(x: Any) -> Iterator[npt.NDArray[Any]]:
+def blocks(x: Any) -> Iterator[Array]:
     """Yield consecutive dense blocks of rows of a dense or sparse table."""
     for start in range(0, x.shape[0], BLOCK_ROWS):
         part = x[start : start + BLOCK_ROWS]

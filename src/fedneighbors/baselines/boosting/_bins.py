@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors._limits import MAX_CELLS
-from fedneighbors._typing import Floats, Integers
+from fedneighbors._typing import Booleans, Floats, Integers
 from fedneighbors.errors import ProtocolError
 from fedneighbors.federation._loop import Coordinator, total
 from fedneighbors.federation._messages import message
@@ -67,7 +67,7 @@ class Holdout:
         if not 0 <= self.fraction < 1:
             raise ValueError(f"expected a held-out fraction in [0, 1), got {self.fraction}")
 
-    def select(self, x: Floats) -> npt.NDArray[np.bool_]:
+    def select(self, x: Floats) -> Booleans:
         """Return a mask of held-out rows; equal rows are treated alike."""
         # a multiplicative hash: each column is mixed in by an odd constant and a shift
         state = np.full(len(x), self.seed, np.int64).view(np.uint64)

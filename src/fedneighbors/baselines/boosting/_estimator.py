@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import expit, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from fedneighbors._typing import Floats
+from fedneighbors._typing import Array, Floats
 from fedneighbors.baselines.boosting._model import BoostingModel
 from fedneighbors.baselines.boosting._party import BoostingParty
 from fedneighbors.baselines.boosting._protocol import BoostingSettings, coordinate
@@ -73,7 +72,7 @@ class _FederatedBoosting(ModelFileMixin, BaseEstimator, ABC):  # type: ignore[mi
         self,
         X: Any,
         y: Any,
-        parties: Sequence[Any] | npt.NDArray[Any] | None = None,
+        parties: Sequence[Any] | Array | None = None,
         sample_weight: Any = None,
     ) -> Self:
         """Train on one table, whose rows may belong to several parties.
@@ -124,7 +123,7 @@ class _FederatedBoosting(ModelFileMixin, BaseEstimator, ABC):  # type: ignore[mi
         return self
 
     @abstractmethod
-    def _check_target(self, target: npt.NDArray[Any]) -> None:
+    def _check_target(self, target: Array) -> None:
         """Raise if the target does not fit the task."""
 
     def _make_settings(self) -> BoostingSettings:
@@ -136,7 +135,7 @@ class _FederatedBoosting(ModelFileMixin, BaseEstimator, ABC):  # type: ignore[mi
             values["class_weight"] = {str(label): w for label, w in weight.items()}
         return BoostingSettings(task=self._task, seed=public_seed(self.random_state), **values)
 
-    def _set_model(self, model: BoostingModel, *, like: npt.NDArray[Any]) -> None:
+    def _set_model(self, model: BoostingModel, *, like: Array) -> None:
         self.model_ = model
         self.n_iter_ = len(model.trees.roots) // len(model.intercept)
         if model.classes:
@@ -242,7 +241,7 @@ class FederatedBoostingClassifier(ClassifierMixin, _FederatedBoosting):  # type:
     """
 
     _task = "classification"
-    classes_: npt.NDArray[Any]
+    classes_: Array
 
     def __init__(
         self,
@@ -275,7 +274,7 @@ class FederatedBoostingClassifier(ClassifierMixin, _FederatedBoosting):  # type:
         self.tol = tol
         self.random_state = random_state
 
-    def _check_target(self, target: npt.NDArray[Any]) -> None:
+    def _check_target(self, target: Array) -> None:
         check_labels(target)
         if len(np.unique(target)) < 2:
             raise DataError("expected at least two classes, got one class; add rows of another")
@@ -302,7 +301,7 @@ class FederatedBoostingClassifier(ClassifierMixin, _FederatedBoosting):  # type:
             return np.asarray(softmax(scores, axis=1))
         return np.hstack([expit(-scores), expit(scores)])
 
-    def predict(self, X: Any) -> npt.NDArray[Any]:
+    def predict(self, X: Any) -> Array:
         """Predict the most probable class; ties go to the lower class."""
         best = self.predict_proba(X).argmax(axis=1)
         return np.asarray(self.classes_[best])
@@ -376,7 +375,7 @@ class FederatedBoostingRegressor(RegressorMixin, _FederatedBoosting):  # type: i
         self.tol = tol
         self.random_state = random_state
 
-    def _check_target(self, target: npt.NDArray[Any]) -> None:
+    def _check_target(self, target: Array) -> None:
         """Accept all numbers; the party checks them."""
 
     def predict(self, X: Any) -> Floats:

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors._typing import Floats, Integers
+from fedneighbors._typing import Booleans, Floats, Integers
 from fedneighbors.kernels.boosting._trees import add_values
 from fedneighbors.tabular._model_file import ModelFile
 from fedneighbors.tabular._schema import Label, check_n_classes
@@ -35,7 +35,7 @@ class Trees:
 
     features: npt.NDArray[np.int32]
     thresholds: Floats
-    missing_left: npt.NDArray[np.bool_]
+    missing_left: Booleans
     children: npt.NDArray[np.int32]
     values: Floats
     roots: Integers

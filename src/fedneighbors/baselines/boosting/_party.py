@@ -10,10 +10,9 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from fedneighbors._limits import MAX_CELLS, MAX_STEPS
-from fedneighbors._typing import Floats, Integers
+from fedneighbors._typing import Array, Floats, Integers
 from fedneighbors.baselines.boosting._bins import (
     MAX_EDGES,
     Holdout,
@@ -345,7 +344,7 @@ class BoostingParty(TableParty):
 class _TrainingState:
     """Scores, gradients and rows of nodes of one party during a training."""
 
-    def __init__(self, plan: BoostingPlan, x: Floats, target: npt.NDArray[Any]) -> None:
+    def __init__(self, plan: BoostingPlan, x: Floats, target: Array) -> None:
         self._plan = plan
         is_held_out = plan.holdout.select(x)
         self._x = [np.ascontiguousarray(x[~is_held_out]), np.ascontiguousarray(x[is_held_out])]
