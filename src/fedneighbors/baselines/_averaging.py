@@ -51,9 +51,7 @@ class FedProxClassifier(Baseline):
     """
 
     _own_part = "nothing"
-    grid: ClassVar[tuple[Mapping[str, Any], ...]] = tuple(
-        {"proximal": value} for value in (0.001, 0.01, 0.1, 1.0)
-    )
+    grid = tuple({"proximal": value} for value in (0.001, 0.01, 0.1, 1.0))
 
     proximal: float = 0.01
 
@@ -123,9 +121,7 @@ class FedAvgClassifier(WarmStart, Baseline):
     """
 
     _own_part = "nothing"
-    grid: ClassVar[tuple[Mapping[str, Any], ...]] = tuple(
-        {"learning_rate": value} for value in (0.01, 0.02, 0.05, 0.1)
-    )
+    grid = tuple({"learning_rate": value} for value in (0.01, 0.02, 0.05, 0.1))
 
     def _make_client_parts(self, trainer: "FederatedTrainer", _weights: Vector) -> ClientParts:
         return dict.fromkeys(trainer.names, NO_OWN_PART)
@@ -161,9 +157,7 @@ class PriorCorrectedClassifier(WarmStart, Baseline):
        Probabilities", Neural Computation 14, 2002, Eq 2.4.
     """
 
-    grid: ClassVar[tuple[Mapping[str, Any], ...]] = tuple(
-        {"strength": value} for value in (0.25, 0.5, 0.75, 1.0)
-    )
+    grid = tuple({"strength": value} for value in (0.25, 0.5, 0.75, 1.0))
 
     strength: float = 1.0
 

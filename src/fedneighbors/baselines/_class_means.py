@@ -6,7 +6,7 @@ network's head, so that models are stored and predict like other networks.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.linalg import solve
@@ -116,9 +116,7 @@ class FedProtoClassifier(Baseline):
        Heterogeneous Clients", AAAI 2022, Algorithm 1.
     """
 
-    grid: ClassVar[tuple[Mapping[str, Any], ...]] = tuple(
-        {"strength": value} for value in (0.1, 1.0, 10.0, 100.0)
-    )
+    grid = tuple({"strength": value} for value in (0.1, 1.0, 10.0, 100.0))
 
     strength: float = 1.0
 
@@ -308,9 +306,7 @@ class PFedFDAClassifier(Baseline):
     """
 
     _own_part = "head"
-    grid: ClassVar[tuple[Mapping[str, Any], ...]] = tuple(
-        {"learning_rate": value} for value in (0.01, 0.02, 0.05, 0.1)
-    )
+    grid = tuple({"learning_rate": value} for value in (0.01, 0.02, 0.05, 0.1))
 
     def _train(self, trainer: "FederatedTrainer") -> tuple[Vector, ClientParts]:
         (n_classes, n_dimensions), replace = trainer.linear_head.shape, trainer.linear_head.replace

@@ -1,8 +1,7 @@
 """Baselines with a network for each client: local, regularized, or mixed."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -46,9 +45,7 @@ class LocalClassifier(Baseline):
        Memorization", ICML 2022, Table 2.
     """
 
-    grid: ClassVar[tuple[Mapping[str, Any], ...]] = tuple(
-        {"learning_rate": value} for value in (0.02, 0.05, 0.1, 0.2)
-    )
+    grid = tuple({"learning_rate": value} for value in (0.02, 0.05, 0.1, 0.2))
 
     def _train(self, trainer: "FederatedTrainer") -> tuple[Vector, ClientParts]:
         return trainer.initial, self._fit_own_parts(trainer)
@@ -97,9 +94,7 @@ class DittoClassifier(Baseline):
        ICML 2022, Section 6.
     """
 
-    grid: ClassVar[tuple[Mapping[str, Any], ...]] = tuple(
-        {"proximal": value} for value in (0.01, 0.1, 1.0, 10.0)
-    )
+    grid = tuple({"proximal": value} for value in (0.01, 0.1, 1.0, 10.0))
 
     proximal: float = 0.1
     tuning_epochs: int = 20
@@ -159,9 +154,7 @@ class APFLClassifier(Baseline):
        with a fixed alpha.
     """
 
-    grid: ClassVar[tuple[Mapping[str, Any], ...]] = tuple(
-        {"alpha": value} for value in (0.1, 0.3, 0.6, 0.9)
-    )
+    grid = tuple({"alpha": value} for value in (0.1, 0.3, 0.6, 0.9))
 
     alpha: float = 0.5
     tuning_epochs: int = 20

@@ -1,8 +1,8 @@
 """Clustered federated learning: clusters whose clients diverge are split."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.cluster.hierarchy import fcluster, linkage
@@ -170,9 +170,7 @@ class ClusteredFLClassifier(Baseline):
        clients added later, Marfoq et al., ICML 2022, Section 6.
     """
 
-    grid: ClassVar[tuple[Mapping[str, Any], ...]] = tuple(
-        {"tolerance": value} for value in (0.0, 0.1, 0.25, 0.5)
-    )
+    grid = tuple({"tolerance": value} for value in (0.0, 0.1, 0.25, 0.5))
 
     tolerance: float = 0.4
     split_after: float = 0.3

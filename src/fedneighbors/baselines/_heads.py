@@ -1,9 +1,8 @@
 """Baselines with a shared body and a head for each client."""
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING
 
 from fedneighbors.baselines._base import Baseline, check_rate
 from fedneighbors.baselines._dynamic_clients import ClientParts, Vector
@@ -72,9 +71,7 @@ class SharedBody:
                 yield name, after[trainer.body]
 
     @abstractmethod
-    def _train_round(
-        self, trainer: "FederatedTrainer", starts: ClientParts, number: int
-    ) -> Iterator[tuple[str, Vector]]:
+    def _train_round(self, trainer: "FederatedTrainer", starts: ClientParts, number: int) -> "Ends":
         """Yield participants' weights after their training in a round.
 
         Parameters
@@ -135,13 +132,9 @@ class FedPerClassifier(SharedBody, Baseline):
     """
 
     _own_part = "head"
-    grid: ClassVar[tuple[Mapping[str, Any], ...]] = tuple(
-        {"tuning_epochs": value} for value in (0, 5, 20, 60)
-    )
+    grid = tuple({"tuning_epochs": value} for value in (0, 5, 20, 60))
 
-    def _train_round(
-        self, trainer: "FederatedTrainer", starts: ClientParts, number: int
-    ) -> Iterator[tuple[str, Vector]]:
+    def _train_round(self, trainer: "FederatedTrainer", starts: ClientParts, number: int) -> "Ends":
         return trainer.train(starts, trainer.regime(number), number)
 
 
@@ -183,7 +176,7 @@ class FedRepClassifier(SharedBody, Baseline):
     """
 
     _own_part = "head"
-    grid: ClassVar[tuple[Mapping[str, Any], ...]] = (
+    grid = (
         {"head_epochs": 1, "tuning_epochs": 20},
         {"head_epochs": 5, "tuning_epochs": 1},
         {"head_epochs": 5, "tuning_epochs": 20},
@@ -198,9 +191,7 @@ class FedRepClassifier(SharedBody, Baseline):
         check_count("head_epochs", self.head_epochs)
         check_rate("head_learning_rate", self.head_learning_rate, optional=True)
 
-    def _train_round(
-        self, trainer: "FederatedTrainer", starts: ClientParts, number: int
-    ) -> Iterator[tuple[str, Vector]]:
+    def _train_round(self, trainer: "FederatedTrainer", starts: ClientParts, number: int) -> "Ends":
         body_regime = trainer.regime(number)
         head_regime = replace(body_regime, epochs=self.head_epochs)
         if self.head_learning_rate is not None:
