@@ -16,6 +16,7 @@ from fedneighbors._typing import Array, Floats
 from fedneighbors.baselines._dynamic_clients import (
     NO_OWN_PART,
     ClientParts,
+    ClientState,
     DynamicClients,
     NamedRows,
     Vector,
@@ -297,9 +298,7 @@ class Baseline(
         }
         return len(own) in (0, sizes[self._own_part])
 
-    def _client_state(
-        self, names: list[str]
-    ) -> tuple[ClientParts, list[tuple[str, ...]], list[Vector]]:
+    def _client_state(self, names: list[str]) -> ClientState:
         """Return these clients' own parts, clusters, and shared arrays of the method."""
         return {name: self.clients_[name] for name in names}, [], []
 

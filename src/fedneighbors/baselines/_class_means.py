@@ -16,7 +16,7 @@ from sklearn.model_selection import StratifiedKFold
 
 from fedneighbors._typing import Booleans, Floats, Integers
 from fedneighbors.baselines._base import Baseline, check_not_negative
-from fedneighbors.baselines._dynamic_clients import ClientParts, Vector
+from fedneighbors.baselines._dynamic_clients import ClientParts, ClientState, Vector
 
 if TYPE_CHECKING:  # imports torch
     from fedneighbors.baselines._trainer import FederatedTrainer
@@ -351,9 +351,7 @@ class PFedFDAClassifier(Baseline):
             heads[name] = network[trainer.head]
         return heads
 
-    def _client_state(
-        self, names: list[str]
-    ) -> tuple[ClientParts, list[tuple[str, ...]], list[Vector]]:
+    def _client_state(self, names: list[str]) -> ClientState:
         parts, clusters, _ = super()._client_state(names)
         shared = self.distribution_
         return parts, clusters, [np.vstack([shared.means, shared.covariance])]

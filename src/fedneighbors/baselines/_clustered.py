@@ -9,7 +9,7 @@ from scipy.cluster.hierarchy import fcluster, linkage
 
 from fedneighbors._typing import Booleans, Floats
 from fedneighbors.baselines._base import Baseline, check_fraction, check_not_negative
-from fedneighbors.baselines._dynamic_clients import ClientParts, Vector
+from fedneighbors.baselines._dynamic_clients import ClientParts, ClientState, Vector
 
 if TYPE_CHECKING:  # imports torch
     from fedneighbors.baselines._trainer import FederatedTrainer
@@ -201,9 +201,7 @@ class ClusteredFLClassifier(Baseline):
     def _is_own_part(self, own: Vector) -> bool:
         return len(own) == 0 or (len(own) == 1 and float(own[0]) in range(len(self.networks_)))
 
-    def _client_state(
-        self, names: list[str]
-    ) -> tuple[ClientParts, list[tuple[str, ...]], list[Vector]]:
+    def _client_state(self, names: list[str]) -> ClientState:
         """Return these clients' own parts, and the clusters that they use.
 
         All clusters are returned if these are all clients.

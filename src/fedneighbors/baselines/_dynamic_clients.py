@@ -28,6 +28,9 @@ Vector = npt.NDArray[np.floating[Any]]
 ClientParts = dict[str, Vector]
 """Own part of each client as a vector; for most methods, the weights of a head or network."""
 
+ClientState = tuple[ClientParts, list[tuple[str, ...]], list[Vector]]
+"""Own parts of clients, the members of each cluster, and shared arrays of the method."""
+
 NO_OWN_PART: Vector = np.empty(0, np.float32)
 """Empty vector, for a client that uses the shared model."""
 
