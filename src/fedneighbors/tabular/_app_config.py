@@ -126,9 +126,7 @@ def table_apps(
     return server_app(coordinator, save), client_app(party), party
 
 
-def _agree_and_train(
-    training: Coordinator[_Model], config: Mapping[str, Any]
-) -> Coordinator[_Model]:
+def _agree_and_train(training: Coordinator[_Model], config: Config) -> Coordinator[_Model]:
     """Train after an agreement on the schema; write the schema."""
     schema = yield from agree_on_schema()
     model: _Model = yield from training

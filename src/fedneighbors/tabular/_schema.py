@@ -17,6 +17,8 @@ from fedneighbors.federation._roles import Refused
 from fedneighbors.kernels._exactsum import QUANTUM_BITS, exact_moments
 from fedneighbors.privacy._policy import Privacy, check_privacy
 
+Label = str | int | float | bool
+
 _KINDS = {"b": "boolean", "i": "number", "u": "number", "f": "number"}
 
 
@@ -28,7 +30,7 @@ class SchemaReply:
     kinds: tuple[str, ...]
     label_name: str
     label_kind: str
-    labels: tuple[str | int | float | bool, ...]
+    labels: tuple[Label, ...]
 
     def __post_init__(self) -> None:
         if self.feature_names is not None and len(self.feature_names) != len(self.kinds):
@@ -65,7 +67,7 @@ class JointSchema:
 
     n_features: int
     feature_names: tuple[str, ...] | None
-    classes: tuple[str | int | float | bool, ...]
+    classes: tuple[Label, ...]
 
 
 def describe(
@@ -124,7 +126,7 @@ def _is_numeric(column: Array) -> bool:
     return all(isinstance(value, int | float | np.number | np.bool_) for value in column.tolist())
 
 
-def _labels(y: Array, label_name: str) -> tuple[str | int | float | bool, ...]:
+def _labels(y: Array, label_name: str) -> tuple[Label, ...]:
     """Return the distinct labels, ascending, as plain Python values."""
     labels = y.tolist() if y.dtype == object else np.unique(y).tolist()
     if any(label is None or label != label for label in labels):
@@ -144,9 +146,7 @@ def _label_kind(labels: tuple[Any, ...]) -> str:
     return kinds.pop() if len(kinds) == 1 else ("none" if not kinds else "mixed")
 
 
-def agree(
-    schemas: Mapping[str, SchemaReply], reserved: tuple[str | int | float | bool, ...] = ()
-) -> JointSchema:
+def agree(schemas: Mapping[str, SchemaReply], reserved: tuple[Label, ...] = ()) -> JointSchema:
     """Return the common columns, and the union of the labels.
 
     Raises
@@ -203,9 +203,7 @@ def _compare_columns(party: str, first: SchemaReply, other: SchemaReply) -> None
             raise SchemaMismatch(party, name, expected, found)
 
 
-def _compare_labels(
-    schemas: Mapping[str, SchemaReply], reserved: tuple[str | int | float | bool, ...]
-) -> None:
+def _compare_labels(schemas: Mapping[str, SchemaReply], reserved: tuple[Label, ...]) -> None:
     expected = _label_kind(reserved)
     for party in sorted(schemas):
         schema = schemas[party]
@@ -217,9 +215,6 @@ def _compare_labels(
             raise SchemaMismatch(
                 party, schema.label_name, f"labels of type {expected}", schema.label_kind
             )
-
-
-Label = str | int | float | bool
 
 
 def label_index(classes: tuple[Label, ...]) -> Mapping[Label, int]:
