@@ -409,12 +409,9 @@ def class_moments(points: Floats, labels: Integers, n_classes: int) -> PointMome
     for start in range(0, len(points), CLASS_BLOCK_ROWS):
         block = quantize(points[start : start + CLASS_BLOCK_ROWS])
         products += (block.T @ block).astype(np.int64)  # exact: below 2**53
-        for label in np.unique(labels[start : start + CLASS_BLOCK_ROWS]):
-            sums[label] += (
-                block[labels[start : start + CLASS_BLOCK_ROWS] == label]
-                .sum(axis=0)
-                .astype(np.int64)
-            )
+        block_labels = labels[start : start + CLASS_BLOCK_ROWS]
+        for label in np.unique(block_labels):
+            sums[label] += block[block_labels == label].sum(axis=0).astype(np.int64)
     return PointMomentsReply(np.bincount(labels, minlength=n_classes), sums, products)
 
 
