@@ -40,7 +40,6 @@ _METADATA: Mapping[str, dict[str, Any]] = {
     "png": {"Software": None},
 }
 _BAR_KINDS = ("bar", "stacked")
-_SQUARE_KINDS = ("reliability",)
 _MAX_END_LABELS = 8
 _LETTER_WIDTH = 0.08  # inches, for the name at the end of a line
 
@@ -86,8 +85,9 @@ def render(figure: Figure, table: ResultTable, file_format: str, *, titled: bool
 
 def _draw_figure(figure: Figure, table: ResultTable) -> MplFigure:
     if not table.rows:
-        return _draw_no_data()
-    if figure.kind == "images":
+        fig = MplFigure(figsize=(6.4, 1.0))
+        fig.text(0.5, 0.5, "no data", ha="center", va="center", color=MUTED)
+    elif figure.kind == "images":
         fig = MplFigure(figsize=measure_sheet(figure, table))
         draw_images(fig.add_axes((0, 0, 1, 1)), figure, table)
     elif figure.kind == "heatmap":
@@ -101,7 +101,7 @@ def _draw_figure(figure: Figure, table: ResultTable) -> MplFigure:
 def draw_panels(figure: Figure, table: ResultTable) -> MplFigure:
     """Draw a chart with one panel per facet."""
     data = build_chart(figure, table, categorical=figure.kind in _BAR_KINDS)
-    n_columns = _count_panel_columns(len(data.panels))
+    n_columns = {1: 1, 2: 2, 4: 2}.get(len(data.panels), 3)
     n_rows = math.ceil(len(data.panels) / n_columns)
     width, height = _measure_panel(data, n_columns)
     size = (width * n_columns + _measure_end_labels(data), height * n_rows)
@@ -118,13 +118,9 @@ def draw_panels(figure: Figure, table: ResultTable) -> MplFigure:
     return fig
 
 
-def _count_panel_columns(n_panels: int) -> int:
-    return {1: 1, 2: 2, 4: 2}.get(n_panels, 3)
-
-
 def _measure_panel(data: Chart, n_columns: int) -> tuple[float, float]:
     """Return the width and height of a panel in inches."""
-    if data.figure.kind in _SQUARE_KINDS or data.figure.diagonal:
+    if data.figure.kind == "reliability" or data.figure.diagonal:
         side = {1: 3.8, 2: 3.3, 3: 2.5}[n_columns]
         return side, side
     width = {1: 6.6, 2: 3.7, 3: 2.7}[n_columns]
@@ -238,9 +234,3 @@ def _write_title(fig: MplFigure, title: str) -> None:
     width, height = fig.get_size_inches()
     x, y = box.x0 / width, (box.y1 + 0.12) / height
     fig.text(x, y, to_printable(title, 90), va="bottom", fontsize=11, fontweight="bold")
-
-
-def _draw_no_data() -> MplFigure:
-    fig = MplFigure(figsize=(6.4, 1.0))
-    fig.text(0.5, 0.5, "no data", ha="center", va="center", color=MUTED)
-    return fig
