@@ -264,7 +264,8 @@ def run(
     settings = {"random_state": table.seed, "n_jobs": -1, **parameters}
     progress(0, 3, "training over all parties")
     if search:
-        settings |= _choose_settings(x[rows], y[rows], parties[rows], settings)
+        grid = FlyNNSearchCV(random_state=settings["random_state"], n_jobs=settings["n_jobs"])
+        settings |= grid.fit(x[rows], y[rows], parties=parties[rows]).best_params_
     model = FlyNNClassifier(**settings)
     model.fit(x[rows], y[rows], parties=parties[rows])
     progress(1, 3, "comparing with nearest neighbours on pooled data")
@@ -300,14 +301,6 @@ def run(
         notes=() if model.privacy is None else (NOT_PRIVATE,),
         privacy=model.run_record_.privacy,
     )
-
-
-def _choose_settings(
-    x: Array, y: Labels, parties: Labels, settings: Mapping[str, Any]
-) -> dict[str, Any]:
-    search = FlyNNSearchCV(random_state=settings["random_state"], n_jobs=settings["n_jobs"])
-    best: dict[str, Any] = search.fit(x, y, parties=parties).best_params_
-    return best
 
 
 def _tabulate_scores(
