@@ -464,13 +464,6 @@ def _parquet_column(column: Any, *, as_words: bool, missing: Collection[str]) ->
     if (number or kind.is_boolean(column.type)) and not as_words:
         numbers: Column = column.cast(pyarrow.float64(), safe=False).to_numpy()
         return numbers
-    return _parquet_words(column, missing=missing)
-
-
-def _parquet_words(column: Any, *, missing: Collection[str]) -> Column:
-    import pyarrow
-
-    stripped = (
-        None if cell is None else cell.strip() for cell in column.cast(pyarrow.string()).to_pylist()
-    )
+    words = column.cast(pyarrow.string()).to_pylist()
+    stripped = (None if word is None else word.strip() for word in words)
     return word_column(None if cell in missing else cell for cell in stripped)
