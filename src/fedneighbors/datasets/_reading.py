@@ -1,7 +1,6 @@
 """CSV, ARFF and Parquet files as columns, as a `Dataset`, or as rows for prediction."""
 
 import os
-import re
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,7 @@ from fedneighbors.datasets._cells import header_delimiter, parquet_batches, read
 from fedneighbors.datasets._dataset import Dataset
 from fedneighbors.datasets._files import explain_errors
 from fedneighbors.datasets._schema import EncodedRows, Schema
-from fedneighbors.datasets._schema_columns import cell_text
+from fedneighbors.datasets._schema_columns import cell_text, parse_integer
 from fedneighbors.datasets._table import (
     Column,
     Table,
@@ -28,8 +27,6 @@ from fedneighbors.datasets._table import (
 from fedneighbors.datasets._text_format import TextFormat, parse_number, point_number
 from fedneighbors.datasets._text_tables import is_arff, read_arff, read_delimited
 from fedneighbors.errors import DataError, MissingDataError
-
-_WHOLE_NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,17})(\.0*)?")  # 18 digits always fit int64
 
 
 def read_columns(
@@ -396,9 +393,8 @@ def parse_labels(cells: Sequence[str]) -> Array:
 
     For example 3 or 3.0; other labels are returned unchanged.
     """
-    if all(_WHOLE_NUMBER.fullmatch(cell) for cell in cells):
-        return np.array([int(cell.split(".")[0]) for cell in cells], dtype=np.int64)
-    return np.array(cells, dtype=np.str_)
+    integers = [parse_integer(cell) for cell in cells]
+    return np.array(cells, np.str_) if None in integers else np.array(integers, np.int64)
 
 
 def _read_parquet(path: Path, *, words: Collection[str], missing: Collection[str]) -> Table:

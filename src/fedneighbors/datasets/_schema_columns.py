@@ -401,7 +401,7 @@ def read_labels(cells: Cells, classes: tuple[Any, ...]) -> tuple[Array, Booleans
         positions = np.array([index.get(_label_key(cell), -1) for cell in cells], np.int64)
         return np.array(classes)[positions], positions >= 0
     texts = [cell_text(cell) for cell in cells]
-    integers = [_integer(text) for text in texts]
+    integers = [parse_integer(text) for text in texts]
     known = np.array([text is not None for text in texts], bool)
     if all(number is not None for number, text in zip(integers, texts, strict=True) if text):
         return np.array([number or 0 for number in integers], np.int64), known
@@ -445,7 +445,7 @@ def check_measurement(y: Array, label: str, *, source: str) -> tuple[str, ...]:
 def _label_key(label: Any) -> str | int | None:
     """Return a key that is equal for 3, 3.0, "3" and "3.0"."""
     text = cell_text(label)
-    number = _integer(text)
+    number = parse_integer(text)
     return text if number is None else number
 
 
@@ -475,7 +475,7 @@ def cell_text(cell: Any) -> str | None:
     return None if cell is None else str(cell)
 
 
-def _integer(text: str | None) -> int | None:
+def parse_integer(text: str | None) -> int | None:
     """Return the integer of a text such as 3.0, else None."""
     if text is None or not _INTEGER.fullmatch(text):
         return None
