@@ -159,12 +159,11 @@ def _read_arrow(path: Path, *, is_parquet: bool) -> dict[str, list[Any]]:
     """Read the columns of a Parquet or Arrow file, or a stream."""
     pyarrow = optional_module("pyarrow", "data")
     limit, n_bytes = _MIN_PARQUET_LIMIT + MAX_RATIO * path.stat().st_size, 0
-    columns: dict[str, list[Any]] = {}
     try:
         with pyarrow.OSFile(str(path)) as stream:
             schema, batches = (_open_parquet if is_parquet else _open_ipc)(stream)
             check_names(schema.names, source=str(path))
-            columns = {name: [] for name in schema.names}
+            columns: dict[str, list[Any]] = {name: [] for name in schema.names}
             for batch in batches:
                 batch.validate(full=True)  # offsets may point outside of the file
                 n_bytes += batch.nbytes + _CELL_BYTES * batch.num_rows * len(columns)
