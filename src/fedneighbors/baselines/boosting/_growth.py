@@ -119,7 +119,10 @@ class _GrowingTree:
             heapq.heappop(self._candidates)
             if best.children is None:
                 self.divide(best)  # the last split: its children are leaves
-            self._make(best)
+            self._made.add(best.number)
+            self._n_left -= 1
+            for child in best.children or ():
+                self._add_candidate(child)
         return [node for node in self._likely() if node.children is None]
 
     def _likely(self) -> list[_Node]:
@@ -142,12 +145,6 @@ class _GrowingTree:
             total -= key
             likely.append(node)
         return likely
-
-    def _make(self, node: _Node) -> None:
-        self._made.add(node.number)
-        self._n_left -= 1
-        for child in node.children or ():
-            self._add_candidate(child)
 
     def _add_candidate(self, node: _Node) -> None:
         if node.split is not None:

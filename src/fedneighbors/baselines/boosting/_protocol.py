@@ -212,15 +212,12 @@ def _make_plan(
         n_loss_bits = n_bits - 10  # a loss is at most 2**10
     else:
         weights = np.zeros(0)
-        mean, deviation = mean_and_deviation(
-            MomentsReply(n_rows, target.sums[:1], target.squares[:1])
-        )
-        intercept = mean
+        moments = MomentsReply(n_rows, target.sums[:1], target.squares[:1])
+        intercept, deviation = mean_and_deviation(moments)
         unit = 2.0 ** math.frexp(deviation[0])[1] if deviation[0] else 1.0
         # a number is at most sqrt(n_rows) deviations from the mean; two bits are to spare
         n_bits = math.floor(_SUM_BITS - 1.5 * math.log2(n_rows)) - 2
         n_loss_bits = _SUM_BITS - int(target.counts.sum()).bit_length()
-    starts = np.cumsum([0, *(len(part) for part in edges)])
     return BoostingPlan(
         classes=classes,
         weights=weights,
@@ -229,7 +226,7 @@ def _make_plan(
         limit=2.0**_SUM_BITS / n_rows,
         loss_factor=2.0**n_loss_bits / (unit if classes else 1.0),
         edges=np.concatenate([np.zeros(0), *edges]),
-        starts=starts,
+        starts=np.cumsum([0, *(len(part) for part in edges)]),
         holdout=holdout,
     )
 
