@@ -207,6 +207,7 @@ class _Source:
         from sklearn.utils import get_tags
 
         from fedneighbors.datasets._arrays import is_arrays
+        from fedneighbors.datasets._reading import read_features
 
         if not hasattr(estimator, "n_features_in_"):
             raise typer.BadParameter(
@@ -221,8 +222,15 @@ class _Source:
         if self.schema is not None and (columns or self._has_features(estimator.n_features_in_)):
             return self._read_by_schema(self.schema, columns)
         if columns is None:
-            return self._read_by_position(estimator.n_features_in_, keep_missing=keep_missing)
-        return self._read_by_name(columns, keep_missing=keep_missing)
+            columns = self._list_columns(estimator.n_features_in_)
+        elif encoded := [name for name in columns if "=" in name]:
+            print_warning(
+                f"the model has columns such as {encoded[0]!r} and there is no schema.toml next to "
+                "it; copy it from the training folder, or give it with --schema"
+            )
+        return read_features(
+            self.path, columns, keep_missing=keep_missing, text_format=self.text_format
+        )
 
     def _has_features(self, n_features: int) -> bool:
         """Return whether the schema makes this number of features."""
@@ -264,23 +272,9 @@ class _Source:
             print_warning(sentence)
         return rows.x
 
-    def _read_by_name(self, names: list[str], *, keep_missing: bool) -> "Array":
-        """Read the columns of these names."""
-        from fedneighbors.datasets._reading import read_features
-
-        encoded = [name for name in names if "=" in name]
-        if encoded:
-            print_warning(
-                f"the model has columns such as {encoded[0]!r} and there is no schema.toml next to "
-                "it; copy it from the training folder, or give it with --schema"
-            )
-        return read_features(
-            self.path, names, keep_missing=keep_missing, text_format=self.text_format
-        )
-
-    def _read_by_position(self, n_features: int, *, keep_missing: bool) -> "Array":
-        """Read all columns that have no other role."""
-        from fedneighbors.datasets._reading import read_columns, read_features
+    def _list_columns(self, n_features: int) -> list[str]:
+        """Return the names of all columns that have no other role."""
+        from fedneighbors.datasets._reading import read_columns
 
         table = read_columns(self.path, text_format=self.text_format)
         columns = [name for name in table.names if name not in self.roles]
@@ -289,9 +283,7 @@ class _Source:
                 f"the model was trained on {n_features} columns without names, "
                 f"{self.path} has {len(columns)}; give exactly these columns, in the same order"
             )
-        return read_features(
-            self.path, columns, keep_missing=keep_missing, text_format=self.text_format
-        )
+        return columns
 
 
 def _find_model(path: Path) -> Path:
