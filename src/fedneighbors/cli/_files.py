@@ -138,11 +138,8 @@ def text_options(command: Callable[..., None]) -> Callable[..., None]:
 
     The command gets them as its argument ``text_format``.
     """
-    own = [
-        param
-        for name, param in inspect.signature(command).parameters.items()
-        if name != "text_format"
-    ]
+    own = dict(inspect.signature(command).parameters)
+    own.pop("text_format", None)
     added = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option)
         for name, option in _TEXT_OPTIONS.items()
@@ -153,7 +150,7 @@ def text_options(command: Callable[..., None]) -> Callable[..., None]:
         given = {name: arguments.pop(name, None) for name in _TEXT_OPTIONS}
         command(**arguments, text_format=_text_format(**given))
 
-    params = [param.replace(kind=inspect.Parameter.KEYWORD_ONLY) for param in own] + added
+    params = [*(p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own.values()), *added]
     run.__signature__ = inspect.Signature(params)  # type: ignore[attr-defined]
     run.__annotations__ = {param.name: param.annotation for param in params}
     return run
