@@ -475,14 +475,13 @@ def objects_from_rows(
     encoded = schema.check_cells(cells) if kind == "rows" else unlabelled.encode(cells)
     if complete:
         schema.check_complete(replace(encoded, n_unreadable=n_unreadable))
-    kept = np.flatnonzero(encoded.kept).tolist()
-    rows = tuple(position + 1 for position in kept)
+    rows = tuple((np.flatnonzero(encoded.kept) + 1).tolist())
     items: Any = encoded.x
     if kind == "rows":
         items = list(zip(*(cells[name] for name in schema.column_names), strict=True))
-        items = [items[position] for position in kept]
+        items = [items[row - 1] for row in rows]
     encoded = replace(encoded, n_unreadable=n_unreadable)
-    owners = None if owner is None else [cells[owner][position] for position in kept]
+    owners = None if owner is None else [cells[owner][row - 1] for row in rows]
     return Objects(
         items,
         tuple(
