@@ -22,7 +22,9 @@ MAX_REPEATS = 10
 MIN_REPEATS = 3
 """Splits below which candidates are dropped instead; an interval of two has a t value of 12.7."""
 
-_COMPILATION = b"compilation\n"  # of the worker
+COMPILATION = b"compilation\n"
+"""Line of the worker before the compilation of a kernel, and after it."""
+
 _MIN_LIMIT_S = 0.1
 _FIRST_SPLIT = 0.6  # largest fraction of the time for the first split
 
@@ -84,7 +86,7 @@ class Worker:
         process.stdin.flush()
         end = self.clock() + limit_s
         line = self._read(limit_s)
-        while line == _COMPILATION:
+        while line == COMPILATION:
             started = time.monotonic()
             note()
             line = self._lines.get()

@@ -15,12 +15,11 @@ import numpy as np
 
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.comparison._candidates import CANDIDATES, Trial, losses_alone
+from fedneighbors.comparison._schedule import COMPILATION
 from fedneighbors.comparison._scores import row_losses, score_parties, score_predictions
 from fedneighbors.comparison._table import PartyRows, split, split_stream
 from fedneighbors.errors import MissingExtraError
 from fedneighbors.kernels import watch_compilation
-
-COMPILATION = "compilation"
 
 _BY_NAME = {candidate.name: candidate for candidate in CANDIDATES}
 
@@ -73,18 +72,19 @@ def _baselines(trial: Trial) -> dict[str, dict[str, list[float]]]:
 
 def main() -> None:
     """Answer tasks until standard input ends."""
-    answers = os.fdopen(os.dup(1), "w")
+    answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # libraries may print
     source = sys.stdin.buffer
     rows = PartyRows.from_bytes(source.read(int(source.readline())))
 
-    def send(line: str) -> None:
-        print(line, file=answers, flush=True)
+    def send(line: bytes) -> None:
+        answers.write(line)
+        answers.flush()
 
-    send("ready")
+    send(b"ready\n")
     with watch_compilation(lambda: send(COMPILATION), lambda: send(COMPILATION)) as clock:
         for line in source:
-            send(json.dumps(run_task(rows, json.loads(line), clock)))
+            send(json.dumps(run_task(rows, json.loads(line), clock)).encode() + b"\n")
 
 
 if __name__ == "__main__":

@@ -443,10 +443,7 @@ class BrowsingSession(ABC):
     def _add_verified(
         self, positions: Integers, distances: Floats, frontier: float, *, follow: bool = False
     ) -> None:
-        """Add objects with computed distances, and update the frontier.
-
-        ``follow``: as for :meth:`Pool.add`.
-        """
+        """Add objects with computed distances, and update the frontier."""
         self.n_verified += len(positions)
         self._pool.add(positions, distances, follow=follow)
         self._frontier = math.inf if self.n_verified == self._n_objects else frontier
