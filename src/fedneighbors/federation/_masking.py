@@ -22,6 +22,7 @@ import re
 import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple
 from typing import Any, ClassVar
 
 import numpy as np
@@ -239,13 +240,13 @@ def advert_digest(opening: OpenSum, name: str, mask_key: bytes, seal_key: bytes)
 
     It covers the party's keys and all fields of the opening message.
     """
-    return digest("advert", *_opening_fields(opening), name, mask_key, seal_key)
+    return digest("advert", *astuple(opening), name, mask_key, seal_key)
 
 
 def keys_context(opening: OpenSum, adverts: Mapping[str, Advertised]) -> bytes:
     """Return the digest of a round's opening and all advertised keys."""
     keys = tuple((name, *adverts[name][:2]) for name in sorted(adverts))
-    return digest("keys", *_opening_fields(opening), keys)
+    return digest("keys", *astuple(opening), keys)
 
 
 def sum_context(keys_digest: bytes, members: tuple[str, ...]) -> bytes:
@@ -276,16 +277,6 @@ def sealed_digest(keys_digest: bytes, dealer: str, holder: str, *parts: bytes) -
 def survivors_digest(context: bytes, survivors: tuple[str, ...]) -> bytes:
     """Return the digest that a party signs to confirm the survivors."""
     return digest("survivors", context, survivors)
-
-
-def _opening_fields(opening: OpenSum) -> tuple[Any, ...]:
-    return (
-        opening.round_id,
-        opening.names,
-        opening.threshold,
-        opening.request_name,
-        opening.request_digest,
-    )
 
 
 def is_summable(cls: type[Any]) -> bool:
