@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 from typing import Protocol
 
+from fedneighbors.privacy.ledger._file import sync
 from fedneighbors.records._storage import sweep_parts, write_part
 
 MAX_OPEN_ROUNDS = 16
@@ -114,13 +115,8 @@ class FolderStore:
 
     def _sync_folder(self) -> None:
         """Sync the folder, so that a crash cannot undo a step."""
-        if os.name != "posix":  # other systems cannot sync a folder
-            return
-        descriptor = os.open(self._folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        if os.name == "posix":  # other systems cannot sync a folder
+            sync(self._folder)
 
     def _erase_oldest(self, current: str) -> None:
         open_rounds: dict[str, float] = {}
