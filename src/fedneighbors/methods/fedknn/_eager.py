@@ -7,7 +7,7 @@ the closed place is before the k-th object found so far. Bounds are derived in `
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 from fedneighbors.federation._loop import Coordinator, gather
@@ -162,16 +162,7 @@ def eager(
     budget_s = spent_s = pace.budget_s
     request = EagerRequest(name, query, k, None, None, _limit(budget_s), grace_s=pace.grace_s)
     requests = {
-        provider: EagerRequest(
-            name,
-            query,
-            k,
-            None,
-            None,
-            _limit(budget_s),
-            enough if enough < k else None,
-            pace.grace_s,
-        )
+        provider: replace(request, enough=enough if enough < k else None)
         for provider, enough in (pace.enough or {}).items()
     }
     ask = gather(requests) if requests else active.ask(request)
