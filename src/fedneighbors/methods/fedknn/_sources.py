@@ -349,8 +349,6 @@ class MemorySource:
 
         The time is that of the index of all objects, in proportion and with a margin.
         """
-        if self._objects is None:
-            raise ValueError("there are no columns")
         needed_s = _BUILD_MARGIN * self._index_s * len(rows) / max(len(self.ids), 1)
         if needed_s > max(self._end - time.monotonic(), 0.0):
             return None
