@@ -91,18 +91,16 @@ class _PlaceIndex:
         return TreeSession(
             self.ranks,
             partial(_measure, self.places, place),
-            partial(self._bound, place),
+            partial(self._bound, self.tree, place),
             width=_WIDTH,
             tree=_NearPlaces(self.tree, place),
             scale=_CHORDS,
         )
 
-    def _bound(self, place: Floats, part: slice) -> Floats:
+    def _bound(self, tree: PlaceTree, place: Floats, part: slice) -> Floats:
         """Return bounds from chords, a micrometre lower but faster to compute."""
-        if self.tree is None:
-            raise ValueError("there is no tree")
         point, rows = _project_to_sphere(place), self._places_in_tree[part]
-        return _CHORDS.lower(np.sqrt(square_sums(self.tree.points, point, rows)))
+        return _CHORDS.lower(np.sqrt(square_sums(tree.points, point, rows)))
 
     def nearest(
         self,
