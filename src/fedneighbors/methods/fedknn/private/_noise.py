@@ -9,7 +9,7 @@ import math
 import os
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal, localcontext
 from fractions import Fraction
@@ -368,7 +368,7 @@ def noise_source(
         parts = query, epoch, noise.identity.encode()
         terms = [
             ChargeTerms(
-                _release_id(*parts, name.encode()),
+                f"search {hash_parts([*parts, name.encode()]).hex()}",
                 name,
                 "search",
                 noise.cost,
@@ -382,10 +382,10 @@ def noise_source(
     return noise_of
 
 
-def _release_id(*parts: bytes) -> str:
-    """Return an id derived from byte strings."""
+def hash_parts(parts: Iterable[bytes]) -> bytes:
+    """Return a digest of byte strings and their lengths."""
     digest = hashlib.sha256()
     for part in parts:
-        digest.update(struct.pack("<q", len(part)))
+        digest.update(len(part).to_bytes(8, "little"))
         digest.update(part)
-    return f"search {digest.hexdigest()}"
+    return digest.digest()

@@ -5,8 +5,7 @@ delayed to a time grid. The broker's merge accesses memory independently of the 
 the lines of the algorithm; PAPER.md lists the corrections and has the proofs.
 """
 
-import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +15,7 @@ import numpy.typing as npt
 from fedneighbors.errors import ProtocolError
 from fedneighbors.federation._loop import Coordinator, gather
 from fedneighbors.federation._messages import Message
+from fedneighbors.methods.fedknn.private._noise import hash_parts
 from fedneighbors.methods.fedknn.private._oblivious import ReturnedObjects, count_bounds
 from fedneighbors.methods.fedknn.private._padding import (
     MAX_NAME_BYTES,
@@ -228,7 +228,7 @@ def _digest_epoch(replies: Mapping[str, PaddedBoundReply]) -> bytes:
     It includes the bounds: a provider that sends other bounds in the same epoch gets other noise,
     which is charged, and cannot compute the difference of two values with the same noise.
     """
-    return _digest(
+    return hash_parts(
         part
         for provider, reply in sorted(replies.items())
         for part in (provider.encode(), reply.epoch, reply.bounds.tobytes())
@@ -240,7 +240,7 @@ def _digest_objects(replies: Mapping[str, PaddedNearestReply]) -> bytes:
 
     Second counts are computed from these objects, so that equal digests have equal counts.
     """
-    return _digest(
+    return hash_parts(
         part
         for provider, reply in sorted(replies.items())
         for part in (
@@ -251,14 +251,6 @@ def _digest_objects(replies: Mapping[str, PaddedNearestReply]) -> bytes:
             reply.lengths.tobytes(),
         )
     )
-
-
-def _digest(parts: Iterable[bytes]) -> bytes:
-    digest = hashlib.sha256()
-    for part in parts:
-        digest.update(len(part).to_bytes(8, "little"))
-        digest.update(part)
-    return digest.digest()
 
 
 def _make_requests(request: PaddedNearestRequest, counts: Mapping[str, int]) -> dict[str, Message]:
