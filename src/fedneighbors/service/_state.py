@@ -324,23 +324,15 @@ class BrokerState:
                 f"{MAX_GROUPS_LENGTH} of the groups, got {len(user)} and {sum(map(len, groups))}"
             )
         token = "fn_" + secrets.token_urlsafe(32)
-        expires, rights = time.time() + 86400 * days, (" ".join(scopes), json.dumps(groups))
-        self._run(
-            "INSERT INTO tokens VALUES (?, ?, ?, ?, ?)",
-            _hash(token.encode()),
-            user,
-            expires,
-            *rights,
-        )
+        expires = time.time() + 86400 * days
+        values = _hash(token.encode()), user, expires, " ".join(scopes), json.dumps(groups)
+        self._run("INSERT INTO tokens VALUES (?, ?, ?, ?, ?)", *values)
         return token
 
     def user_of(self, token: str) -> ApiUser | None:
         """Return the user of a token that has not expired, or None."""
-        rows = self._run(
-            "SELECT user, scopes, member FROM tokens WHERE digest = ? AND expires > ?",
-            _hash(token.encode()),
-            time.time(),
-        )
+        statement = "SELECT user, scopes, member FROM tokens WHERE digest = ? AND expires > ?"
+        rows = self._run(statement, _hash(token.encode()), time.time())
         if not rows:
             return None
         name, scopes, groups = map(str, rows[0])
