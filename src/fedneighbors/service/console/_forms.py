@@ -108,16 +108,11 @@ def _read_query(form: Form, collection: Mapping[str, Any]) -> Any:
     if kind == "vectors":
         parts = re.split(r"[\s,;]+", text.strip(" \r\n\t[](),;"))
         return [_parse_number(part, "query") for part in parts]
-    if kind == "sets":
-        return _parse_elements(text)
+    if kind == "sets":  # words, or a list in JSON
+        return _parse_json(text) if text.lstrip().startswith("[") else text.split()
     if kind == "graphs" and text.lstrip().startswith("{"):
         return _parse_json(text)
     return text if kind == "strings" else text.strip()
-
-
-def _parse_elements(text: str) -> Any:
-    """Return the elements of a set: words, or a list in JSON."""
-    return _parse_json(text) if text.lstrip().startswith("[") else text.split()
 
 
 def _parse_json(text: str) -> Any:
