@@ -73,8 +73,7 @@ class BrokerCollection:
         self.trust, self.is_voting = section.trust, section.metric == VOTES
         self._columns = FilterColumns.of({n: [] for n in self.filters}, 0, kinds=self.filters)
         privacy = section.privacy
-        metric: Any = None if self.is_voting else metric_of(self.rows or section.metric)
-        self._metric = metric
+        self._metric: Any = None if self.is_voting else metric_of(self.rows or section.metric)
         limits = privacy or PrivacySection(epsilon=1.0)  # its other defaults
         self.settings = SearchSettings(
             algorithm=section.algorithm,
@@ -83,8 +82,8 @@ class BrokerCollection:
             random_state=0,
             failure=0.05,
             allow_partial=section.allow_partial,
-            step=float(getattr(metric, "step", 0.0)),
-            least=float(getattr(metric, "least", 0.0)),
+            step=float(getattr(self._metric, "step", 0.0)),
+            least=float(getattr(self._metric, "least", 0.0)),
             guarantee=limits.guarantee,
             max_queries=limits.max_queries,
             grid_s=limits.grid_s,
