@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
@@ -111,6 +111,7 @@ def _train_privately(
     return run_private(training, holdings, PrivateFlyNNParty, privacy, n_threads=n_threads)
 
 
+@dataclass(eq=False, repr=False)
 class FlyNNClassifier(ClassifierMixin, ModelFileMixin, BaseEstimator):  # type: ignore[misc]
     """Nearest-neighbour classifier that a federation trains exactly, by adding counts.
 
@@ -190,34 +191,19 @@ class FlyNNClassifier(ClassifierMixin, ModelFileMixin, BaseEstimator):  # type: 
     True
     """
 
-    classes_: npt.NDArray[Any]
-    run_record_: RunRecord
-
-    model_: FlyNNModel
-
-    def __init__(
-        self,
-        n_units: int | None = None,
-        n_inputs: int | None = None,
-        n_active: int | None = None,
-        decay: float | str | None = "auto",
-        standardize: bool | str = True,
-        expand: str | None = "auto",
-        class_normalized: bool | str = "auto",
-        random_state: int | np.random.RandomState | None = 0,
-        n_jobs: int | None = None,
-        privacy: Privacy | None = None,
-    ) -> None:
-        self.n_units = n_units
-        self.n_inputs = n_inputs
-        self.n_active = n_active
-        self.decay = decay
-        self.standardize = standardize
-        self.expand = expand
-        self.class_normalized = class_normalized
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-        self.privacy = privacy
+    n_units: int | None = None
+    n_inputs: int | None = None
+    n_active: int | None = None
+    decay: float | str | None = "auto"
+    standardize: bool | str = True
+    expand: str | None = "auto"
+    class_normalized: bool | str = "auto"
+    random_state: int | np.random.RandomState | None = 0
+    n_jobs: int | None = None
+    privacy: Privacy | None = None
+    classes_: npt.NDArray[Any] = field(init=False)
+    run_record_: RunRecord = field(init=False)
+    model_: FlyNNModel = field(init=False)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
