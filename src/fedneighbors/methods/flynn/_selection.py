@@ -1,7 +1,7 @@
 """Scikit-learn estimator that selects FlyNN's settings by cross-validation."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any, Self
 
@@ -37,6 +37,7 @@ SCREENING_LOADS = (0.8, 3.2)
 """Values of rho and kappa of the first stage."""
 
 
+@dataclass(eq=False, repr=False)
 class FlyNNSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     """Cross-validated search over FlyNN's settings, with one pass per candidate hash.
 
@@ -96,35 +97,19 @@ class FlyNNSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
     True
     """
 
-    def __init__(
-        self,
-        cv: Any = 5,
-        scoring: str = "accuracy",
-        candidates: Sequence[Candidate] | None = None,
-        n_finalists: int | None = 2,
-        units_per_row: int = 40,
-        max_units: int = 120_000,
-        n_active: Sequence[int] = (32, 128, 256, 512),
-        load: Sequence[float] = (0.2, 0.8, 1.6, 3.2, float("inf")),
-        decay: Sequence[float] = (),
-        class_normalized: Sequence[bool] = (True, False),
-        refit: bool = True,
-        random_state: int | np.random.RandomState | None = 0,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.cv = cv
-        self.scoring = scoring
-        self.candidates = candidates
-        self.n_finalists = n_finalists
-        self.units_per_row = units_per_row
-        self.max_units = max_units
-        self.n_active = n_active
-        self.load = load
-        self.decay = decay
-        self.class_normalized = class_normalized
-        self.refit = refit
-        self.random_state = random_state
-        self.n_jobs = n_jobs
+    cv: Any = 5
+    scoring: str = "accuracy"
+    candidates: Sequence[Candidate] | None = None
+    n_finalists: int | None = 2
+    units_per_row: int = 40
+    max_units: int = 120_000
+    n_active: Sequence[int] = (32, 128, 256, 512)
+    load: Sequence[float] = (0.2, 0.8, 1.6, 3.2, float("inf"))
+    decay: Sequence[float] = ()
+    class_normalized: Sequence[bool] = (True, False)
+    refit: bool = True
+    random_state: int | np.random.RandomState | None = 0
+    n_jobs: int | None = None
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
