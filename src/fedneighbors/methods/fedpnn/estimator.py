@@ -3,7 +3,7 @@
 import time
 import warnings
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import KW_ONLY, dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -105,6 +105,7 @@ def split_rows(
     return np.array([f"client {number + 1}" for number in position[~held_out] % share]), held_out
 
 
+@dataclass(eq=False, repr=False)
 class FedPNNClassifier(DensityClassifier, ModelFileMixin, BaseEstimator):  # type: ignore[misc]
     """Probabilistic neural network whose neurons are cluster centers of all parties' rows.
 
@@ -208,52 +209,28 @@ class FedPNNClassifier(DensityClassifier, ModelFileMixin, BaseEstimator):  # typ
     True
     """
 
-    classes_: npt.NDArray[Any]
-    model_: Any
-    run_record_: RunRecord
-
-    def __init__(
-        self,
-        client_threshold: float | None = None,
-        server_threshold: float | None = None,
-        *,
-        normalize: Literal["quantile", "minmax"] | None = "quantile",
-        frame: Literal["global", "local"] = "global",
-        classwise: bool = True,
-        metric: Literal["supervised"] | None = "supervised",
-        min_count: int = 5,
-        sigma: float | Literal["loo"] = "loo",
-        activation: Literal["gaussian", "logistic", "cauchy"] = "cauchy",
-        factor: float = 2.0,
-        means: bool = True,
-        n_features_to_select: int | None = None,
-        classes: Sequence[Any] | npt.NDArray[Any] | None = None,
-        share: int | None = None,
-        holdout: float = 0.0,
-        random_state: int | np.random.RandomState | None = 0,
-        n_jobs: int | None = None,
-        privacy: Privacy | None = None,
-        bounds: npt.ArrayLike | None = None,
-    ) -> None:
-        self.client_threshold = client_threshold
-        self.server_threshold = server_threshold
-        self.normalize = normalize
-        self.frame = frame
-        self.classwise = classwise
-        self.metric = metric
-        self.min_count = min_count
-        self.sigma = sigma
-        self.activation = activation
-        self.factor = factor
-        self.means = means
-        self.n_features_to_select = n_features_to_select
-        self.classes = classes
-        self.share = share
-        self.holdout = holdout
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-        self.privacy = privacy
-        self.bounds = bounds
+    client_threshold: float | None = None
+    server_threshold: float | None = None
+    _: KW_ONLY
+    normalize: Literal["quantile", "minmax"] | None = "quantile"
+    frame: Literal["global", "local"] = "global"
+    classwise: bool = True
+    metric: Literal["supervised"] | None = "supervised"
+    min_count: int = 5
+    sigma: float | Literal["loo"] = "loo"
+    activation: Literal["gaussian", "logistic", "cauchy"] = "cauchy"
+    factor: float = 2.0
+    means: bool = True
+    n_features_to_select: int | None = None
+    classes: Sequence[Any] | npt.NDArray[Any] | None = None
+    share: int | None = None
+    holdout: float = 0.0
+    random_state: int | np.random.RandomState | None = 0
+    n_jobs: int | None = None
+    privacy: Privacy | None = None
+    bounds: npt.ArrayLike | None = None
+    model_: Any = field(init=False)
+    run_record_: RunRecord = field(init=False)
 
     @classmethod
     def paper(cls, client_threshold: float, server_threshold: float, **changes: Any) -> Self:
@@ -401,7 +378,7 @@ class FedPNNClassifier(DensityClassifier, ModelFileMixin, BaseEstimator):  # typ
 
     def _make_settings(self, labels: npt.NDArray[Any]) -> FedPNNSettings:
         parameters = self.get_params(deep=False)
-        names = parameters.keys() & {field.name for field in fields(FedPNNSettings)}
+        names = parameters.keys() & {setting.name for setting in fields(FedPNNSettings)}
         values = {name: parameters[name] for name in names}
         values["classes"] = () if self.classes is None else reserved_labels(self.classes, labels)
         return FedPNNSettings(**values)
