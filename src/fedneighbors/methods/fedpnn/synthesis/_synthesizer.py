@@ -1,7 +1,7 @@
 """Estimator that generates synthetic tables: fit, sample, save and load."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -43,6 +43,7 @@ class _TrainingJob(NamedTuple):
     settings: TrainingSettings
 
 
+@dataclass(eq=False, repr=False)
 class TabularSynthesizer(BaseEstimator):  # type: ignore[misc]
     """Generator of synthetic tables: a conditional tabular GAN.
 
@@ -141,45 +142,24 @@ class TabularSynthesizer(BaseEstimator):  # type: ignore[misc]
     (5, 2)
     """
 
-    classes_: npt.NDArray[Any]
-
-    def __init__(
-        self,
-        noise: Noise = "mixture",
-        per_class: bool = True,
-        generator: Units = (256, 256),
-        critic: Units = (256, 256),
-        epochs: int | Mapping[Any, int] = 300,
-        batch_size: int = 500,
-        pac: int = 10,
-        critic_steps: int = 1,
-        dropout: float = 0.5,
-        embedding: int = 128,
-        learning_rate: float = 2e-4,
-        informed: bool = True,
-        max_modes: int = 10,
-        repeated_share: float | None = 0.05,
-        min_count: int | None = 5,
-        categorical_features: Sequence[str | int] | None = None,
-        random_state: int | np.random.RandomState | None = 0,
-    ) -> None:
-        self.noise = noise
-        self.per_class = per_class
-        self.generator = generator
-        self.critic = critic
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.pac = pac
-        self.critic_steps = critic_steps
-        self.dropout = dropout
-        self.embedding = embedding
-        self.learning_rate = learning_rate
-        self.informed = informed
-        self.max_modes = max_modes
-        self.repeated_share = repeated_share
-        self.min_count = min_count
-        self.categorical_features = categorical_features
-        self.random_state = random_state
+    noise: Noise = "mixture"
+    per_class: bool = True
+    generator: Units = (256, 256)
+    critic: Units = (256, 256)
+    epochs: int | Mapping[Any, int] = 300
+    batch_size: int = 500
+    pac: int = 10
+    critic_steps: int = 1
+    dropout: float = 0.5
+    embedding: int = 128
+    learning_rate: float = 2e-4
+    informed: bool = True
+    max_modes: int = 10
+    repeated_share: float | None = 0.05
+    min_count: int | None = 5
+    categorical_features: Sequence[str | int] | None = None
+    random_state: int | np.random.RandomState | None = 0
+    classes_: npt.NDArray[Any] = field(init=False)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -365,7 +345,7 @@ class TabularSynthesizer(BaseEstimator):  # type: ignore[misc]
     def _make_settings(self, label: Any, classes: tuple[Label, ...]) -> TrainingSettings:
         generator = _setting_of_class("generator", self.generator, label, classes)
         critic = _setting_of_class("critic", self.critic, label, classes)
-        values = {field.name: getattr(self, field.name) for field in fields(TrainingSettings)}
+        values = {setting.name: getattr(self, setting.name) for setting in fields(TrainingSettings)}
         values["generator"], values["critic"] = tuple(generator), tuple(critic)
         values["epochs"] = _setting_of_class("epochs", self.epochs, label, classes)
         return TrainingSettings(**values)
