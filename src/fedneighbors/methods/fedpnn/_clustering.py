@@ -1,6 +1,7 @@
 """Evolving clusters as a scikit-learn clusterer."""
 
 import warnings
+from dataclasses import dataclass, field
 from numbers import Integral, Real
 from typing import Any, Literal, Self
 
@@ -19,6 +20,7 @@ from fedneighbors.tabular._ownership import plain_targets, validate_rows
 _VALIDATION: dict[str, Any] = {"dtype": np.float64, "order": "C", "ensure_all_finite": False}
 
 
+@dataclass(eq=False, repr=False)
 class EvolvingClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     """One-pass clustering with balls of limited radius.
 
@@ -78,24 +80,15 @@ class EvolvingClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     ([[2, 0], [0, 2], [1, 0]], [1])
     """
 
-    centers_: Floats
-    radii_: Floats
-    counts_: Integers
-    classes_: npt.NDArray[Any] | None
-
-    def __init__(
-        self,
-        threshold: float = 0.1,
-        factor: float = 2.0,
-        rule: Literal["modified", "original"] = "modified",
-        max_centers: int | None = None,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.threshold = threshold
-        self.factor = factor
-        self.rule = rule
-        self.max_centers = max_centers
-        self.n_jobs = n_jobs
+    threshold: float = 0.1
+    factor: float = 2.0
+    rule: Literal["modified", "original"] = "modified"
+    max_centers: int | None = None
+    n_jobs: int | None = None
+    centers_: Floats = field(init=False)
+    radii_: Floats = field(init=False)
+    counts_: Integers = field(init=False)
+    classes_: npt.NDArray[Any] | None = field(init=False)
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Cluster rows in the order given, discarding earlier centers.
