@@ -1,6 +1,7 @@
 """The probabilistic neural network as a scikit-learn classifier."""
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from numbers import Real
 from typing import Any, Literal, Self
 
@@ -56,6 +57,7 @@ class DensityClassifier(ClassifierMixin, ABC):  # type: ignore[misc]
         return np.asarray(self.classes_[log_probabilities.argmax(axis=1)])
 
 
+@dataclass(eq=False, repr=False)
 class ProbabilisticNeuralNetwork(DensityClassifier, BaseEstimator):  # type: ignore[misc]
     """Kernel density classifier with one pattern neuron per training row.
 
@@ -105,17 +107,10 @@ class ProbabilisticNeuralNetwork(DensityClassifier, BaseEstimator):  # type: ign
     ['a', 'b']
     """
 
-    def __init__(
-        self,
-        sigma: float | Literal["loo"] = "loo",
-        activation: Literal["gaussian", "logistic", "cauchy"] = "gaussian",
-        priors: Any = "equal",
-        n_jobs: int | None = None,
-    ) -> None:
-        self.sigma = sigma
-        self.activation = activation
-        self.priors = priors
-        self.n_jobs = n_jobs
+    sigma: float | Literal["loo"] = "loo"
+    activation: Literal["gaussian", "logistic", "cauchy"] = "gaussian"
+    priors: Any = "equal"
+    n_jobs: int | None = None
 
     def fit(self, X: Any, y: Any) -> Self:
         """Store rows as patterns, and choose the smoothing if ``sigma="loo"``.
