@@ -1,7 +1,7 @@
 """Settings of a search, their consistency checks, and the resulting coordinator."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -38,41 +38,25 @@ PRIVATE_ALGORITHMS = ("auto", "baseline", "dann*")
 VARIANTS = ("mended", "two_exchanges", "paper")
 
 
+@dataclass(eq=False, repr=False)
 class SearchParameters:
     """Parameters of a federated search, as estimators store them."""
 
-    def __init__(
-        self,
-        metric: Any = "euclidean",
-        algorithm: str = "auto",
-        privacy: Privacy | None = None,
-        guarantee: Literal["exact", "certified"] = "exact",
-        variant: Literal["mended", "two_exchanges", "paper"] = "mended",
-        random_state: int = 0,
-        *,
-        failure: float = 0.05,
-        max_queries: int = 100,
-        grid_s: float = 0.05,
-        allow_partial: bool = False,
-        check_distances: bool = False,
-        workers: Literal["threads", "processes"] = "threads",
-        link: Link | Mapping[str, Link] | None = None,
-        deadline_s: float | None = None,
-    ) -> None:
-        self.metric = metric
-        self.algorithm = algorithm
-        self.privacy = privacy
-        self.guarantee = guarantee
-        self.variant = variant
-        self.random_state = random_state
-        self.failure = failure
-        self.max_queries = max_queries
-        self.grid_s = grid_s
-        self.allow_partial = allow_partial
-        self.check_distances = check_distances
-        self.workers = workers
-        self.link = link
-        self.deadline_s = deadline_s
+    metric: Any = "euclidean"
+    algorithm: str = "auto"
+    privacy: Privacy | None = None
+    guarantee: Literal["exact", "certified"] = "exact"
+    variant: Literal["mended", "two_exchanges", "paper"] = "mended"
+    random_state: int = 0
+    _: KW_ONLY
+    failure: float = 0.05
+    max_queries: int = 100
+    grid_s: float = 0.05
+    allow_partial: bool = False
+    check_distances: bool = False
+    workers: Literal["threads", "processes"] = "threads"
+    link: Link | Mapping[str, Link] | None = None
+    deadline_s: float | None = None
 
 
 @dataclass(frozen=True)
