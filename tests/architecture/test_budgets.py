@@ -47,7 +47,7 @@ from tests.architecture.tree import ROOT, SOURCE, module_name, modules, sources
 # columns without numbers, further rows. Lowered by 167 lines: parameters that nobody passes, noise
 # for several users, imports of the console and of databases, repeated checks. Raised by 52 lines:
 # first rows of a query of vectors in one kernel, which saves a fifth of the time in small tables.
-MAX_CODE_LINES = 57_104
+MAX_CODE_LINES = 56_970
 MAX_KNNPER_LINES = 5_687  # frozen embeddings, schedules, plateaus, ablated pools: 600 more
 MAX_FILES = 398
 MAX_FILE_LINES = 500

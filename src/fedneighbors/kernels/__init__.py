@@ -9,7 +9,7 @@ from contextlib import contextmanager
 def watch_compilation(
     start: Callable[[], object], end: Callable[[], object]
 ) -> Iterator[Callable[[], float]]:
-    """Call a function before each compilation of a kernel in the block, and one after it.
+    """Call functions before and after each compilation of a kernel.
 
     Yields a clock that stands still meanwhile, in seconds.
     """
