@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import threading
+from types import SimpleNamespace
 
 import httpx
 import numpy as np
@@ -14,7 +15,10 @@ from typer.testing import CliRunner
 
 from fedneighbors import FederatedNeighbors, FederatedNeighborsClassifier
 from fedneighbors.cli._main import app
+from fedneighbors.cli._search import _print_answer
 from fedneighbors.errors import DataError, FederationError
+from fedneighbors.methods.fedknn import _provider
+from fedneighbors.methods.fedknn.protocol import RangeCountReply
 from fedneighbors.service import (
     AsyncRemoteNeighbors,
     BrokerUnreachable,
@@ -112,6 +116,20 @@ def test_counts_are_those_of_one_process(call, pooled):
         counts = call("count", QUERIES, radius, where=where)[0]
         assert counts.dtype == np.int64
         assert counts.tolist() == list(map(len, found))
+
+
+def test_counts_by_an_index_that_misses_objects_are_not_exact(call, deployment, monkeypatch):
+    def count(n_objects, exact):
+        assert exact
+        return RangeCountReply(n_objects, False)
+
+    assert call("count", QUERIES, 1.5)[1][0]["exact"]
+    monkeypatch.setattr(_provider, "RangeCountReply", count)
+    answers = call("count", QUERIES, 1.5)[1]
+    shown = run_search(deployment, monkeypatch, "points", "2.5,3", "--radius", "2", "--count")
+
+    assert not any(answer["exact"] for answer in answers)
+    assert "not certified as exact" in shown.stdout
 
 
 def test_a_plan_names_the_algorithms(call):
@@ -414,6 +432,19 @@ def test_command_counts_objects_within_a_radius(deployment, pooled, monkeypatch)
 
     found = run_search(deployment, monkeypatch, "points", "2.5,3", "--radius", "2")
     assert found.stdout.startswith(f"{len(rows)} nearest objects")
+
+
+def test_command_shows_lists_and_places_of_a_payload_as_json(capsys):
+    cells = {"at": {"type": "Point", "coordinates": [4.8, 45.7]}, "codes": ["é", 2], "age": 4}
+    one = {"provider": "north", "id": "a", "distance": 2.0, "payload": cells}
+    answer = {"exact": True, "answered": ["north"], "missing": {}, "neighbors": [one]}
+
+    _print_answer(SimpleNamespace(results_=RemoteResults([answer])), "euclidean")
+
+    shown = capsys.readouterr().out
+    assert "1 nearest object\n" in shown
+    assert '{"type": "Point", "coordinates": [4.8, 45.7]}' in " ".join(shown.split())
+    assert '["é", 2]' in shown
 
 
 @pytest.mark.parametrize(

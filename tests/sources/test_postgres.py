@@ -11,7 +11,10 @@ import pytest
 
 from fedneighbors.datasets._molecules import Molecules, fingerprint_from_smiles
 from fedneighbors.errors import DataError, SourceError
+from fedneighbors.federation._inprocess import run
 from fedneighbors.methods.fedknn._filters import FilterColumns
+from fedneighbors.methods.fedknn._provider import Provider
+from fedneighbors.methods.fedknn._radius import count_within
 from fedneighbors.methods.fedknn.metrics import metric_of
 from fedneighbors.sources import PushedSource, SourceSettings
 from fedneighbors.sources._pgvector import PgvectorSource
@@ -447,6 +450,9 @@ def test_an_approximate_index_says_so(vector_table):
         found = query.next(5)
         assert not query.exact
         assert len(found.ids) == 5
+        party = Provider("a", pushed, decode=lambda _: vector_table[1][0].astype(float))
+        counted = run(count_within(b"", 2.0, name="q"), [party]).result
+        assert not counted.exact
         with pytest.raises(SourceError, match="expected an exact source"):
             check_source(source, vector_table[1].astype(float), vector_table[2], metric="euclidean")
     finally:

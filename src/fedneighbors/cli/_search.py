@@ -1,5 +1,6 @@
 """``fedneighbors search``, ``vote`` and ``mcp``: queries of users or language models."""
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -65,8 +66,6 @@ def search(
 
     The token is read from the environment variable FEDNEIGHBORS_TOKEN.
     """
-    import json
-
     from fedneighbors.datasets._objects import read_json, read_text_query
     from fedneighbors.service._client import RemoteNeighbors
 
@@ -117,8 +116,6 @@ def vote(
     Each weighs its balanced accuracy on held-out rows, as the provider states it. The token is read
     from the environment variable FEDNEIGHBORS_TOKEN.
     """
-    import json
-
     from fedneighbors.cli._results import print_grid
     from fedneighbors.datasets._objects import read_json
     from fedneighbors.records import ResultTable
@@ -223,6 +220,11 @@ def read_keys(path: Path) -> dict[str, str]:
         ) from None
 
 
+def _as_scalar(cell: Any) -> Any:
+    """Return a cell of a table; a list or a point in GeoJSON is text."""
+    return json.dumps(cell, ensure_ascii=False) if isinstance(cell, list | dict) else cell
+
+
 def _print_answer(remote: "RemoteNeighbors", metric: str) -> None:
     from fedneighbors.cli._results import print_grid
     from fedneighbors.datasets._object_cells import FEW_CELLS, SIMILARITIES
@@ -231,7 +233,7 @@ def _print_answer(remote: "RemoteNeighbors", metric: str) -> None:
     (answer,) = remote.results_
     if "count" in answer:
         counts = ", ".join(f"{name} {n}" for name, n in answer["counts"].items())
-        echo(f"{answer['count']} objects: {counts}")
+        echo(f"{answer['count']} object{'s' * (answer['count'] != 1)}: {counts}")
     else:
         columns = remote.results_.to_columns()
         columns.pop("query")
@@ -239,9 +241,9 @@ def _print_answer(remote: "RemoteNeighbors", metric: str) -> None:
             columns.pop("distance")  # a user sees all or none
         elif metric in SIMILARITIES and "similarity" not in columns:
             columns["similarity"] = 1 - columns["distance"]
-        rows = tuple(zip(*(list(cells) for cells in columns.values()), strict=True))
+        rows = tuple(zip(*(map(_as_scalar, cells) for cells in columns.values()), strict=True))
         hidden = f"{len(rows) - _MAX_ROWS} more: see --json" if len(rows) > _MAX_ROWS else ""
-        title = f"{len(rows)} nearest objects"
+        title = f"{len(rows)} nearest object{'s' * (len(rows) != 1)}"
         print_grid(ResultTable("nearest", title, tuple(columns), rows[:_MAX_ROWS], hidden))
         if metric == "tabular":
             echo(FEW_CELLS, "dim")

@@ -208,12 +208,13 @@ async def _count(
 ) -> dict[str, Any]:
     radius = math.inf if body.radius is None else body.radius
     result = await broker.count(collection, frame, radius, **options)
-    counts, missing = result.outcome.result.counts, result.outcome.result.missing
+    found = result.outcome.result
+    is_exact, answered = found.exact and not found.missing, tuple(found.counts)
     return {
-        **_describe(result, exact=not missing, answered=tuple(counts), missing=missing),
+        **_describe(result, exact=is_exact, answered=answered, missing=found.missing),
         "algorithm": "count",
-        "count": sum(counts.values()),
-        "counts": dict(counts),
+        "count": sum(found.counts.values()),
+        "counts": dict(found.counts),
     }
 
 

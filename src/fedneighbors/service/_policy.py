@@ -350,7 +350,7 @@ class PolicyParty:
         if not isinstance(reply, RangeCountReply) or grant.level in _FINDING:
             return reply
         count = reply.count if reply.count >= self._policy.min_count else 0
-        return RangeCountReply(min(count, 1) if grant.level == "boolean" else count)
+        return replace(reply, count=min(count, 1) if grant.level == "boolean" else count)
 
     def _describe(self, request: Any, outcome: str, n_objects: int) -> AccessEntry:
         size = getattr(request, "radius", None)

@@ -182,6 +182,7 @@ class BrokerCandidates(Candidates):
         if not np.isfinite(radius):
             return None
         answer = self._source.ask(self._query, deadline_s, radius=radius, where=self._where)
+        self.exact = self.exact and answer["exact"]
         self._check_epochs(answer["epochs"])
         return CandidateCount(int(answer["count"]), ())
 

@@ -222,7 +222,8 @@ class Provider:
                     self._check_filtered(where, n_objects)
                     return RangeCountReply(n_objects)
                 query, left_s = self._get_timed(request)
-                return RangeCountReply(query.count(request.radius, deadline_s=left_s))
+                n_objects = query.count(request.radius, deadline_s=left_s)
+                return RangeCountReply(n_objects, query.exact)
             case PayloadRequest():
                 if request.name not in self._open:
                     raise Refused("the query is not open")

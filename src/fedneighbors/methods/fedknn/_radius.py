@@ -159,10 +159,13 @@ class RangeCounts:
         Number at each provider that answered.
     missing : mapping of str to str
         Missing providers, and the reasons; empty unless partial answers are allowed.
+    exact : bool
+        False if the index of a provider may have missed objects.
     """
 
     counts: Mapping[str, int]
     missing: Mapping[str, str]
+    exact: bool = True
 
 
 def count_within(
@@ -185,7 +188,7 @@ def count_within(
     active = ActiveProviders(allow_partial=allow_partial, budget_s=budget_s)
     counts = _RangeCounts(query, name, active)
     yield from counts.count(radius)
-    return RangeCounts(counts.active_counts(radius), dict(active.missing))
+    return RangeCounts(counts.active_counts(radius), dict(active.missing), counts.exact)
 
 
 def range_search(
@@ -243,6 +246,7 @@ class _RangeCounts:
     def __init__(self, query: bytes, name: str, active: ActiveProviders) -> None:
         self.query, self.name, self.active = query, name, active
         self.by_radius: dict[float, dict[str, int]] = {}
+        self.exact = True
 
     def count(self, radius: float) -> Coordinator[int]:
         """Count the objects of all active providers within a radius."""
@@ -251,6 +255,7 @@ class _RangeCounts:
         replies = yield self.active.ask(RangeCountRequest(self.name, self.query, sent, budget_s))
         each = self.active.read(replies, "the counts")
         self.by_radius[radius] = {provider: reply.count for provider, reply in each.items()}
+        self.exact = self.exact and all(reply.exact for reply in each.values())
         for provider, count in self.by_radius[radius].items():
             self._check_monotonic(provider, radius, count)
         return self.total(radius)

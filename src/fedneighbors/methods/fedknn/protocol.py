@@ -131,9 +131,10 @@ class NearestRequest:
 
 @message
 class RangeCountReply:
-    """Number of objects within a radius."""
+    """Number of objects within a radius; at least this number if not ``exact``."""
 
     count: int
+    exact: bool = True
 
 
 @message
