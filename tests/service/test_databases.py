@@ -437,6 +437,21 @@ def test_a_column_of_an_unsuited_type_is_found_at_the_start(
     assert message in str(info.value)
 
 
+@pytest.mark.parametrize("cell", ["true", "date '2020-01-02'", "timestamptz '2020-01-02'"])
+def test_the_cast_in_an_error_makes_a_number(tmp_path, postgres, cell):
+    url = postgres.url(postgres.new_database(f"CREATE TABLE things AS SELECT {cell} AS v"))
+    source = {"database": url, "columns": ["x"]}
+    sql = "SELECT '1' AS id, 1.0 AS x, v FROM things"
+    with pytest.raises(DataError) as info:
+        read(tmp_path, {**source, "sql": sql}, filters={"v": "number"})
+    cast = str(info.value).rpartition("for example ")[2]
+
+    sql = f"SELECT '1' AS id, 1.0 AS x, {cast} AS v FROM things"
+    found = read(tmp_path, {**source, "sql": sql}, filters={"v": "number"})
+
+    assert search(found, np.zeros(1), 5, {"v": {">": 0}})[1] == ["1"]
+
+
 def test_doctor_names_a_column_of_an_unsuited_type(tmp_path, postgres):
     url = postgres.url(postgres.new_database(*CODED))
     source = {"kind": "postgis", "database": url, "table": "coded", "id": "id", "location": "at"}

@@ -473,6 +473,20 @@ def test_half_precision_is_refused_as_it_rounds_queries(pgvector):
     vector_source(table, "euclidean", {}, exact=False).close()
 
 
+def test_a_vector_of_zeros_is_refused_for_the_cosine(pgvector):
+    name = pgvector.new_database(
+        "CREATE TABLE items (id int, v vector)", "INSERT INTO items VALUES (1, '[0, 2]')",
+        "INSERT INTO items VALUES (2, '[0, 0]')",
+        "CREATE TABLE halves AS SELECT id, v::halfvec AS v FROM items",
+    )  # fmt: skip
+    table = (pgvector.url(name),)
+
+    vector_source(table, "euclidean", {}).close()
+    for changes in ({}, {"exact": False}, {"exact": False, "table": "halves"}):
+        with pytest.raises(DataError, match=r"zeros, .* view .*: WHERE vector_norm\(\"v\"\) > 0"):
+            vector_source(table, "cosine", {}, **changes)
+
+
 MOLECULES = ["CCO", "CCN", "CCC", "c1ccccc1", "c1ccccc1O", "Cc1ccccc1", "CC(=O)O", "CC(=O)N"]
 
 

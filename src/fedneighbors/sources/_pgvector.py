@@ -49,8 +49,9 @@ class PgvectorSource(PostgresSource):
         name = self.options[self.column_option]
         # the operators of halfvec round the query
         self.check_type("vector", *([] if self.exact else ["halfvec"]))
-        columns = sql.SQL("min(vector_dims({0})), max(vector_dims({0}))").format(self.column)
-        least, most = self.run_once(columns, values)
+        has_zero = "bool_or(vector_norm({0}::vector) = 0)" if self.metric == "cosine" else "false"
+        columns = sql.SQL(f"min(vector_dims({{0}})), max(vector_dims({{0}})), {has_zero}")
+        least, most, zero = self.run_once(columns.format(self.column), values)
         if least is None:
             least = most = self.read_modifier()  # the length that the type declares
         if least < 1:
@@ -59,6 +60,11 @@ class PgvectorSource(PostgresSource):
             )
         if least != most:
             raise DataError(f"the column {name} has vectors of {least} and {most} components")
+        if zero:
+            raise DataError(
+                f"the column {name} has a vector of zeros, which has no angle; name a view without "
+                f'it: WHERE vector_norm("{name}") > 0'
+            )
         self.sample = np.ones((1, least))
 
     def order(self, query: Any, values: Values) -> Any:

@@ -44,7 +44,12 @@ _FILTER_TYPES: dict[str, set[str]] = {
     "molecule": {"text", "varchar", "mol"},
 }  # fmt: skip
 _CASTS = {
-    "number": "double precision", "text": "text", "boolean": "boolean", "molecule": "text",
+    "number": '"{}"::double precision', "text": '"{}"::text', "boolean": '"{}"::boolean',
+    "molecule": '"{}"::text',
+}  # fmt: skip
+_NUMBER_CASTS = {  # of types without a cast to double precision
+    "bool": '"{}"::int',
+    **dict.fromkeys(("date", "timestamp", "timestamptz"), 'extract(epoch FROM "{}")'),
 }  # fmt: skip
 # names of types, of domains those that they are made of
 _READ_TYPES = (
@@ -164,10 +169,11 @@ class ColumnTypes:
             suited = [repr(one) for one, types in _FILTER_TYPES.items() if type_ in types]
             declare = f"declare it as {' or '.join(suited)}, or " if suited else ""
             use = "has the names" if name in ids else f"is declared as {kind!r}"
+            cast = (_NUMBER_CASTS if kind == "number" else {}).get(type_, _CASTS[kind])
             raise DataError(
                 f"{self.place}: column {name!r} {use}, but has the type {type_} in the database; "
                 f"{'' if name in ids else declare}cast it in the query or in a view, for example "
-                f'"{name}"::{_CASTS[kind]}'
+                f"{cast.format(name)}"
             )
 
     def decode(self, name: str, cells: Sequence[Any]) -> Sequence[Any]:

@@ -27,7 +27,7 @@ from tests.methods.fedknn.test_estimator import OBJECTS
 from tests.naive.filters import meets
 
 NUMBERS = st.sampled_from([-1.5, 0, 1, 2, 2**53, 1e300])
-TEXTS = st.sampled_from(["", "a", "b", "ß"])
+TEXTS = st.sampled_from(["", "a", "a\0", "b", "ß"])
 CELLS = {
     "n": st.none() | NUMBERS,
     "t": st.none() | TEXTS,

@@ -176,7 +176,8 @@ class FilterColumns:
             raise ValueError(f"unknown operator {symbol!r} for the {kind} column {name!r}")
         if _KINDS.get(type(operand)) != kind or not _is_exact(operand):
             raise ValueError(f"expected a {kind} for the column {name!r}, got {operand!r:.80}")
-        return np.asarray(_ORDERS.get(symbol, operator.eq)(cells, operand), bool)
+        value = np.array(operand, cells.dtype)  # NumPy's texts lose a NUL at the end
+        return np.asarray(_ORDERS.get(symbol, operator.eq)(cells, value), bool)
 
 
 def _check_list(name: str, value: Any) -> list[Any]:
