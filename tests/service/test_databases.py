@@ -437,6 +437,13 @@ def test_a_column_of_an_unsuited_type_is_found_at_the_start(
     assert message in str(info.value)
 
 
+def test_a_wrong_name_of_a_filter_column_is_named_before_objects_are_read(tmp_path, postgres):
+    url = postgres.url(postgres.new_database("CREATE TABLE things AS SELECT 1 AS n"))
+    sql = "SELECT '1' AS id, '[1, 2]' AS v, true AS vip FROM things"
+    with pytest.raises(DataError, match="has no column 'vpi'; its columns are 'id', 'v', 'vip'"):
+        read(tmp_path, {"database": url, "sql": sql}, filters={"vpi": "boolean"})
+
+
 @pytest.mark.parametrize("cell", ["true", "date '2020-01-02'", "timestamptz '2020-01-02'"])
 def test_the_cast_in_an_error_makes_a_number(tmp_path, postgres, cell):
     url = postgres.url(postgres.new_database(f"CREATE TABLE things AS SELECT {cell} AS v"))

@@ -195,6 +195,7 @@ def read_source(
             others=[*kinds, *shown],
         )
     else:
+        check_present([*kinds, *shown], list(cells), source=place)
         objects = objects_from_cells(
             cells, kind, place, columns=source.columns, label=source.id, others=[*kinds, *shown]
         )
