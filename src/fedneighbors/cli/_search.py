@@ -221,7 +221,7 @@ def read_keys(path: Path) -> dict[str, str]:
 
 
 def _as_scalar(cell: Any) -> Any:
-    """Return a cell of a table; a list or a point in GeoJSON is text."""
+    """Return a cell of a table, of lists and mappings their JSON."""
     return json.dumps(cell, ensure_ascii=False) if isinstance(cell, list | dict) else cell
 
 

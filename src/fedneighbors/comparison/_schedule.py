@@ -119,7 +119,7 @@ class Worker:
         return process
 
     def _read(self, limit_s: float) -> bytes | None:
-        """Return a line, nothing at the end of the process, or None after ``limit_s`` seconds."""
+        """Return a line, an empty one after the last, None if late."""
         try:
             return self._lines.get(timeout=max(limit_s, 0))
         except queue.Empty:
@@ -136,7 +136,7 @@ class Worker:
 
 
 def _forward(stream: IO[bytes], lines: "queue.SimpleQueue[bytes]") -> None:
-    """Put the lines of a stream into a queue, and an empty one at the end."""
+    """Put the lines of a stream into a queue, then an empty one."""
     with stream:
         for line in stream:
             lines.put(line)

@@ -274,7 +274,7 @@ def _same_letters(names: Iterable[str]) -> list[list[str]]:
 def _check_tables(
     tables: Sequence[Table], problems: _Problems, *, label: str, roles: Sequence[str]
 ) -> None:
-    """Collect the problems of columns and labels, also those that tables have together."""
+    """Collect the problems of columns and labels."""
     problems.collect(partial(_check_same_columns, tables[0]), tables[1:])
     for name in dict.fromkeys(name for table in tables for name in table.names):
         own = [table for table in tables if name in table.columns and name not in roles]
@@ -286,7 +286,7 @@ def _check_tables(
 
 
 def _check_type(tables: Sequence[Table], name: str) -> None:
-    """Raise if a column has numbers in one table and text in another."""
+    """Raise if a column has numbers here and text there."""
     sources: dict[str, Table] = {}
     for table in tables:
         if not missing_cells(table.columns[name]).all():
@@ -301,7 +301,7 @@ def _check_type(tables: Sequence[Table], name: str) -> None:
 
 
 def _join_tables(tables: Sequence[Table]) -> Table:
-    """Join the rows of tables with the same columns, in the order of the first."""
+    """Join the rows of tables with the same columns."""
     columns: dict[str, Column] = {}
     for name in tables[0].names:
         parts = [table.columns[name] for table in tables]

@@ -47,7 +47,7 @@ _CASTS = {
     "number": '"{}"::double precision', "text": '"{}"::text', "boolean": '"{}"::boolean',
     "molecule": '"{}"::text',
 }  # fmt: skip
-_NUMBER_CASTS = {  # of types without a cast to double precision
+_NUMBER_CASTS = {  # for types without a cast to double precision
     "bool": '"{}"::int',
     **dict.fromkeys(("date", "timestamp", "timestamptz"), 'extract(epoch FROM "{}")'),
 }  # fmt: skip
