@@ -136,7 +136,7 @@ class Worker:
 
 
 def _forward(stream: IO[bytes], lines: "queue.SimpleQueue[bytes]") -> None:
-    """Put the lines of a stream into a queue, then an empty one."""
+    """Put a stream's lines into a queue, then an empty one."""
     with stream:
         for line in stream:
             lines.put(line)
