@@ -402,5 +402,5 @@ def _examine_sources(config: ProviderConfig) -> Iterator[Hop]:
             yield Hop("source", False, f"{name}: {text}; correct [collections.{name}]")
         else:
             is_voter = isinstance(read.party, Voter)
-            text = "a model" if is_voter else f"{read.offer.n_objects} objects, indexed"
+            text = "a model" if is_voter else f"{read.offer.n_objects} objects"
             yield Hop("source", True, f"{name}: {text}")
