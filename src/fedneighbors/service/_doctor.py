@@ -354,7 +354,7 @@ def _read_digests(config: ProviderConfig) -> Iterator[tuple[str, OfferSection, s
         try:
             schema = section.read_schema(config.folder)
         except FedneighborsError as error:
-            raise HopFailed("source", f"{name}: {error}; correct [collections.{name}]") from None
+            raise HopFailed("source", f"{name}: {error}; see [collections.{name}]") from None
         yield name, section, "" if schema is None else schema.digest
 
 
@@ -399,7 +399,7 @@ def _examine_sources(config: ProviderConfig) -> Iterator[Hop]:
             )
         except (FedneighborsError, Refused, OSError, ValueError) as error:
             text = error.code if isinstance(error, Refused) else str(error)
-            yield Hop("source", False, f"{name}: {text}; correct [collections.{name}]")
+            yield Hop("source", False, f"{name}: {text}; see [collections.{name}]")
         else:
             is_voter = isinstance(read.party, Voter)
             text = "a model" if is_voter else f"{read.offer.n_objects} objects"
