@@ -48,8 +48,8 @@ from tests.architecture.tree import ROOT, SOURCE, module_name, modules, sources
 # for several users, imports of the console and of databases, repeated checks. Raised by 52 lines:
 # first rows of a query of vectors in one kernel, which saves a fifth of the time in small tables.
 # Lowered by 169 lines: shared types of arrays, parameters of estimators as fields, functions with
-# one caller.
-MAX_CODE_LINES = 56_935
+# one caller. Lowered by 84 lines: shared types of arrays everywhere but in kernels.
+MAX_CODE_LINES = 56_851
 MAX_KNNPER_LINES = 5_681  # frozen embeddings, schedules, plateaus, ablated pools: 600 more
 MAX_FILES = 398
 MAX_FILE_LINES = 500

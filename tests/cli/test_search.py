@@ -172,6 +172,22 @@ def test_molecules_are_filtered_by_a_substructure(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("name", "text"), [("q.txt", "t # one\nv 0 C\n"), ("q.jsonl", '{"s": "C"}'), ("q.smi", "C a")]
+)
+def test_queries_of_molecules_have_a_format_of_their_own(tmp_path, name, text):
+    (tmp_path / "m.smi").write_text("CCO ethanol\nC methane\n")
+    (tmp_path / name).write_text(text)
+
+    record, _ = search(
+        *("--data", tmp_path / "m.smi", "--metric", "graph_edit", "--parties", 2, "-k", 1),
+        *("--queries", tmp_path / name),
+        out=tmp_path / "out",
+    )
+
+    assert [row["object"] for row in read_table(record, "neighbors")] == ["methane"]
+
+
+@pytest.mark.parametrize(
     ("options", "words"),
     [
         (("--metric", "tabular"), "needs --schema"),

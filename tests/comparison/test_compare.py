@@ -45,7 +45,7 @@ def task(name, kind="classification", n_classes=2, repeat=0):
     return {"candidate": name, "task": kind, "n_classes": n_classes, "seed": 0, "repeat": repeat}
 
 
-def note():
+def note(_):
     """Take notice of a compilation."""
 
 
@@ -573,10 +573,11 @@ while [ ! -e {file} ]; do sleep 0.1; done
 def run_compiling(tmp_path, monkeypatch, then):
     program, file, steps = tmp_path / "python", tmp_path / "file", []
 
-    def note():
-        steps.append("compiling")
-        time.sleep(4)
-        file.touch()
+    def note(step):
+        steps.append(step)
+        if step:
+            time.sleep(4)
+            file.touch()
 
     program.write_text(COMPILING.format(file=file, then=then))
     program.chmod(0o700)
@@ -594,14 +595,31 @@ def test_time_of_compilation_is_not_counted(tmp_path, monkeypatch):
     assert result == {"seconds": 1, "scores": {}}
     assert worker.compilation_s >= 4
     assert worker.left() > 0
-    assert steps == ["compiling"]
+    assert steps == [", compiling kernels, once", ""]
 
 
 def test_the_end_of_a_process_that_compiles_is_a_failure(tmp_path, monkeypatch):
     result, _, steps = run_compiling(tmp_path, monkeypatch, "exit 7")
 
     assert result == {"failure": "its process ended with status 7"}
-    assert steps == ["compiling"]
+    assert steps == [", compiling kernels, once", ""]
+
+
+@pytest.mark.parametrize(
+    "script", ["exit 3", "echo ready; exit 3", "exec 0<&-; echo ready; exit 3"]
+)
+def test_a_process_that_ends_early_is_a_failure(tmp_path, monkeypatch, script):
+    program = tmp_path / "python"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(program))
+    n_rows = 50_000  # more bytes than a pipe holds
+    rows = PartyRows(np.zeros((n_rows, 2)), np.zeros(n_rows, np.int64), np.zeros(n_rows, np.int64))
+
+    with _schedule.Worker(rows, 60) as worker:
+        results = [worker.run(task("alone"), 600, note) for _ in range(2)]
+
+    assert results == [{"failure": "its process ended with status 3"}] * 2
 
 
 def test_kernels_are_compiled_in_time_of_their_own(tmp_path, monkeypatch):

@@ -135,16 +135,28 @@ def test_fingerprints_are_read_from_smiles_and_from_a_column(write_text):
     assert lines.labels == ("ethanol", "ethane")
 
 
-def test_parties_may_have_molecules_in_different_formats(write_text):
-    files = {
-        "acme": write_text("acme.smi", "CCO ethanol\n"),
-        "apex": write_text("apex.csv", "id,smiles\n1,CC\n"),
-    }
+@pytest.mark.parametrize(
+    ("name", "text", "kind"),
+    [
+        ("apex.csv", "id,smiles\n1,CC\n", "graphs"),
+        ("apex.jsonl", '{"id": 1, "smiles": "CC"}\n', "fingerprints"),
+        ("apex.jsonl", '{"structure": "CC"}\n', "graphs"),
+        ("apex.txt", "t # one\nv 0 C\nv 1 C\ne 0 1 1\n", "graphs"),
+    ],
+)
+@pytest.mark.parametrize("is_first", [False, True])
+def test_parties_may_have_molecules_in_different_formats(write_text, name, text, kind, is_first):
+    files = {"acme": write_text("acme.smi", "CCO ethanol\n"), "apex": write_text(name, text)}
+    if is_first:
+        files = dict(reversed(files.items()))
 
-    objects = read_party_objects(files, "graphs")
+    objects = read_party_objects(files, kind)
 
-    assert objects.items == [graph_from_smiles("CCO"), graph_from_smiles("CC")]
-    assert objects.owners.tolist() == ["acme", "apex"]
+    parse = graph_from_smiles if kind == "graphs" else fingerprint_from_smiles
+    expected = {"acme": parse("CCO"), "apex": parse("CC")}
+    for owner, item in zip(objects.owners.tolist(), objects.items, strict=True):
+        np.testing.assert_equal(item, expected[owner])
+    assert objects.owners.tolist() == list(files)
 
 
 def test_graphs_are_read_from_their_own_format(write_text):
@@ -174,8 +186,9 @@ def test_graphs_are_read_from_their_own_format(write_text):
         ("g.txt", "t # one\nv 0 C\ne 0 1 2\n", "graphs", {}, "line 3"),
         ("g.smi", "CCO a\nC(C b\n", "graphs", {}, "line 2: expected SMILES"),
         ("g.smi", "CCO a\n", "graphs", {"columns": ["m"]}, "has no column 'm'; .* 'smiles'$"),
+        ("g.smi", "CCO a\n", "strings", {"columns": ["smiles"]}, "has no columns"),
         ("g.smi", "CCO a\n", "sets", {}, "molecules: compare them by tanimoto or graph_edit"),
-        ("g.csv", "m\nCC\n", "fingerprints", {}, "has no column 'smiles'; .* 'm'$"),
+        ("g.csv", "m\nCC\n", "fingerprints", {}, "no column 'smiles'; .* 'm'; name the column"),
         ("g.csv", "m\nCC\nC(\n", "graphs", {"columns": ["m"]}, "data row 2: expected SMILES"),
     ],
 )  # fmt: skip

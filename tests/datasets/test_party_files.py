@@ -348,6 +348,8 @@ def test_columns_can_be_left_out_even_if_one_file_lacks_them(read):
     assert data.feature_names == ("age",)
     with pytest.raises(DataError, match=r"has no column 'sexx'.*did you mean 'sex'"):
         read(north=NORTH, drop=["sexx"])
+    with pytest.raises(DataError, match="column 'ill' is the label or party; do not drop it"):
+        read(north=NORTH, south=NORTH, drop=["ill"])
 
 
 def test_an_empty_column_takes_the_type_of_other_files(read):

@@ -444,19 +444,36 @@ def test_a_wrong_name_of_a_filter_column_is_named_before_objects_are_read(tmp_pa
         read(tmp_path, {"database": url, "sql": sql}, filters={"vpi": "boolean"})
 
 
-@pytest.mark.parametrize("cell", ["true", "date '2020-01-02'", "timestamptz '2020-01-02'"])
-def test_the_cast_in_an_error_makes_a_number(tmp_path, postgres, cell):
-    url = postgres.url(postgres.new_database(f"CREATE TABLE things AS SELECT {cell} AS v"))
-    source = {"database": url, "columns": ["x"]}
-    sql = "SELECT '1' AS id, 1.0 AS x, v FROM things"
-    with pytest.raises(DataError) as info:
-        read(tmp_path, {**source, "sql": sql}, filters={"v": "number"})
-    cast = str(info.value).rpartition("for example ")[2]
+@pytest.mark.parametrize(
+    ("kind", "cells"),
+    [
+        (
+            "number",
+            [
+                "true", "date '2020-01-02'", "timestamptz '2020-01-02'", "time '10:00'",
+                "interval '1 day'", "'7'", "char(3) '7'", "jsonb '7'",
+            ],
+        ),
+        ("boolean", [f"{type_} '1'" for type_ in ("int2", "int4", "int8", "float8", "numeric")]),
+        ("boolean", ["'yes'", "jsonb 'true'"]),
+        ("text", ["1.5::float8", "jsonb '[1]'", "'ab'::bytea", "true"]),
+    ],
+)  # fmt: skip
+def test_the_cast_in_an_error_is_valid(tmp_path, postgres, kind, cells):
+    for cell in cells:
+        url = postgres.url(postgres.new_database(f"CREATE TABLE things AS SELECT {cell} AS v"))
+        source = {"database": url, "columns": ["x"]}
+        sql = "SELECT '1' AS id, 1.0 AS x, v FROM things"
+        with pytest.raises(DataError) as info:
+            read(tmp_path, {**source, "sql": sql}, filters={"v": kind})
+        cast = str(info.value).rpartition("for example ")[2]
+        sql = f"SELECT '1' AS id, 1.0 AS x, {cast} AS v FROM things"
 
-    sql = f"SELECT '1' AS id, 1.0 AS x, {cast} AS v FROM things"
-    found = read(tmp_path, {**source, "sql": sql}, filters={"v": "number"})
+        found = read(tmp_path, {**source, "sql": sql}, filters={"v": kind})
 
-    assert search(found, np.zeros(1), 5, {"v": {">": 0}})[1] == ["1"]
+        texts = ["1.5", "[1]", "\\x6162", "true"]
+        where = {"number": {">": 0}, "boolean": True, "text": {"in": texts}}[kind]
+        assert search(found, np.zeros(1), 5, {"v": where})[1] == ["1"]
 
 
 def test_doctor_names_a_column_of_an_unsuited_type(tmp_path, postgres):

@@ -4,11 +4,10 @@ import math
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from fedneighbors._typing import Array, Floats, Integers
+from fedneighbors._typing import Array, Booleans, Floats, Integers
 from fedneighbors.tabular._ownership import check_labels, plain_targets, public_seed, validate_rows
 
 # Default number of bits per feature, and the limits of their total.
@@ -16,8 +15,8 @@ BITS_PER_FEATURE = 16
 MIN_BITS = 256
 MAX_BITS = 8192
 
-Bits = npt.NDArray[np.bool_]
-Counts = npt.NDArray[np.int64]
+Bits = Booleans
+Counts = Integers
 
 
 def hash_signs(x: Array, n_bits: int, seed: int) -> Bits:

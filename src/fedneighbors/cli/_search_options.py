@@ -266,6 +266,7 @@ def read_queries(
 
 def _parse_query(text: str, *, source: Source, objects: "Objects") -> tuple[Any, str]:
     """Return the query of a text, and its label."""
+    from fedneighbors.datasets._molecules import MOLECULES
     from fedneighbors.datasets._object_cells import parse_object
     from fedneighbors.datasets._objects import read_text_query
 
@@ -275,7 +276,7 @@ def _parse_query(text: str, *, source: Source, objects: "Objects") -> tuple[Any,
     if row is None:
         n_columns = None if kind != "vectors" else len(objects.items[0])
         query = read_text_query(text, kind, n_columns=n_columns)
-        return parse_object(text, kind) if kind in ("graphs", "fingerprints") else query, text
+        return parse_object(text, kind) if kind in MOLECULES else query, text
     if row[1] is None and len(source.data) > 1:
         raise typer.BadParameter(f"{text} may be of any file; name the party: row:NAME:{row[2]}")
     position = objects.find_row(int(row[2]), row[1])

@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 from sklearn.base import clone
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.impute import SimpleImputer
@@ -15,7 +14,7 @@ from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
-from fedneighbors._typing import Floats
+from fedneighbors._typing import Array, Floats, Integers
 from fedneighbors.comparison._scores import primary_score, row_losses
 from fedneighbors.comparison._table import PartyRows, Task, split
 
@@ -57,7 +56,7 @@ class Trial:
         train, test = split(self.train, self.task, np.random.default_rng(self.seed))
         return Trial(train, test, self.task, self.n_classes, self.seed)
 
-    def of(self, rows: npt.NDArray[Any], tested: npt.NDArray[Any]) -> "Trial":
+    def of(self, rows: Array, tested: Array) -> "Trial":
         """Return some training and some test rows."""
         train, test = self.train.select(rows), self.test.select(tested)
         return Trial(train, test, self.task, self.n_classes, self.seed)
@@ -115,7 +114,7 @@ class ComparedMethod:
     keeps_answers: bool = False
 
 
-def _pad(probabilities: Floats, codes: npt.NDArray[Any], n_classes: int) -> Floats:
+def _pad(probabilities: Floats, codes: Array, n_classes: int) -> Floats:
     """Return probabilities with a column for every class."""
     padded = np.zeros((len(probabilities), n_classes))
     padded[:, np.asarray(codes, np.int64)] = probabilities
@@ -245,7 +244,7 @@ def _complete(trial: Trial) -> Trial:
     return _transform(trial, SimpleImputer(strategy="median", keep_empty_features=True))
 
 
-def reweight(probabilities: Floats, counts: npt.NDArray[np.int64]) -> Floats:
+def reweight(probabilities: Floats, counts: Integers) -> Floats:
     """Return the probabilities of equally frequent classes for classes of these counts."""
     values = probabilities * counts
     sums = values.sum(axis=1, keepdims=True)

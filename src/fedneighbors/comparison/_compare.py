@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from sklearn.utils import check_array
 
-from fedneighbors._typing import Floats, Progress
+from fedneighbors._typing import Array, Floats, Progress
 from fedneighbors.comparison._candidates import CANDIDATES, private_name
 from fedneighbors.comparison._schedule import ResultFile, Schedule, Worker, task_settings
 from fedneighbors.comparison._scores import primary_metric
@@ -62,7 +61,7 @@ def compare(
     X: Any,
     y: Any,
     *,
-    parties: Sequence[Any] | npt.NDArray[Any],
+    parties: Sequence[Any] | Array,
     task: Task = "classification",
     minutes: float = 10.0,
     candidates: Sequence[str] | None = None,
@@ -181,7 +180,7 @@ def compare(
 
 
 def _encode(
-    X: Any, y: Any, parties: Sequence[Any] | npt.NDArray[Any], task: Task
+    X: Any, y: Any, parties: Sequence[Any] | Array, task: Task
 ) -> tuple[PartyRows, list[str], int]:
     """Return rows with codes, party names, and the number of classes."""
     if task not in ("classification", "regression"):

@@ -68,10 +68,10 @@ class Worker:
         """Return the seconds before the end of the budget."""
         return self.seconds - self.clock()
 
-    def run(self, task: Mapping[str, Any], limit_s: float, note: Callable[[], object]) -> Result:
+    def run(self, task: Mapping[str, Any], limit_s: float, note: Callable[[str], object]) -> Result:
         """Return the result of a task, or a failure after ``limit_s`` seconds.
 
-        Calls ``note`` before a kernel is compiled.
+        Calls ``note`` before and after a kernel is compiled.
         """
         late: Result = {"failure": "no time left", "seconds": 0.0}
         start_s = 0.0 if self._process else self._start_s
@@ -81,17 +81,17 @@ class Worker:
         limit_s = min(limit_s, self.left())
         if limit_s < _MIN_LIMIT_S:
             return late
-        assert process.stdin
-        process.stdin.write(json.dumps(task).encode() + b"\n")
-        process.stdin.flush()
+        self._send(json.dumps(task).encode() + b"\n")
         end = self.clock() + limit_s
         line = self._read(limit_s)
         while line == COMPILATION:
             started = time.monotonic()
-            note()
+            note(", compiling kernels, once")
             line = self._lines.get()
             self.compilation_s += time.monotonic() - started
-            line = line and self._read(end - self.clock())
+            note("")
+            if line == COMPILATION:
+                line = self._read(end - self.clock())
         if line and line.endswith(b"\n"):
             return dict(json.loads(line))
         self._stop()
@@ -108,15 +108,21 @@ class Worker:
             start_new_session=True,
             env={**os.environ, "OMP_WAIT_POLICY": "PASSIVE"},  # threads that wait do not compute
         )
-        assert process.stdin
         assert process.stdout
         self._lines = queue.SimpleQueue()
         Thread(target=_forward, args=(process.stdout, self._lines), daemon=True).start()
-        process.stdin.write(b"%d\n" % len(self._rows) + self._rows)
-        process.stdin.flush()
-        self._read(self.left())
+        self._send(b"%d\n" % len(self._rows) + self._rows)
+        if self._read(self.left()) == b"":
+            self._lines.put(b"")  # the end is the answer to the task
         self._start_s = time.monotonic() - started
         return process
+
+    def _send(self, line: bytes) -> None:
+        assert self._process
+        assert self._process.stdin
+        with suppress(BrokenPipeError):  # the answer is the end of its lines
+            self._process.stdin.write(line)
+            self._process.stdin.flush()
 
     def _read(self, limit_s: float) -> bytes | None:
         """Return a line, an empty one after the last, None if late."""
@@ -130,7 +136,8 @@ class Worker:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)  # its own children, too
             assert self._process.stdin
-            self._process.stdin.close()
+            with suppress(BrokenPipeError):
+                self._process.stdin.close()
             self._process.wait()
             self._process = None
 
@@ -274,7 +281,7 @@ class Schedule:
         show()
         if (name, repeat) not in self.file.results:
             task = {**self.settings, "candidate": name, "repeat": repeat}
-            result = self.worker.run(task, limit_s, lambda: show(", compiling kernels, once"))
+            result = self.worker.run(task, limit_s, show)
             self.file.add(name, repeat, result)
 
     def _finished(self) -> list[str]:

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +16,7 @@ from sklearn.metrics import (
     root_mean_squared_error,
 )
 
-from fedneighbors._typing import Floats, Integers
+from fedneighbors._typing import Array, Floats, Integers
 from fedneighbors.comparison._table import TEST_FRACTION, Task
 from fedneighbors.metrics import reliability
 
@@ -110,7 +109,7 @@ def score_parties(
     return scores
 
 
-def row_losses(y: npt.NDArray[Any], values: Floats, task: Task) -> Floats:
+def row_losses(y: Array, values: Floats, task: Task) -> Floats:
     """Return 1 for each wrong class and 0 otherwise, or absolute errors."""
     if task == "regression":
         return np.abs(values - y.astype(np.float64))

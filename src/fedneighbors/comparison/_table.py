@@ -3,12 +3,11 @@
 import hashlib
 import io
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
-import numpy.typing as npt
 
-from fedneighbors._typing import Floats, Integers
+from fedneighbors._typing import Array, Booleans, Floats, Integers
 
 Task = Literal["classification", "regression"]
 
@@ -30,13 +29,13 @@ class PartyRows:
     """
 
     x: Floats
-    y: npt.NDArray[Any]
+    y: Array
     parties: Integers
 
     def __len__(self) -> int:
         return len(self.y)
 
-    def select(self, rows: npt.NDArray[Any]) -> Self:
+    def select(self, rows: Array) -> Self:
         """Return some of the rows, by index or mask."""
         return type(self)(self.x[rows], self.y[rows], self.parties[rows])
 
@@ -57,7 +56,7 @@ class PartyRows:
             return cls(arrays["x"], arrays["y"], arrays["parties"])
 
 
-def convert_targets(targets: npt.NDArray[Any]) -> Floats:
+def convert_targets(targets: Array) -> Floats:
     """Return the targets of a regression as numbers.
 
     Raises
@@ -76,7 +75,7 @@ def convert_targets(targets: npt.NDArray[Any]) -> Floats:
     return numbers
 
 
-def hold_out(groups: Integers, fraction: float, rng: np.random.Generator) -> npt.NDArray[np.bool_]:
+def hold_out(groups: Integers, fraction: float, rng: np.random.Generator) -> Booleans:
     """Choose test rows at random from every group of rows.
 
     Fractions of a row are rounded at random. The only row of a group is a training row, so every

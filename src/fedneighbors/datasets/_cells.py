@@ -480,3 +480,8 @@ def parse_ewkb(content: bytes, *, in_degrees: bool) -> Floats:
             f"expected a point in degrees (SRID 4326), got SRID {srid}; use ST_Transform(..., 4326)"
         )
     return point
+
+
+def row_labels(rows: Iterable[int]) -> tuple[str, ...]:
+    """Return the labels of rows without names."""
+    return tuple(f"row {row}" for row in rows)

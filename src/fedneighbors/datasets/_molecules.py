@@ -19,6 +19,12 @@ from fedneighbors.datasets._table import list_numbers
 from fedneighbors.errors import DataError, MissingExtraError
 
 _M = TypeVar("_M")
+MOLECULES = frozenset({"graphs", "fingerprints"})
+"""Kinds of objects that may be SMILES."""
+
+MOLECULE_COLUMNS = ("smiles",)
+"""Columns of molecules by default."""
+
 MAX_PATTERN = 1000
 """Maximum number of characters of a substructure."""
 

@@ -10,9 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors._typing import Array, Floats
-from fedneighbors.datasets._cells import cell_to_text, parse_ewkb, read_srid
+from fedneighbors.datasets._cells import cell_to_text, parse_ewkb, read_srid, row_labels
 from fedneighbors.datasets._graphs import Graph, graph_from_text
-from fedneighbors.datasets._molecules import fingerprint_from_smiles, graph_from_smiles
+from fedneighbors.datasets._molecules import (
+    MOLECULE_COLUMNS,
+    MOLECULES,
+    fingerprint_from_smiles,
+    graph_from_smiles,
+)
 from fedneighbors.datasets._schema import Schema
 from fedneighbors.datasets._table import MAX_LISTED, check_present, join_names, list_others
 from fedneighbors.errors import DataError
@@ -407,8 +412,8 @@ def objects_from_cells(
         EWKB, text, a list of words, SMILES, the lines of a graph, or packed bits; or its numbers
         are in several columns.
     kind, columns, owner, label
-        As for `read_objects`; by default an object has all columns but the owner, the label and
-        others.
+        As for `read_objects`; by default molecules are in a column ``smiles``, and other objects
+        have all columns but the owner, the label and others.
     source : str
         Source of the columns, for messages.
     others : sequence of str
@@ -427,11 +432,13 @@ def objects_from_cells(
         if None in cells[name]:
             row = list(cells[name]).index(None) + 1
             raise DataError(f"{source}, data row {row}: column {name!r} is missing")
-    names = tuple(columns) or tuple(n for n in cells if n not in (*special, *others))
+    default = MOLECULE_COLUMNS if kind in MOLECULES and "smiles" in cells else ()
+    names = tuple(columns) or default or tuple(n for n in cells if n not in (*special, *others))
     items = items_from_cells(cells, names, kind, source=source)
+    labels = () if label is None else tuple(map(cell_to_text, cells[label]))
     return Objects(
         items,
-        row_labels(len(items)) if label is None else tuple(map(cell_to_text, cells[label])),
+        labels or row_labels(range(1, len(items) + 1)),
         source,
         None if owner is None else np.array(list(map(str, cells[owner])), dtype=object),
         columns=names,
@@ -481,20 +488,13 @@ def objects_from_rows(
         items = list(zip(*(cells[name] for name in schema.column_names), strict=True))
         items = [items[row - 1] for row in rows]
     encoded = replace(encoded, n_unreadable=n_unreadable)
-    owners = None if owner is None else [cells[owner][row - 1] for row in rows]
+    labels = [] if label is None else [cell_to_text(cells[label][row - 1]) for row in rows]
     return Objects(
         items,
-        tuple(
-            f"row {row}" if label is None else cell_to_text(cells[label][row - 1]) for row in rows
-        ),
+        tuple(labels) or row_labels(rows),
         source,
-        None if owners is None else np.array(owners, dtype=object),
+        None if owner is None else np.array([cells[owner][row - 1] for row in rows], dtype=object),
         rows,
         schema.notes(encoded, are_rows=kind == "rows"),
         examples={name: one.example for name, one in encoded.faults.items() if one.example},
     )
-
-
-def row_labels(n: int) -> tuple[str, ...]:
-    """Return the labels of rows without names."""
-    return tuple(f"row {row}" for row in range(1, n + 1))

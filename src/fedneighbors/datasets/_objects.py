@@ -8,14 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from fedneighbors._typing import Floats
 from fedneighbors.datasets._arrays import is_arrays, read_array_rows
 from fedneighbors.datasets._catalog import find_file, load
-from fedneighbors.datasets._cells import has_values, read_all_cells
+from fedneighbors.datasets._cells import has_values, read_all_cells, row_labels
 from fedneighbors.datasets._files import read_fasta, read_lines
 from fedneighbors.datasets._graphs import read_graphs
 from fedneighbors.datasets._molecules import (
+    MOLECULE_COLUMNS,
+    MOLECULES,
     read_fingerprints,
     read_molecules,
     read_smiles,
@@ -26,7 +28,6 @@ from fedneighbors.datasets._object_cells import (
     objects_from_cells,
     objects_from_rows,
     parse_object,
-    row_labels,
 )
 from fedneighbors.datasets._reading import read_columns, read_declared_cells
 from fedneighbors.datasets._schema import Schema
@@ -37,7 +38,6 @@ from fedneighbors.errors import DataError
 _TABLES = {".csv", ".parquet", ".pq"}
 _DECLARED_TABLES = _TABLES | {".arff", ".jsonl", ".ndjson"}
 MOLECULE_FILES = {".smi", ".smiles", ".sdf"}
-_MOLECULE_COLUMNS = ("smiles",)
 _FASTA = {".fasta", ".fa", ".fna", ".faa"}
 _PLACES = (("lon", "lat"), ("longitude", "latitude"))
 
@@ -106,11 +106,11 @@ def read_objects(
                 "set; omit the columns, or give a file"
             )
         data = load(str(source))
-        return Objects(data.x, row_labels(data.n_rows), str(source))
+        return Objects(data.x, row_labels(range(1, data.n_rows + 1)), str(source))
     file = find_file(str(source)) if is_name else path
     if is_arrays(file) and kind == "vectors" and not (columns or owner or label or schema):
         x = read_array_rows(file)
-        return Objects(x.astype(np.float64), row_labels(len(x)), str(file))
+        return Objects(x.astype(np.float64), row_labels(range(1, len(x) + 1)), str(file))
     if schema is None and has_values(file):
         cells = read_all_cells(file)
         return objects_from_cells(
@@ -136,10 +136,10 @@ def read_objects(
         return _read_declared(
             file, kind, schema, owner=owner, label=label, complete=complete, text_format=text_format
         )
-    is_molecules = bool(set(file.suffixes) & MOLECULE_FILES)
-    if is_molecules:
-        check_present(columns, _MOLECULE_COLUMNS, source=str(file))
-    if (columns and not is_molecules) or owner or label or schema:
+    if kind in MOLECULES and set(file.suffixes) & MOLECULE_FILES:
+        check_present(columns, MOLECULE_COLUMNS, source=str(file))
+        columns = ()
+    if columns or owner or label or schema:
         raise DataError(f"{file} has no columns; only tables have them, such as CSV or Parquet")
     encoding = (text_format or TextFormat()).encoding
     return _read_text(file, kind, encoding=encoding, skip_unreadable=skip_unreadable)
@@ -179,7 +179,7 @@ def read_party_objects(
     parts: list[Objects] = []
     for file in files.values():
         part = read_objects(file, kind, columns=columns, **options)
-        if parts and part.columns != parts[0].columns:
+        if parts and part.columns != parts[0].columns and kind not in MOLECULES:
             first = parts[0]
             for one, other in ((part, first), (first, part)):
                 check_present(other.columns, one.columns, source=one.source)
@@ -228,7 +228,7 @@ def read_filter_cells(
         If the table lacks a column, or cannot be read.
     """
     if set(file.suffixes) & MOLECULE_FILES:
-        check_present(names, _MOLECULE_COLUMNS, source=str(file))
+        check_present(names, MOLECULE_COLUMNS, source=str(file))
         return {"smiles": read_smiles(file, labels)} if "smiles" in names else {}
     if has_values(file):
         cells = read_all_cells(file)
@@ -275,7 +275,7 @@ def read_text_query(
                 f"expected the cells {', '.join(columns)}, or a row as JSON, got {text!r}"
             )
         return {name: cell or None for name, cell in zip(columns, cells, strict=True)}
-    if kind in ("graphs", "fingerprints"):
+    if kind in MOLECULES:
         return text
     return parse_object(text, kind, n_columns=n_columns or text.count(",") + 1)
 
@@ -308,10 +308,7 @@ def _read_text(file: Path, kind: Kind, *, encoding: str, skip_unreadable: bool) 
             unit = "records" if ".sdf" in file.suffixes else "lines"
             places = f"{unit} {list_numbers(unreadable)}"
             notes = (f"{len(unreadable)} molecules cannot be read and are left out: {places}",)
-        names = _MOLECULE_COLUMNS if is_molecules else ()
-        return Objects(
-            list(named.values()), tuple(named), str(file), None, None, notes, names, is_named=True
-        )
+        return Objects(list(named.values()), tuple(named), str(file), notes=notes, is_named=True)
     if kind not in ("strings", "sets"):
         raise DataError(
             f"{file}: expected a table of {kind}, a file that ends in .csv, .csv.gz or .parquet"
@@ -331,14 +328,14 @@ def _read_table(
     others: Sequence[str],
 ) -> Objects:
     is_text = kind not in ("vectors", "places")
-    if kind in ("graphs", "fingerprints"):
-        columns = columns or _MOLECULE_COLUMNS
+    if kind in MOLECULES:
+        columns = columns or MOLECULE_COLUMNS
     if is_text and len(columns) != 1:
         raise DataError(f"{file} is a table; name its column of {kind} with columns (--columns)")
     label_columns = [name for name in (owner, label) if name is not None]
     nominal, names = [*label_columns, *(columns if is_text else ())], tuple(columns)
     table = read_columns(file, nominal=nominal, text_format=text_format)
-    items: Sequence[Any] | npt.NDArray[np.float64]
+    items: Sequence[Any] | Floats
     if is_text:
         cells = _text_cells(table, columns[0])
         items = _parse_cells(cells, kind, source=f"{file}, column {columns[0]!r}")
@@ -347,7 +344,7 @@ def _read_table(
         names = names or _default_columns(table, kind, exclude=[*label_columns, *others])
         if kind == "places" and len(names) != 2:
             raise DataError(f"expected two columns, longitude and latitude, got {list(names)}")
-        items, labels = _build_matrix(table, names), row_labels(table.n_rows)
+        items, labels = _build_matrix(table, names), row_labels(range(1, table.n_rows + 1))
     return Objects(
         items,
         labels if label is None else tuple(str(cell) for cell in table.columns[label]),
@@ -400,7 +397,7 @@ def _default_columns(table: Table, kind: Kind, *, exclude: Sequence[str]) -> tup
     return numeric
 
 
-def _build_matrix(table: Table, columns: Sequence[str]) -> npt.NDArray[np.float64]:
+def _build_matrix(table: Table, columns: Sequence[str]) -> Floats:
     check_present(columns, table.names, source=table.source)
     for name in columns:
         column = table.columns[name]

@@ -125,6 +125,8 @@ def read_party_files(
         problems.check()
         return parts[0] if len(parts) == 1 else _join_data_sets(parts, list(paths))
     roles = [label] if party is None else [label, party]
+    if needed := [name for name in roles if name in drop]:
+        raise DataError(f"column {needed[0]!r} is the label or party; do not drop it (--drop)")
     read_one = partial(read_columns, nominal=roles, text_format=text_format)
     tables = problems.collect(read_one, paths.values())
     if len(tables) == len(paths):

@@ -215,6 +215,8 @@ def check_present(
     missing = [name for name in names if name not in columns]
     if missing:
         advice = suggest(missing, columns)
+        if not advice and missing == ["smiles"]:
+            advice = "; name the column of molecules with --columns, or columns= in Python"
         if may_be_label and not advice and missing == [DEFAULT_LABEL]:
             advice = "; name the label column with --label, or label= in Python"
         raise DataError(

@@ -28,8 +28,8 @@ from typing import Any, NoReturn, TypeVar
 from weakref import WeakSet
 
 import numpy as np
-import numpy.typing as npt
 
+from fedneighbors._typing import Array
 from fedneighbors.errors import WireError
 from fedneighbors.federation._message_types import fields_of
 
@@ -147,7 +147,7 @@ class Writer:
             raise ValueError(f"{where} is not finite; send None for an absent number")
         self.write_raw(b"f" + _FLOAT.pack(number))
 
-    def _write_array(self, array: npt.NDArray[Any], where: str) -> None:
+    def _write_array(self, array: Array, where: str) -> None:
         code = _CODES.get(array.dtype, -1)
         if code < 0:  # slower
             code = _CODES.get(array.dtype.newbyteorder("<"), -1)
@@ -279,7 +279,7 @@ class Reader:
             previous = key
         return result
 
-    def _read_array(self) -> npt.NDArray[Any]:
+    def _read_array(self) -> Array:
         start = self._advance(2)
         code, n_dims = self._frame[start], self._frame[start + 1]
         if code >= len(_DTYPES) or n_dims > MAX_DIMS:
@@ -290,7 +290,7 @@ class Reader:
         if n_dims != 1 or n_items > self.n_left:
             _check_shape(shape, dtype.itemsize, WireError)
         start = self._advance(n_items * dtype.itemsize)
-        flat: npt.NDArray[Any] = np.frombuffer(self._frame, dtype, n_items, start)
+        flat: Array = np.frombuffer(self._frame, dtype, n_items, start)
         if code == _BOOLEAN and flat.view(np.uint8).max(initial=0) > 1:
             raise WireError("a boolean is neither 0 nor 1")
         array = flat.copy() if n_dims == 1 else flat.reshape(shape).copy()  # it may not be aligned

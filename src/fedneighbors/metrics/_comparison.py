@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from fedneighbors._typing import Floats
+
 
 @dataclass(frozen=True)
 class PairedComparison:
@@ -97,7 +99,7 @@ def compare_paired(
     )
 
 
-def _p_values(improvement: npt.NDArray[np.float64]) -> tuple[float, float]:
+def _p_values(improvement: Floats) -> tuple[float, float]:
     if not improvement.any():
         return 1.0, 1.0
     from scipy import stats

@@ -1,10 +1,11 @@
 """Metrics of predicted labels and predicted probabilities."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from fedneighbors._typing import Array, Floats, Integers
 
 
 def accuracy(y_true: npt.ArrayLike, y_pred: npt.ArrayLike) -> float:
@@ -90,9 +91,7 @@ def balanced_accuracy(y_true: npt.ArrayLike, y_pred: npt.ArrayLike) -> float:
     return float(recall_score(true, predicted, labels=np.unique(true), average="macro"))
 
 
-def confusion(
-    y_true: npt.ArrayLike, y_pred: npt.ArrayLike, *, classes: npt.ArrayLike
-) -> npt.NDArray[np.int64]:
+def confusion(y_true: npt.ArrayLike, y_pred: npt.ArrayLike, *, classes: npt.ArrayLike) -> Integers:
     """Count the rows of each true class by predicted class.
 
     Parameters
@@ -126,7 +125,7 @@ def confusion(
     unknown = np.setdiff1d(np.union1d(true, predicted), order)
     if len(unknown):
         raise ValueError(f"{len(unknown)} labels are not among the classes; list every class")
-    counts: npt.NDArray[np.int64] = confusion_matrix(true, predicted, labels=order)
+    counts: Integers = confusion_matrix(true, predicted, labels=order)
     return counts
 
 
@@ -170,7 +169,7 @@ def normalized_accuracy(a: float, a_knn: float) -> float:
 
 def _check_label_pair(
     first: npt.ArrayLike, second: npt.ArrayLike, *, names: tuple[str, str]
-) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+) -> tuple[Array, Array]:
     first_labels, second_labels = (
         np.array(labels.tolist()) if labels.dtype == np.object_ else labels
         for labels in (np.asarray(first), np.asarray(second))
@@ -210,10 +209,10 @@ class Reliability:
         Fraction of correctly predicted rows; NaN for an empty bin.
     """
 
-    edges: npt.NDArray[np.float64]
-    counts: npt.NDArray[np.int64]
-    confidence: npt.NDArray[np.float64]
-    accuracy: npt.NDArray[np.float64]
+    edges: Floats
+    counts: Integers
+    confidence: Floats
+    accuracy: Floats
 
     @property
     def expected_calibration_error(self) -> float:
@@ -321,9 +320,7 @@ def reliability(
     )
 
 
-def _bin_means(
-    values: npt.NDArray[np.float64], bins: npt.NDArray[np.intp], counts: npt.NDArray[np.int64]
-) -> npt.NDArray[np.float64]:
+def _bin_means(values: Floats, bins: npt.NDArray[np.intp], counts: Integers) -> Floats:
     sums = np.bincount(bins, weights=values, minlength=len(counts))
     means = np.full(len(counts), np.nan)
     np.divide(sums, counts, out=means, where=counts > 0)
@@ -332,7 +329,7 @@ def _bin_means(
 
 def _check_probabilities(
     proba: npt.ArrayLike, y: npt.ArrayLike, classes: npt.ArrayLike
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+) -> tuple[Floats, Integers]:
     """Check predictions; return the probabilities and each row's true-class column."""
     predicted = np.asarray(proba, dtype=np.float64)
     labels, order = np.asarray(y), np.asarray(classes)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors._typing import Array, Integers
+from fedneighbors._typing import Array, Booleans, Integers
 from fedneighbors.partition._assignment import generator, index_parties, rank_in_groups
 
 
@@ -145,7 +145,7 @@ def _shift_columns(rows: Array, group: Integers, n_groups: int, *, size: float, 
     return np.asarray(rows + shifts[group])
 
 
-Mask = npt.NDArray[np.bool_]
+Mask = Booleans
 
 
 @dataclass(frozen=True)

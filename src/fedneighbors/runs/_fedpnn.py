@@ -5,11 +5,10 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from sklearn.base import clone
 from sklearn.metrics import roc_auc_score
 
-from fedneighbors._typing import Floats, Progress
+from fedneighbors._typing import Array, Floats, Progress
 from fedneighbors.baselines._tabular import BASELINES
 from fedneighbors.comparison._candidates import reweight
 from fedneighbors.methods.fedpnn._model import Exposure
@@ -26,7 +25,7 @@ from fedneighbors.runs._figures import (
     tabulate_traffic,
 )
 
-Labels = npt.NDArray[Any]
+Labels = Array
 
 _BASELINES = ("averaged logistic regression", "central kNN", "central boosting")
 _N_STEPS = 2 + len(_BASELINES)

@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from sklearn.base import clone
 from sklearn.model_selection import train_test_split
 from sklearn.neighbors import KNeighborsClassifier
@@ -30,7 +29,7 @@ from fedneighbors.runs._figures import (
     tabulate_traffic,
 )
 
-Labels = npt.NDArray[Any]
+Labels = Array
 
 
 def run_demo(*, n_parties: int, alpha: float, seed: int, progress: Progress) -> RunRecord:

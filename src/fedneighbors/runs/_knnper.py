@@ -4,10 +4,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from fedneighbors import baselines
-from fedneighbors._typing import Booleans, Floats, Progress
+from fedneighbors._typing import Array, Booleans, Floats, Progress
 from fedneighbors.comparison._candidates import FAMILY, Trial, fit_rows
 from fedneighbors.comparison._table import PartyRows
 from fedneighbors.methods.knnper.algorithm import local_prior, mix
@@ -23,7 +22,7 @@ from fedneighbors.runs._figures import (
     tabulate_traffic,
 )
 
-Labels = npt.NDArray[Any]
+Labels = Array
 
 OURS = "kNN-Per"
 SHARED = "shared model"

@@ -6,10 +6,9 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from sklearn.dummy import DummyClassifier, DummyRegressor
 
-from fedneighbors._typing import Floats, Progress
+from fedneighbors._typing import Array, Floats, Progress
 from fedneighbors.comparison._candidates import (
     FAMILY,
     Trial,
@@ -31,7 +30,7 @@ from fedneighbors.runs._figures import (
 from fedneighbors.tabular._model_file import ModelFileMixin
 from fedneighbors.tabular._ownership import set_columns
 
-Labels = npt.NDArray[Any]
+Labels = Array
 
 _POOLED = ("boosting, pooled", "linear model, pooled", "kNN, pooled")  # the order of FAMILY
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors._typing import Progress
+from fedneighbors._typing import Integers, Progress
 from fedneighbors.datasets._table import Column, Table
 from fedneighbors.errors import DataError
 from fedneighbors.methods.fedpnn.synthesis._report import quality_record
@@ -17,7 +17,7 @@ from fedneighbors.methods.fedpnn.synthesis._synthesizer import TabularSynthesize
 from fedneighbors.records import RunRecord
 from fedneighbors.runs._figures import split_rows
 
-Rows = npt.NDArray[np.int64]
+Rows = Integers
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,7 +24,7 @@ from fedneighbors.privacy._guarantees import Guarantee
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.secure_sum._keys import Identity, digest
 
-VERSION = 3
+VERSION = 4
 """Version of this protocol."""
 
 MAX_LINK_FRAME_BYTES = 8 << 20

@@ -4,12 +4,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from fedneighbors._typing import Floats
+from fedneighbors._typing import Array, Floats
 from fedneighbors.errors import DataError
 from fedneighbors.methods.fedknn._votes import (
     NEGATIVE,
@@ -126,7 +125,7 @@ class RemoteNeighborsClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
             groups.append((group, found, weigh(near, np.ones(found.shape), self.weights)))
         return count_votes(groups, self._codes, len(self.classes_))
 
-    def predict(self, X: Any) -> npt.NDArray[Any]:
+    def predict(self, X: Any) -> Array:
         """Return the class of largest weight; ties go to the first class.
 
         Parameters

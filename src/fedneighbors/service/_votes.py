@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
-from fedneighbors._typing import Floats
+from fedneighbors._typing import Array, Floats
 from fedneighbors.datasets._cell_faults import check_row
 from fedneighbors.datasets._schema import Schema
 from fedneighbors.datasets._schema_columns import CategoricalColumn
@@ -34,14 +33,14 @@ SUM_ERROR = 1e-5
 class VoteRows:
     """Coded rows, float64, of shape (n_rows, n_columns)."""
 
-    cells: npt.NDArray[np.float64]
+    cells: Floats
 
 
 @message
 class VoteReply:
     """Probabilities of each row and class, and the voter's score on its held-out rows."""
 
-    probabilities: npt.NDArray[np.float64]
+    probabilities: Floats
     score: float
     n_held_out: int
 
@@ -155,7 +154,7 @@ def name_cells(rows: Floats, schema: Schema) -> dict[str, list[Any]]:
     }
 
 
-def are_probabilities(votes: npt.NDArray[Any], shape: tuple[int, ...]) -> bool:
+def are_probabilities(votes: Array, shape: tuple[int, ...]) -> bool:
     """Return whether the rows of an array are probabilities."""
     if votes.shape != shape or votes.dtype != np.float64:
         return False

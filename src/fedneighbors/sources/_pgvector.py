@@ -63,7 +63,7 @@ class PgvectorSource(PostgresSource):
         if zero:
             raise DataError(
                 f"the column {name} has a vector of zeros, which has no angle; name a view without "
-                f'it: WHERE vector_norm("{name}") > 0'
+                f'it: WHERE vector_norm("{name}"::vector) > 0'
             )
         self.sample = np.ones((1, least))
 

@@ -12,9 +12,9 @@ from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
 
 import numpy as np
-import numpy.typing as npt
 
 from fedneighbors._lazy import optional_module
+from fedneighbors._typing import Floats
 from fedneighbors.datasets._cells import cell_to_json
 from fedneighbors.datasets._table import check_names
 from fedneighbors.errors import DataError, MissingDataError, SourceError
@@ -43,14 +43,18 @@ _FILTER_TYPES: dict[str, set[str]] = {
     "boolean": {"bool"},
     "molecule": {"text", "varchar", "mol"},
 }  # fmt: skip
-_CASTS = {
-    "number": '"{}"::double precision', "text": '"{}"::text', "boolean": '"{}"::boolean',
-    "molecule": '"{}"::text',
+# every type has a cast to text, but few to others
+_CASTS = dict.fromkeys(_FILTER_TYPES, '"{}"::text') | {
+    "number": '"{}"::text::double precision', "boolean": '"{}"::text::boolean',
 }  # fmt: skip
-_NUMBER_CASTS = {  # for types without a cast to double precision
-    "bool": '"{}"::int',
-    **dict.fromkeys(("date", "timestamp", "timestamptz"), 'extract(epoch FROM "{}")'),
-}  # fmt: skip
+_SHORT_CASTS = {
+    **{("boolean", type_): '"{}" <> 0' for type_ in _FILTER_TYPES["number"]},
+    **{
+        ("number", type_): 'extract(epoch FROM "{}")'
+        for type_ in ("date", "time", "timetz", "timestamp", "timestamptz", "interval")
+    },
+    ("number", "bool"): '"{}"::int',
+}
 # names of types, of domains those that they are made of
 _READ_TYPES = (
     "WITH RECURSIVE base AS ("
@@ -169,7 +173,7 @@ class ColumnTypes:
             suited = [repr(one) for one, types in _FILTER_TYPES.items() if type_ in types]
             declare = f"declare it as {' or '.join(suited)}, or " if suited else ""
             use = "has the names" if name in ids else f"is declared as {kind!r}"
-            cast = (_NUMBER_CASTS if kind == "number" else {}).get(type_, _CASTS[kind])
+            cast = _SHORT_CASTS.get((kind, type_), _CASTS[kind])
             raise DataError(
                 f"{self.place}: column {name!r} {use}, but has the type {type_} in the database; "
                 f"{'' if name in ids else declare}cast it in the query or in a view, for example "
@@ -392,7 +396,7 @@ def _authorize(action: int, *_: str | None) -> int:
     return sqlite3.SQLITE_DENY if action == sqlite3.SQLITE_ATTACH else sqlite3.SQLITE_OK
 
 
-def _decode_floats(dtype: str) -> Callable[[bytes], npt.NDArray[np.float64]]:
+def _decode_floats(dtype: str) -> Callable[[bytes], Floats]:
     """Return the decoder of pgvector's vectors.
 
     They are their length, two unused bytes, and the numbers.

@@ -32,7 +32,7 @@ class NearestBatchReply:
     ``positions`` are those of the objects at their provider.
     """
 
-    distances: npt.NDArray[np.float64]
+    distances: Floats
     positions: npt.NDArray[np.int32]
 
     def __post_init__(self) -> None:
@@ -45,7 +45,7 @@ class NearestBatchRequest:
     """Request for the ``k`` nearest objects of each of several vectors, one a row."""
 
     reply: ClassVar[type] = NearestBatchReply
-    points: npt.NDArray[np.float64]
+    points: Floats
     k: int
 
     def __post_init__(self) -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
-import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassifierMixin, MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import (
     _check_sample_weight,
@@ -14,7 +13,7 @@ from sklearn.utils.validation import (
     check_is_fitted,
 )
 
-from fedneighbors._typing import Floats, Integers
+from fedneighbors._typing import Array, Floats, Integers
 from fedneighbors.federation._links import Link
 from fedneighbors.methods.fedknn._neighbors_file import NeighborsFile
 from fedneighbors.methods.fedknn._queries import check_sequence, query_list
@@ -102,7 +101,7 @@ class _NeighborsEstimator(SearchParameters, BaseEstimator):  # type: ignore[misc
         X: Any,
         y: Any,
         *,
-        parties: Sequence[Any] | npt.NDArray[Any] | None = None,
+        parties: Sequence[Any] | Array | None = None,
         ids: Sequence[Any] | None = None,
         sample_weight: Any = None,
         ledger: Ledger | None = None,
@@ -205,7 +204,7 @@ class _NeighborsEstimator(SearchParameters, BaseEstimator):  # type: ignore[misc
         self._n_needed = int(min(n_needed, len(weights)))
 
     @abstractmethod
-    def _store_targets(self, targets: npt.NDArray[Any]) -> None:
+    def _store_targets(self, targets: Array) -> None:
         """Store the targets in the form that predictions use."""
 
     @property
@@ -223,7 +222,7 @@ class _NeighborsEstimator(SearchParameters, BaseEstimator):  # type: ignore[misc
             raise ValueError("expected at least one object, got none")
         return objects
 
-    def _check_targets(self, y: Any, n_objects: int) -> npt.NDArray[Any]:
+    def _check_targets(self, y: Any, n_objects: int) -> Array:
         """Check and return the targets, for a metric that is not numeric."""
         dtype = "numeric" if self._predicts_numbers else None
         targets = check_array(y, ensure_2d=False, dtype=dtype, input_name="y")
@@ -347,7 +346,7 @@ class FederatedNeighborsClassifier(ClassifierMixin, _NeighborsEstimator):  # typ
 
     _predicts_numbers = False
 
-    def _store_targets(self, targets: npt.NDArray[Any]) -> None:
+    def _store_targets(self, targets: Array) -> None:
         check_labels(targets)
         self.classes_, self._codes = np.unique(targets, return_inverse=True)
 
@@ -367,7 +366,7 @@ class FederatedNeighborsClassifier(ClassifierMixin, _NeighborsEstimator):  # typ
         groups = list(self._find_neighbors(X))  # before the fitted attributes: checks the fit
         return count_votes(groups, self._codes, len(self.classes_))
 
-    def predict(self, X: Any) -> npt.NDArray[Any]:
+    def predict(self, X: Any) -> Array:
         """Return the class of largest weight; ties go to the first class.
 
         Parameters
@@ -423,7 +422,7 @@ class FederatedNeighborsRegressor(MultiOutputMixin, RegressorMixin, _NeighborsEs
 
     _predicts_numbers = True
 
-    def _store_targets(self, targets: npt.NDArray[Any]) -> None:
+    def _store_targets(self, targets: Array) -> None:
         if targets.dtype.kind not in "biuf":
             raise ValueError(
                 f"expected numbers to predict, got values of type {targets.dtype}; for classes use "
@@ -450,7 +449,7 @@ class FederatedNeighborsRegressor(MultiOutputMixin, RegressorMixin, _NeighborsEs
             means[queries] = self._mean(self._targets[positions], weights)
         return means
 
-    def _mean(self, targets: npt.NDArray[Any], weights: Floats) -> Any:
+    def _mean(self, targets: Array, weights: Floats) -> Any:
         """Return weighted means of each query's targets."""
         if self.weights == "uniform" and self._weights is None:
             return np.mean(targets, axis=1)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors._typing import Integers
+from fedneighbors._typing import Array, Integers
 from fedneighbors.federation._messages import message
 from fedneighbors.tabular._ownership import rows_by_party
 
@@ -72,7 +72,7 @@ class Names:
 def group_by_party(
     n_objects: int,
     *,
-    parties: Sequence[Any] | npt.NDArray[Any] | None,
+    parties: Sequence[Any] | Array | None,
     ids: Sequence[Any] | None,
 ) -> tuple[dict[str, Integers], list[Any]]:
     """Group the objects by party, and name them.

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import numpy.typing as npt
 
+from fedneighbors._typing import Array, Floats, Integers
 from fedneighbors.datasets._schema import Schema
 from fedneighbors.errors import ModelFileError
 from fedneighbors.methods.fedknn._queries import decode_query, encode_query
@@ -36,16 +36,16 @@ class NeighborsFile(ModelFile):
     parameters: Mapping[str, str | int | float | bool]
     feature_names: tuple[str, ...] | None
     schema: str
-    rows: npt.NDArray[np.float64] | None
+    rows: Floats | None
     objects: tuple[bytes, ...]
     parties: tuple[str, ...]
-    owners: npt.NDArray[np.int64]
+    owners: Integers
     ids: tuple[str | int, ...] | None
     classes: tuple[Label, ...]
-    targets: npt.NDArray[Any]
-    weights: npt.NDArray[np.float64] | None
-    center: npt.NDArray[np.float64]
-    scale: npt.NDArray[np.float64]
+    targets: Array
+    weights: Floats | None
+    center: Floats
+    scale: Floats
 
     def __post_init__(self) -> None:
         n = len(self.objects) if self.rows is None else len(self.rows)

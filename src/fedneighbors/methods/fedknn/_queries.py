@@ -14,7 +14,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors._typing import Floats
+from fedneighbors._typing import Floats, Integers
 from fedneighbors.datasets._graphs import Graph
 from fedneighbors.datasets._object_cells import METRIC_KINDS, object_from_json
 from fedneighbors.errors import PartyMissing, ProtocolError, WireError
@@ -35,7 +35,7 @@ EncodedQuery = tuple[Any, bytes]
 class VectorQuery:
     """A point, float64."""
 
-    point: npt.NDArray[np.float64]
+    point: Floats
 
 
 @message
@@ -66,7 +66,7 @@ class RowQuery:
     Those of each set are ascending.
     """
 
-    cells: npt.NDArray[np.float64]
+    cells: Floats
     sizes: tuple[int, ...]
     elements: tuple[str, ...]
 
@@ -76,7 +76,7 @@ class GraphQuery:
     """A labelled graph."""
 
     node_labels: tuple[str, ...]
-    edges: npt.NDArray[np.int64]
+    edges: Integers
     edge_labels: tuple[str, ...]
 
 

@@ -4,9 +4,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from fedneighbors._typing import Floats, Integers
+from fedneighbors._typing import Array, Floats, Integers
 
 WEIGHTS = ("uniform", "distance")
 NEGATIVE = (
@@ -60,7 +59,7 @@ def weigh(distances: Floats, copies: Floats, weights: str) -> Floats:
 
 
 def count_votes(
-    groups: Iterable[tuple[Any, Integers, Floats]], codes: npt.NDArray[Any], n_classes: int
+    groups: Iterable[tuple[Any, Integers, Floats]], codes: Array, n_classes: int
 ) -> Floats:
     """Return each class's fraction of the neighbors' total weight.
 

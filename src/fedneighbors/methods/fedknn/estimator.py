@@ -11,11 +11,10 @@ from operator import attrgetter, is_
 from typing import Any, Self, cast
 
 import numpy as np
-import numpy.typing as npt
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from fedneighbors._typing import Floats, Integers
+from fedneighbors._typing import Array, Floats, Integers
 from fedneighbors.errors import PartyRefused
 from fedneighbors.federation._direct import run_here
 from fedneighbors.federation._inprocess import ConnectedParties, connected
@@ -135,7 +134,7 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         X: Sequence[Any],
         y: Any = None,  # noqa: ARG002 - scikit-learn's signature
         *,
-        parties: Sequence[Any] | npt.NDArray[Any] | None = None,
+        parties: Sequence[Any] | Array | None = None,
         ids: Sequence[Any] | None = None,
         columns: Any = None,
         ledger: Ledger | None = None,

@@ -12,10 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-import numpy as np
-import numpy.typing as npt
-
-from fedneighbors._typing import Floats
+from fedneighbors._typing import Floats, Integers
 from fedneighbors.errors import PartyMissing, ProtocolError
 from fedneighbors.federation._loop import Ask, Coordinator, Replies, gather
 from fedneighbors.federation._messages import Message, message
@@ -43,7 +40,7 @@ _MAX_COUNT = 1 << 62
 class BoundReply:
     """The k smallest lower bounds of a provider, ascending; fewer if it has fewer objects."""
 
-    bounds: npt.NDArray[np.float64]
+    bounds: Floats
 
     def __post_init__(self) -> None:
         check_ascending("bounds", self.bounds)
@@ -73,8 +70,8 @@ class NearestReply:
     unknown, it is a number that no distance is below.
     """
 
-    distances: npt.NDArray[np.float64]
-    ties: npt.NDArray[np.int64]
+    distances: Floats
+    ties: Integers
     ids: Names
     exhausted: bool
     exact: bool

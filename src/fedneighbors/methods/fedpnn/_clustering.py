@@ -6,13 +6,12 @@ from numbers import Integral, Real
 from typing import Any, Literal, Self
 
 import numpy as np
-import numpy.typing as npt
 from joblib import effective_n_jobs
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from fedneighbors._typing import Floats, Integers
+from fedneighbors._typing import Array, Floats, Integers
 from fedneighbors.methods.fedpnn.algorithm import Clusters, evolve_rows, nearest_centers
 from fedneighbors.tabular._ownership import plain_targets, validate_rows
 
@@ -88,7 +87,7 @@ class EvolvingClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     centers_: Floats = field(init=False)
     radii_: Floats = field(init=False)
     counts_: Integers = field(init=False)
-    classes_: npt.NDArray[Any] | None = field(init=False)
+    classes_: Array | None = field(init=False)
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Cluster rows in the order given, discarding earlier centers.
@@ -176,7 +175,7 @@ class EvolvingClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self.n_outside_ += clusters.n_outside
         return x
 
-    def _add_classes(self, labels: npt.NDArray[Any] | None) -> Integers:
+    def _add_classes(self, labels: Array | None) -> Integers:
         """Add new labels to ``classes_`` and return counts with columns for them."""
         if labels is None or self.classes_ is None:
             return self.counts_
@@ -221,7 +220,7 @@ class EvolvingClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             )
 
 
-def _check_labels(y: Any, n_rows: int) -> npt.NDArray[Any] | None:
+def _check_labels(y: Any, n_rows: int) -> Array | None:
     """Return labels as a one-dimensional array.
 
     Raises

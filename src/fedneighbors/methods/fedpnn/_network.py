@@ -6,12 +6,11 @@ from numbers import Real
 from typing import Any, Literal, Self
 
 import numpy as np
-import numpy.typing as npt
 from joblib import effective_n_jobs
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from fedneighbors._typing import Floats
+from fedneighbors._typing import Array, Floats
 from fedneighbors.kernels.clustering._kerneldensity import ACTIVATIONS
 from fedneighbors.methods.fedpnn._model import best_sigma, leave_one_out_losses
 from fedneighbors.methods.fedpnn.algorithm import (
@@ -28,7 +27,7 @@ MAX_SIGMA_ROWS = 2_000
 class DensityClassifier(ClassifierMixin, ABC):  # type: ignore[misc]
     """Base class of classifiers that compute log class probabilities."""
 
-    classes_: npt.NDArray[Any]
+    classes_: Array
 
     @abstractmethod
     def predict_log_proba(self, X: Any) -> Floats:
@@ -44,7 +43,7 @@ class DensityClassifier(ClassifierMixin, ABC):  # type: ignore[misc]
         """
         return np.asarray(np.exp(self.predict_log_proba(X)))
 
-    def predict(self, X: Any) -> npt.NDArray[Any]:
+    def predict(self, X: Any) -> Array:
         """Return the most probable class of each row, ties to the lower.
 
         Parameters

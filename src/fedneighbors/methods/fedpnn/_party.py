@@ -7,9 +7,8 @@ from dataclasses import field, replace
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
-from fedneighbors._typing import Booleans, Floats, Integers
+from fedneighbors._typing import Array, Booleans, Floats, Integers
 from fedneighbors.federation._messages import Message, message
 from fedneighbors.federation._roles import Refused
 from fedneighbors.kernels._exactsum import MAX_MAGNITUDE
@@ -243,15 +242,7 @@ class FedPNNParty(TableParty):
         FedPNNModelRelease,
     )
 
-    def __init__(
-        self,
-        name: str,
-        x: npt.NDArray[Any],
-        y: npt.NDArray[Any],
-        *,
-        min_count: int = 5,
-        **table: Any,
-    ) -> None:
+    def __init__(self, name: str, x: Array, y: Array, *, min_count: int = 5, **table: Any) -> None:
         super().__init__(name, np.asarray(x), y, **table)
         self.exposure: Exposure | None = None
         self._min_count = min_count
@@ -292,7 +283,7 @@ class FedPNNParty(TableParty):
 
     def _select_rows(
         self, min_count: int, columns: Integers | None, n_features: int | None = None
-    ) -> tuple[Floats, npt.NDArray[Any]]:
+    ) -> tuple[Floats, Array]:
         """Return rows and labels of classes with at least ``min_count`` rows."""
         if columns is not None and len(columns) and columns[-1] >= self._x.shape[1]:
             raise Refused("a requested column is not in the table")

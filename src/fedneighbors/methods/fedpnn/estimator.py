@@ -14,7 +14,7 @@ from joblib import effective_n_jobs
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from fedneighbors._typing import Floats
+from fedneighbors._typing import Array, Booleans, Floats
 from fedneighbors.errors import DataError
 from fedneighbors.federation._inprocess import run
 from fedneighbors.methods.fedpnn._model import FedPNNModel
@@ -42,13 +42,13 @@ from fedneighbors.tabular._schema import apply_schema, label_array, reserved_lab
 
 
 def split_rows(
-    y: npt.NDArray[Any],
-    parties: Sequence[Any] | npt.NDArray[Any] | None,
+    y: Array,
+    parties: Sequence[Any] | Array | None,
     *,
     share: int | None,
     holdout: float,
     seed: int,
-) -> tuple[Sequence[Any] | npt.NDArray[Any] | None, npt.NDArray[np.bool_]]:
+) -> tuple[Sequence[Any] | Array | None, Booleans]:
     """Split rows among parties and the server.
 
     The rows of each class are distributed in random order, so that each party gets the same
@@ -222,7 +222,7 @@ class FedPNNClassifier(DensityClassifier, ModelFileMixin, BaseEstimator):  # typ
     factor: float = 2.0
     means: bool = True
     n_features_to_select: int | None = None
-    classes: Sequence[Any] | npt.NDArray[Any] | None = None
+    classes: Sequence[Any] | Array | None = None
     share: int | None = None
     holdout: float = 0.0
     random_state: int | np.random.RandomState | None = 0
@@ -265,7 +265,7 @@ class FedPNNClassifier(DensityClassifier, ModelFileMixin, BaseEstimator):  # typ
         tags.input_tags.allow_nan = True
         return tags
 
-    def fit(self, X: Any, y: Any, parties: Sequence[Any] | npt.NDArray[Any] | None = None) -> Self:
+    def fit(self, X: Any, y: Any, parties: Sequence[Any] | Array | None = None) -> Self:
         """Train on one table, whose rows may belong to several parties.
 
         Parameters
@@ -376,14 +376,14 @@ class FedPNNClassifier(DensityClassifier, ModelFileMixin, BaseEstimator):  # typ
         classifier._set_model(model, like=np.array(model.classes))
         return classifier
 
-    def _make_settings(self, labels: npt.NDArray[Any]) -> FedPNNSettings:
+    def _make_settings(self, labels: Array) -> FedPNNSettings:
         parameters = self.get_params(deep=False)
         names = parameters.keys() & {setting.name for setting in fields(FedPNNSettings)}
         values = {name: parameters[name] for name in names}
         values["classes"] = () if self.classes is None else reserved_labels(self.classes, labels)
         return FedPNNSettings(**values)
 
-    def _make_holdings(self, x: Floats, labels: npt.NDArray[Any], owners: Any) -> Holdings:
+    def _make_holdings(self, x: Floats, labels: Array, owners: Any) -> Holdings:
         return Holdings(x, labels, rows_by_party(owners, len(labels)), column_names(self))
 
     def _fit_privately(self, X: Any, y: Any, parties: Any, privacy: Privacy) -> Self:
@@ -403,7 +403,7 @@ class FedPNNClassifier(DensityClassifier, ModelFileMixin, BaseEstimator):  # typ
         self._set_model(model, like=np.array(privacy.classes))
         return self
 
-    def _warn_about_omitted_classes(self, labels: npt.NDArray[Any]) -> None:
+    def _warn_about_omitted_classes(self, labels: Array) -> None:
         """Warn about classes of which no party has enough rows."""
         unknown = sorted(set(labels.tolist()) - set(self.classes_.tolist()))
         if unknown:
@@ -414,7 +414,7 @@ class FedPNNClassifier(DensityClassifier, ModelFileMixin, BaseEstimator):  # typ
                 stacklevel=3,
             )
 
-    def _set_model(self, model: Any, *, like: npt.NDArray[Any]) -> None:
+    def _set_model(self, model: Any, *, like: Array) -> None:
         self.model_ = model
         self.classes_ = label_array(model.classes, like=like)
         self.support_ = np.ones(model.n_features, bool)

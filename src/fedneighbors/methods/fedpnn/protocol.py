@@ -14,9 +14,8 @@ from numbers import Integral, Real
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from fedneighbors._typing import Floats
+from fedneighbors._typing import Floats, Integers
 from fedneighbors.errors import DataError, ProtocolError
 from fedneighbors.federation._loop import Coordinator, gather, total
 from fedneighbors.federation._messages import Message
@@ -322,7 +321,7 @@ class _Plan:
     selection: Selection | None
 
     @property
-    def columns(self) -> npt.NDArray[np.int64] | None:
+    def columns(self) -> Integers | None:
         """Return the positions of the selected columns; None for all."""
         return None if self.selection is None else self.selection.columns
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors._limits import MAX_COLUMNS
-from fedneighbors._typing import Floats
+from fedneighbors._typing import Array, Floats
 from fedneighbors.tabular._schema import MomentsReply, mean_and_deviation
 
 EXPANSIONS = ("none", "mirror", "population", "thermometer", "fourier")
@@ -71,7 +71,7 @@ def n_expanded(kind: str | None, n_features: int) -> int:
     return factor * n_features
 
 
-def expand(z: npt.NDArray[Any], kind: str, seed: int) -> npt.NDArray[Any]:
+def expand(z: Array, kind: str, seed: int) -> Array:
     """Expand rows to the columns that are hashed.
 
     Parameters
@@ -280,7 +280,7 @@ class FeatureMap:
             return False
         return "global" if (self.scale == self.scale[:1]).all() else "feature"
 
-    def apply(self, x: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def apply(self, x: Array) -> Array:
         """Standardize and expand rows to shape (n_rows, n_outputs).
 
         Without constants and expansion, the rows keep their dtype.

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors._typing import Floats
+from fedneighbors._typing import Array, Floats, Integers
 from fedneighbors.federation._messages import encode
 from fedneighbors.methods.flynn.algorithm import (
     KAPPA,
@@ -71,9 +71,7 @@ class FlyNNModel(ModelFile):
     class_normalized: bool
     kappa: float = KAPPA
     feature_names: tuple[str, ...] | None = None
-    losses: npt.NDArray[np.int64] = field(
-        default_factory=lambda: np.zeros(len(SHARPNESS_GRID), np.int64)
-    )
+    losses: Integers = field(default_factory=lambda: np.zeros(len(SHARPNESS_GRID), np.int64))
     noise_variance: float = 0.0
     guarantee: str = ""
 
@@ -106,7 +104,7 @@ class FlyNNModel(ModelFile):
         return clip_counts(counts) if self.noise_variance else counts
 
     @cached_property
-    def sizes(self) -> npt.NDArray[np.int64]:
+    def sizes(self) -> Integers:
         """Return the training rows of each class, estimated for noised counts."""
         return np.maximum(class_sizes(self.counts, self.plan.n_active), 0)
 
@@ -194,7 +192,7 @@ class FlyNNModel(ModelFile):
         )
 
 
-def narrow_counts(counts: npt.NDArray[np.integer[Any]]) -> npt.NDArray[Any]:
+def narrow_counts(counts: npt.NDArray[np.integer[Any]]) -> Array:
     """Cast counts to the narrowest dtype, signed only if needed."""
     type_codes = "BHI" if counts.min(initial=0) >= 0 else "bhi"
     for code in type_codes:

@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
+from fedneighbors._typing import Array, Floats, Integers
 from fedneighbors.federation._messages import message
 from fedneighbors.federation._roles import Refused
 from fedneighbors.kernels.flyhash._bloom import grid_hits
@@ -133,7 +134,7 @@ def list_candidates(n_features: int, *, n_units: int = 20_000) -> list[Candidate
     return list(dict.fromkeys(candidates))
 
 
-def _count_hits(*arrays: npt.NDArray[Any], leave_one_out: bool) -> npt.NDArray[np.int64]:
+def _count_hits(*arrays: Array, leave_one_out: bool) -> Integers:
     """Count hits; refuse sums that do not include these rows."""
     try:
         return grid_hits(*arrays, leave_one_out=leave_one_out)
@@ -156,8 +157,8 @@ class HitCounter:
 
     def __init__(
         self,
-        counts: npt.NDArray[Any],
-        rows: npt.NDArray[np.int64],
+        counts: Array,
+        rows: Integers,
         settings: Sequence[tuple[float, bool]],
     ) -> None:
         self._fold_counts = counts
@@ -165,19 +166,19 @@ class HitCounter:
         self._settings = settings
         self._totals = counts.sum(axis=0, dtype=np.int32)
         self._largest = self._totals.max(axis=0).astype(np.int64)
-        self._unnormalized_weights: dict[tuple[float, bytes], npt.NDArray[np.float64]] = {}
+        self._unnormalized_weights: dict[tuple[float, bytes], Floats] = {}
 
     def leave_fold_out(
-        self, active: npt.NDArray[np.int32], labels: npt.NDArray[np.int64], fold: int
-    ) -> npt.NDArray[np.int64]:
+        self, active: npt.NDArray[np.int32], labels: Integers, fold: int
+    ) -> Integers:
         """Count the hits on a held-out fold, shape (n_settings, n_classes)."""
         weights, starts = self._weights_and_starts(self._rows.sum(axis=0) - self._rows[fold])
         arrays = active, labels, self._totals, self._fold_counts[fold], weights, starts
         return _count_hits(*arrays, leave_one_out=False)
 
     def leave_one_out(
-        self, active: npt.NDArray[np.int32], labels: npt.NDArray[np.int64], _fold: int
-    ) -> npt.NDArray[np.int64]:
+        self, active: npt.NDArray[np.int32], labels: Integers, _fold: int
+    ) -> Integers:
         """Count the hits on rows, each scored without its own contribution."""
         no_counts = np.zeros_like(self._totals)
         hits = np.zeros((len(self._settings), len(self._largest)), np.int64)
@@ -190,9 +191,7 @@ class HitCounter:
             hits += _count_hits(*arrays, leave_one_out=True)
         return hits
 
-    def _weights_and_starts(
-        self, sizes: npt.NDArray[np.int64]
-    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+    def _weights_and_starts(self, sizes: Integers) -> tuple[Floats, Integers]:
         """Return all settings' weights and each class's start, -1 without rows."""
         present = sizes > 0
         columns = [self._tabulate_weights(*setting, sizes) for setting in self._settings]
@@ -200,9 +199,7 @@ class HitCounter:
         starts = np.where(present, np.cumsum(largest) - largest, -1)
         return np.stack(columns, axis=1), starts
 
-    def _tabulate_weights(
-        self, decay: float, normalized: bool, sizes: npt.NDArray[np.int64]
-    ) -> npt.NDArray[np.float64]:
+    def _tabulate_weights(self, decay: float, normalized: bool, sizes: Integers) -> Floats:
         """Return one setting's weights, cached across folds if unnormalized."""
         present = sizes > 0
         key = (decay, present.tobytes())
@@ -220,7 +217,7 @@ class HitCounter:
 class HitReply:
     """Correct predictions, summed over rows, int64 of shape (n_plans * n_settings,)."""
 
-    hits: npt.NDArray[np.int64]
+    hits: Integers
 
 
 @message
@@ -249,9 +246,7 @@ class HitRequest:
             largest = int(model.counts.max(initial=0)) + 1
             check_cells("weights", largest, len(model.classes), max(1, len(decays)))
 
-    def count_hits(
-        self, hashes: Sequence[npt.NDArray[np.int32]], labels: npt.NDArray[np.int64]
-    ) -> HitReply:
+    def count_hits(self, hashes: Sequence[npt.NDArray[np.int32]], labels: Integers) -> HitReply:
         """Count correct predictions of one party's rows.
 
         Parameters

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from fedneighbors._typing import Array, Integers
 from fedneighbors.errors import ProtocolError
 from fedneighbors.federation._loop import Coordinator, gather, total
 from fedneighbors.federation._messages import Message, message
@@ -51,7 +52,7 @@ class FoldCounts:
     """
 
     counts: npt.NDArray[np.unsignedinteger]
-    rows: npt.NDArray[np.int64]
+    rows: Integers
 
 
 @message
@@ -77,7 +78,7 @@ class FoldCountRequest:
 class FoldHits:
     """Correct predictions, int64 of shape (n_rhos * n_folds, n_settings, n_classes)."""
 
-    hits: npt.NDArray[np.int64]
+    hits: Integers
 
 
 @message
@@ -89,7 +90,7 @@ class FoldHitRequest:
 
     reply: ClassVar[type] = FoldHits
     counts: npt.NDArray[np.unsignedinteger]
-    rows: npt.NDArray[np.int64]
+    rows: Integers
     decays: tuple[tuple[float, ...], ...]
     normalized: tuple[bool, ...]
 
@@ -121,9 +122,7 @@ class SearchParty(FlyNNParty):
         FoldHitRequest,
     )
 
-    def __init__(
-        self, name: str, x: Any, y: npt.NDArray[Any], *, folds: npt.NDArray[Any], **options: Any
-    ) -> None:
+    def __init__(self, name: str, x: Any, y: Array, *, folds: Array, **options: Any) -> None:
         super().__init__(name, x, y, **options)
         self._folds = np.asarray(folds, np.int64)
         self._ranked = np.zeros((0, 0), np.int32)
@@ -156,7 +155,7 @@ class SearchParty(FlyNNParty):
         sizes = [np.bincount(self._classes[rows], minlength=n_classes) for rows in fold_rows]
         return FoldCounts(counts, np.stack(sizes).astype(np.int64))
 
-    def _fold_rows(self) -> list[npt.NDArray[np.int64]]:
+    def _fold_rows(self) -> list[Integers]:
         """Return the rows of each fold, or all rows for leave-one-out."""
         n_folds = self._count_request.n_folds if self._count_request is not None else LEAVE_ONE_OUT
         if n_folds == LEAVE_ONE_OUT:
@@ -222,8 +221,8 @@ class CandidateScores:
     candidate: Candidate
     n_active: tuple[int, ...]
     settings: tuple[tuple[tuple[float, bool], ...], ...]
-    hits: npt.NDArray[np.int64]
-    rows: npt.NDArray[np.int64]
+    hits: Integers
+    rows: Integers
 
 
 def coordinate_search(

@@ -6,13 +6,12 @@ from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 from joblib import effective_n_jobs
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin
 from sklearn.model_selection import check_cv
 from sklearn.utils.validation import check_is_fitted
 
-from fedneighbors._typing import Floats
+from fedneighbors._typing import Array, Floats, Integers
 from fedneighbors.federation._inprocess import run
 from fedneighbors.methods.flynn._features import convert_for_kernels
 from fedneighbors.methods.flynn._scoring import Candidate, ScoringGrid, list_candidates
@@ -116,7 +115,7 @@ class FlyNNSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
         tags.input_tags.sparse = True
         return tags
 
-    def fit(self, X: Any, y: Any, parties: Sequence[Any] | npt.NDArray[Any] | None = None) -> Self:
+    def fit(self, X: Any, y: Any, parties: Sequence[Any] | Array | None = None) -> Self:
         """Score the candidates and fit the best one.
 
         Parameters
@@ -153,7 +152,7 @@ class FlyNNSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
             self.best_estimator_.fit(X, y, parties=parties)
         return self
 
-    def predict(self, X: Any) -> npt.NDArray[Any]:
+    def predict(self, X: Any) -> Array:
         """Predict classes with ``best_estimator_``."""
         return self._get_best().predict(X)
 
@@ -208,9 +207,7 @@ class FlyNNSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
             for k in ranked
         ]
 
-    def _make_parties(
-        self, x: Any, y: npt.NDArray[Any], parties: Any
-    ) -> tuple[list[SearchParty], int]:
+    def _make_parties(self, x: Any, y: Array, parties: Any) -> tuple[list[SearchParty], int]:
         """Return the parties and the number of folds."""
         columns = column_names(self)
         owned = rows_by_party(parties, len(y))
@@ -235,7 +232,7 @@ class FlyNNSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
             )
         return result, n_folds
 
-    def _make_folds(self, x: Any, y: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], int]:
+    def _make_folds(self, x: Any, y: Array) -> tuple[Integers, int]:
         """Return the fold of each row and the number of folds.
 
         For leave-one-out, all folds are -1 and the number is ``LEAVE_ONE_OUT``.
@@ -300,7 +297,7 @@ def _check_sequence(name: str, values: Any) -> tuple[Any, ...]:
     return tuple(values)
 
 
-def _assign_folds(y: npt.NDArray[Any], n_folds: int) -> npt.NDArray[np.int64]:
+def _assign_folds(y: Array, n_folds: int) -> Integers:
     """Assign rows to stratified folds: round-robin in the order of labels."""
     order = np.argsort(y, kind="stable")
     folds = np.empty(len(y), np.int64)
@@ -308,7 +305,7 @@ def _assign_folds(y: npt.NDArray[Any], n_folds: int) -> npt.NDArray[np.int64]:
     return folds
 
 
-def _fold_scores(hits: npt.NDArray[np.int64], rows: npt.NDArray[np.int64], scoring: str) -> Floats:
+def _fold_scores(hits: Integers, rows: Integers, scoring: str) -> Floats:
     """Return the score of each non-empty fold and setting.
 
     Parameters

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors._typing import Floats
+from fedneighbors._typing import Array, Booleans, Floats, Integers
 from fedneighbors.kernels._exactsum import exact_moments
 from fedneighbors.kernels.flyhash._bloom import accumulate, grid_hits, novelty
 from fedneighbors.kernels.flyhash._hash import draw_wiring as _draw_wiring
@@ -61,8 +61,8 @@ def draw_wiring(
 
 
 def hash_rows(
-    x: npt.NDArray[Any],
-    wiring: npt.NDArray[Any],
+    x: Array,
+    wiring: Array,
     n_active: int,
     *,
     n_threads: int = 1,
@@ -142,7 +142,7 @@ class HashPlan:
         check_cells("a wiring", self.n_units, self.n_inputs)
 
     @cached_property
-    def wiring(self) -> npt.NDArray[Any]:
+    def wiring(self) -> Array:
         """Return the inputs of each unit, drawn on first use."""
         return draw_wiring(self.features.n_outputs, self.n_units, self.n_inputs, self.seed)
 
@@ -168,14 +168,12 @@ def hash_with_plan(
     return np.concatenate(parts) if parts else np.zeros((0, plan.n_active), np.int32)
 
 
-def _fill_block(block: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _fill_block(block: Array) -> Array:
     """Return a block of rows, filled up with rows of zeros."""
     return np.pad(block, ((0, BLOCK_ROWS - len(block)), (0, 0)))
 
 
-def count_activations(
-    active: Active, labels: npt.NDArray[np.int64], *, n_units: int, n_classes: int
-) -> Counts:
+def count_activations(active: Active, labels: Integers, *, n_units: int, n_classes: int) -> Counts:
     """Count the activations of each unit in each class.
 
     Algorithm 1, lines 3-7, with counts in place of weights.
@@ -189,7 +187,7 @@ def count_activations(
     return counts
 
 
-def class_sizes(counts: npt.NDArray[np.integer[Any]], n_active: int) -> npt.NDArray[np.int64]:
+def class_sizes(counts: npt.NDArray[np.integer[Any]], n_active: int) -> Integers:
     """Return the number of rows of each class.
 
     Each row adds ``n_active`` to the column of its class.
@@ -245,12 +243,12 @@ class WeightTable:
     """
 
     weights: Floats
-    starts: npt.NDArray[np.int64]
+    starts: Integers
 
 
 def decay_table(
-    largest: npt.NDArray[np.int64],
-    sizes: npt.NDArray[np.int64],
+    largest: Integers,
+    sizes: Integers,
     *,
     decay: float,
     class_normalized: bool,
@@ -318,9 +316,7 @@ _STEPS_PER_NAT = 1 << 20
 _MAX_LOSS = 50.0  # nats
 
 
-def leave_one_out(
-    active: Active, labels: npt.NDArray[np.int64], counts: Counts, table: WeightTable
-) -> Floats:
+def leave_one_out(active: Active, labels: Integers, counts: Counts, table: WeightTable) -> Floats:
     """Compute the novelty of training rows without each row's own contribution.
 
     The class normalization still uses the class sizes of all rows.
@@ -338,7 +334,7 @@ def leave_one_out(
     return novelty
 
 
-def calibration_rows(active: Active, n_rows: int) -> npt.NDArray[np.bool_]:
+def calibration_rows(active: Active, n_rows: int) -> Booleans:
     """Return a mask of the rows used for calibration.
 
     Large tables use a subset selected by the sum of a row's active units. The selection depends
@@ -355,9 +351,7 @@ def calibration_rows(active: Active, n_rows: int) -> npt.NDArray[np.bool_]:
     return np.asarray(active.sum(axis=1, dtype=np.int64) % step == 0)
 
 
-def log_losses(
-    novelty: Floats, labels: npt.NDArray[np.int64], n_active: int
-) -> npt.NDArray[np.int64]:
+def log_losses(novelty: Floats, labels: Integers, n_active: int) -> Integers:
     """Return the log-loss for each sharpness, summed over rows.
 
     Integers make the sum over parties independent of their order.
@@ -376,7 +370,7 @@ def log_losses(
     return result
 
 
-def choose_sharpness(losses: npt.NDArray[np.int64]) -> float:
+def choose_sharpness(losses: Integers) -> float:
     """Return the sharpness of lowest loss, the lower one on ties."""
     return SHARPNESS_GRID[int(np.argmin(losses))]
 
@@ -448,7 +442,7 @@ def _compute_intercepts(noisy: Floats, rows: Floats, pseudocount: float, varianc
 
 
 def _weights_from_scores(
-    largest: Counts, pseudocount: float, intercepts: Floats, *, below_noise: npt.NDArray[np.bool_]
+    largest: Counts, pseudocount: float, intercepts: Floats, *, below_noise: Booleans
 ) -> WeightTable:
     """Tabulate the highest score minus the score of each count."""
     ends = np.cumsum(largest.astype(np.int64) + 1)

@@ -13,7 +13,7 @@ from joblib import effective_n_jobs
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from fedneighbors._typing import Floats
+from fedneighbors._typing import Array, Floats, Integers
 from fedneighbors.errors import PrivacyError
 from fedneighbors.federation._inprocess import run
 from fedneighbors.federation._loop import Outcome
@@ -201,7 +201,7 @@ class FlyNNClassifier(ClassifierMixin, ModelFileMixin, BaseEstimator):  # type: 
     random_state: int | np.random.RandomState | None = 0
     n_jobs: int | None = None
     privacy: Privacy | None = None
-    classes_: npt.NDArray[Any] = field(init=False)
+    classes_: Array = field(init=False)
     run_record_: RunRecord = field(init=False)
     model_: FlyNNModel = field(init=False)
 
@@ -214,7 +214,7 @@ class FlyNNClassifier(ClassifierMixin, ModelFileMixin, BaseEstimator):  # type: 
         self,
         X: Any,
         y: Any,
-        parties: Sequence[Any] | npt.NDArray[Any] | None = None,
+        parties: Sequence[Any] | Array | None = None,
         sample_weight: Any = None,
     ) -> Self:
         """Train on a table or on a federation of its parties.
@@ -308,7 +308,7 @@ class FlyNNClassifier(ClassifierMixin, ModelFileMixin, BaseEstimator):  # type: 
         self._set_model(merged)
         return self
 
-    def predict(self, X: Any) -> npt.NDArray[Any]:
+    def predict(self, X: Any) -> Array:
         """Predict the class of lowest novelty; ties go to the lower class."""
         novelty = self._novelty(X)
         return np.asarray(self.classes_[np.argmin(novelty, axis=1)])
@@ -368,7 +368,7 @@ class FlyNNClassifier(ClassifierMixin, ModelFileMixin, BaseEstimator):  # type: 
         self,
         X: Any,
         y: Any,
-        parties: Sequence[Any] | npt.NDArray[Any] | None,
+        parties: Sequence[Any] | Array | None,
         reserved: tuple[Any, ...],
         sample_weight: Any,
     ) -> Self:
@@ -393,7 +393,7 @@ class FlyNNClassifier(ClassifierMixin, ModelFileMixin, BaseEstimator):  # type: 
         self._set_model(model)
         return self
 
-    def _validate_rows(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, npt.NDArray[Any]]:
+    def _validate_rows(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, Array]:
         x, labels = validate_rows(self, X, y, accept_sparse="csr", dtype="numeric", reset=reset)
         check_labels(labels)
         return convert_for_kernels(x), labels
@@ -407,7 +407,7 @@ class FlyNNClassifier(ClassifierMixin, ModelFileMixin, BaseEstimator):  # type: 
 
     def _index_labels(
         self, X: Any, y: Any, operation: str, sample_weight: Any
-    ) -> tuple[Any, npt.NDArray[np.int64]]:
+    ) -> tuple[Any, Integers]:
         """Return repeated rows and class indices; raise if a label is unknown."""
         x, labels = self._validate_rows(X, plain_targets(y), reset=False)
         index = label_index(self.model_.classes)
@@ -440,9 +440,7 @@ class FlyNNClassifier(ClassifierMixin, ModelFileMixin, BaseEstimator):  # type: 
     def _n_threads(self) -> int:
         return int(effective_n_jobs(self.n_jobs))
 
-    def _count(
-        self, active: npt.NDArray[np.int32], labels: npt.NDArray[np.int64]
-    ) -> npt.NDArray[np.int32]:
+    def _count(self, active: npt.NDArray[np.int32], labels: Integers) -> npt.NDArray[np.int32]:
         return count_activations(
             active, labels, n_units=self.n_units_, n_classes=len(self.model_.classes)
         )

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors._limits import MAX_CELLS, MAX_STEPS
+from fedneighbors._typing import Array, Integers
 from fedneighbors.errors import DataError, ProtocolError
 from fedneighbors.federation._loop import Coordinator, gather, total
 from fedneighbors.federation._messages import Message, encode, message
@@ -135,8 +136,8 @@ def _without_expansion(plan: HashPlan) -> bytes:
 
 
 def _split_counts(
-    counts: npt.NDArray[Any], plans: Sequence[HashPlan], n_classes: int
-) -> list[tuple[HashPlan, npt.NDArray[Any]]]:
+    counts: Array, plans: Sequence[HashPlan], n_classes: int
+) -> list[tuple[HashPlan, Array]]:
     """Return each plan with its counts."""
     sizes = [plan.n_units for plan in plans]
     if counts.shape != (sum(sizes), n_classes):
@@ -154,7 +155,7 @@ class CalibrationReply:
     One for each sharpness (inverse temperature of the softmax) in ``SHARPNESS_GRID``.
     """
 
-    losses: npt.NDArray[np.int64]
+    losses: Integers
 
 
 @message
@@ -171,7 +172,7 @@ class Finish:
     """Message with the summed losses, which complete the party's model."""
 
     reply: ClassVar[type] = Receipt
-    losses: npt.NDArray[np.int64]
+    losses: Integers
 
 
 @message
@@ -277,7 +278,7 @@ class FlyNNParty(TableParty):
             self._keep_pending(model.to_bytes())
         return CalibrationReply(log_losses(novelty, labels, model.plan.n_active))
 
-    def _finish(self, losses: npt.NDArray[np.int64]) -> Receipt:
+    def _finish(self, losses: Integers) -> Receipt:
         model = self._released
         if model is None and self._path is not None and self._pending.exists():
             model = FlyNNModel.load(self._pending)

@@ -7,10 +7,9 @@ from importlib.util import find_spec
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
-from fedneighbors._typing import Floats
+from fedneighbors._typing import Array, Floats, Integers
 from fedneighbors.errors import DataError, MissingExtraError
 from fedneighbors.methods.knnper._task import CLASSIFICATION, Task
 from fedneighbors.methods.knnper.memory._rows import RowFeatures
@@ -25,7 +24,7 @@ from fedneighbors.tabular._ownership import (
 )
 from fedneighbors.tabular._schema import label_index
 
-Owners = Sequence[Any] | npt.NDArray[Any] | None
+Owners = Sequence[Any] | Array | None
 
 
 def check_torch() -> None:
@@ -39,8 +38,8 @@ class ClientEstimator:
 
     device: Literal["auto", "cpu", "cuda"] = "cpu"
     clients_: dict[str, Any]
-    classes_: npt.NDArray[Any]
-    feature_names_in_: npt.NDArray[Any]
+    classes_: Array
+    feature_names_in_: Array
     n_features_in_: int
     _row_shape: tuple[int, ...]
     _task: ClassVar[Task] = CLASSIFICATION
@@ -106,14 +105,14 @@ class ClientEstimator:
         self.feature_names_in_ = np.array(list(names), dtype=object)
         return self
 
-    def _validated_rows(self, X: Any) -> npt.NDArray[Any]:
+    def _validated_rows(self, X: Any) -> Array:
         rows = encode_features(self, X)
         x = np.asarray(validate_rows(self, rows, dtype="numeric", allow_nd=True, reset=False))
         if x.shape[1:] != self._row_shape:
             raise ValueError(f"expected rows of shape {self._row_shape}, got {x.shape[1:]}")
         return x
 
-    def _class_indices(self, y: Any) -> npt.NDArray[np.int64]:
+    def _class_indices(self, y: Any) -> Integers:
         """Return the index of each label in ``classes_``."""
         index = label_index(tuple(self.classes_.tolist()))
         labels = np.asarray(y)
@@ -177,13 +176,13 @@ class ClientEstimator:
 class ClientClassifier:
     """Prediction, score and validation of classifiers that predict per client."""
 
-    classes_: npt.NDArray[Any]
+    classes_: Array
 
     @abstractmethod
     def predict_proba(self, X: Any, parties: Owners = None) -> Floats:
         """Return the class probabilities, shape (n_rows, n_classes)."""
 
-    def predict(self, X: Any, parties: Owners = None) -> npt.NDArray[Any]:
+    def predict(self, X: Any, parties: Owners = None) -> Array:
         """Return each row's most probable class for its client.
 
         Ties go to the lower class.
@@ -198,9 +197,7 @@ class ClientClassifier:
             return accuracy(np.asarray(y), predicted)
         return float(np.average(predicted == np.asarray(y), weights=sample_weight))
 
-    def _validate(
-        self, X: Any, y: Any, parties: Owners
-    ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    def _validate(self, X: Any, y: Any, parties: Owners) -> tuple[Array, Array]:
         """Return validated rows of any shape, and class labels, as arrays."""
         y = plain_targets(y, parties)
         x, labels = validate_rows(self, X, y, dtype="numeric", allow_nd=True, reset=True)
@@ -208,7 +205,7 @@ class ClientClassifier:
         return x, labels
 
 
-def check_lengths(rows: Sized, labels: npt.NDArray[Any]) -> None:
+def check_lengths(rows: Sized, labels: Array) -> None:
     """Raise ValueError if the numbers of rows and labels differ."""
     if len(rows) != len(labels):
         raise ValueError(f"expected one label for each of {len(rows)} rows, got {len(labels)}")

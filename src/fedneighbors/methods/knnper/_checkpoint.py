@@ -4,11 +4,10 @@ import hashlib
 from dataclasses import dataclass
 from glob import escape
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from fedneighbors._typing import Array, Floats
 from fedneighbors.errors import ModelFileError
 from fedneighbors.federation._messages import encode, message
 from fedneighbors.methods.knnper.protocol import Stage
@@ -23,7 +22,7 @@ class CheckpointContent:
     """Content of a checkpoint: fingerprint of the run, outputs of the initial network, stage."""
 
     fingerprint: str
-    probe: npt.NDArray[np.float64]
+    probe: Floats
     stage: Stage
 
 
@@ -32,10 +31,10 @@ class FingerprintInputs:
     """Inputs of the fingerprint of a training run."""
 
     words: tuple[str, ...]
-    arrays: tuple[npt.NDArray[Any], ...]
+    arrays: tuple[Array, ...]
 
 
-def compute_fingerprint(*words: object, arrays: tuple[npt.NDArray[Any], ...] = ()) -> str:
+def compute_fingerprint(*words: object, arrays: tuple[Array, ...] = ()) -> str:
     """Return a digest of a training run's settings, clients and rows.
 
     Parameters
@@ -67,9 +66,7 @@ class Checkpoint:
         If the folder of the file does not exist.
     """
 
-    def __init__(
-        self, path: str | Path, fingerprint: str, probe: npt.NDArray[np.float64] | None = None
-    ) -> None:
+    def __init__(self, path: str | Path, fingerprint: str, probe: Floats | None = None) -> None:
         check_folder(path, "checkpoint")
         self._path, self._fingerprint = Path(path), fingerprint
         self._probe = np.empty(0) if probe is None else probe
@@ -110,6 +107,6 @@ class Checkpoint:
             part.unlink(missing_ok=True)
 
 
-def _nearly_equal(a: npt.NDArray[np.float64], b: npt.NDArray[np.float64]) -> bool:
+def _nearly_equal(a: Floats, b: Floats) -> bool:
     """Return whether two probes differ by rounding only."""
     return a.shape == b.shape and np.allclose(a, b, rtol=1e-3, atol=1e-5)

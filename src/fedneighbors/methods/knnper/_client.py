@@ -7,10 +7,9 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from fedneighbors._limits import MAX_CELLS
-from fedneighbors._typing import Floats
+from fedneighbors._typing import Array, Floats, Integers
 from fedneighbors.federation._messages import Message
 from fedneighbors.federation._roles import Refused
 from fedneighbors.methods.knnper._frozen import ClassMomentsRequest, FrozenModel
@@ -89,7 +88,7 @@ def flat_rows(x: "Tensor | Floats") -> Floats:
 
 
 def model_inputs(
-    x: npt.NDArray[Any], center: Floats, scale: Floats, model: "Network | FrozenModel"
+    x: Array, center: Floats, scale: Floats, model: "Network | FrozenModel"
 ) -> "Tensor | Floats":
     """Return rows as inputs of a shared model.
 
@@ -104,7 +103,7 @@ def model_inputs(
 
 def shared_outputs(
     model: "Network | FrozenModel",
-    weights: npt.NDArray[Any],
+    weights: Array,
     x: Any,
     *,
     task: Task = CLASSIFICATION,
@@ -171,8 +170,8 @@ class KNNPerParty(TableParty):
     def __init__(
         self,
         name: str,
-        x: npt.NDArray[Any],
-        y: npt.NDArray[Any],
+        x: Array,
+        y: Array,
         network: "Network | FrozenModel",
         *,
         settings: MemorySettings | None = None,
@@ -204,7 +203,7 @@ class KNNPerParty(TableParty):
             from fedneighbors.neural._blueprint import check_tokens
 
             self._x = check_tokens(self._x, self.network.n_tokens)
-        self._labels: npt.NDArray[Any] = np.empty(0, np.int64)
+        self._labels: Array = np.empty(0, np.int64)
         self._classes: tuple[Label, ...] | None = None
         self._expert_outputs: ExpertOutputs | None = None
 
@@ -257,7 +256,7 @@ class KNNPerParty(TableParty):
         values = torch.from_numpy(self._labels)
         return values.to(self.trained_network.dtype) if values.is_floating_point() else values
 
-    def training_rows(self, *, without_held_out: bool) -> npt.NDArray[np.int64]:
+    def training_rows(self, *, without_held_out: bool) -> Integers:
         """Return positions of the rows to train on."""
         return np.flatnonzero(~self.held_out if without_held_out else np.ones(self.n_rows, bool))
 
@@ -304,14 +303,14 @@ class KNNPerParty(TableParty):
         loss = self.task.loss(scores, self._labels[rows]) if len(rows) else 0.0
         return LossReply(len(rows), int(_to_fixed_point(np.array(loss))))
 
-    def _state(self, weights: npt.NDArray[Any]) -> "State":
+    def _state(self, weights: Array) -> "State":
         """Return a state with the weights of a request."""
         try:
             return self.trained_network.state(weights)
         except ValueError as error:
             raise Refused("the weights are those of another network") from error
 
-    def make_update(self, request: TrainRequest, after: npt.NDArray[Any]) -> UpdateReply:
+    def make_update(self, request: TrainRequest, after: Array) -> UpdateReply:
         """Return the reply for the weights ``after`` local training."""
         n = len(self.training_rows(without_held_out=request.held_out))
         try:
@@ -445,7 +444,7 @@ class KNNPerParty(TableParty):
         )
 
 
-def _to_fixed_point(values: Floats) -> npt.NDArray[np.int64]:
+def _to_fixed_point(values: Floats) -> Integers:
     scaled = np.rint(np.ldexp(values, FIXED_POINT))
     if not (np.abs(scaled) < 2.0**56).all():
         raise Refused("a sum over this client's rows is too large for fixed point, or not a number")

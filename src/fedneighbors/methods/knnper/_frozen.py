@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 from scipy.linalg import LinAlgError, cholesky, solve, solve_triangular, svd
 
 from fedneighbors._limits import MAX_CELLS
-from fedneighbors._typing import Floats
+from fedneighbors._typing import Array, Booleans, Floats
 from fedneighbors.errors import DataError
 from fedneighbors.federation._loop import Ask, Coordinator, Replies, gather, total
 from fedneighbors.federation._messages import Message, message
@@ -84,8 +83,8 @@ class ClassMomentsRequest:
     """
 
     held_out: bool
-    center: npt.NDArray[np.float64]
-    scale: npt.NDArray[np.float64]
+    center: Floats
+    scale: Floats
     features: RandomFeatures | None = None
     by_class: bool = False
 
@@ -183,7 +182,7 @@ class FrozenModel:
         """Return a lock that gives one thread exclusive use of the model."""
         return model_lock(self)
 
-    def table(self, x: npt.NDArray[Any]) -> Floats:
+    def table(self, x: Array) -> Floats:
         """Return the rows, or their outputs, as a table.
 
         Raises
@@ -208,7 +207,7 @@ class FrozenModel:
             raise DataError("the embeddings of these rows are not finite; check the embedding")
         return table
 
-    def inputs(self, x: npt.NDArray[Any], center: Floats, scale: Floats) -> Floats:
+    def inputs(self, x: Array, center: Floats, scale: Floats) -> Floats:
         """Return the rows, or their outputs, in units of columns, if any.
 
         For discriminants, far values are then drawn in, so that outliers do not decide directions.
@@ -220,7 +219,7 @@ class FrozenModel:
         return np.asarray(np.copysign(np.log1p(np.abs(units)), units) / NORMAL_LOG_SCALE)
 
     def outputs(
-        self, weights: npt.NDArray[Any], x: Floats, discriminants: Discriminants | None
+        self, weights: Array, x: Floats, discriminants: Discriminants | None
     ) -> tuple[Floats, Floats]:
         """Return keys and scores of rows.
 
@@ -255,9 +254,7 @@ class FrozenModel:
             raise ValueError(f"the head has {len(head) - 1} columns, the keys {keys.shape[1]}")
         return keys, multiply(keys, head[:-1]) + head[-1]
 
-    def moments(
-        self, request: ClassMomentsRequest, x: Floats, values: npt.NDArray[Any]
-    ) -> PointMomentsReply:
+    def moments(self, request: ClassMomentsRequest, x: Floats, values: Array) -> PointMomentsReply:
         """Return the moments of rows by class, or with their targets.
 
         Raises
@@ -347,7 +344,7 @@ class LinearDiscriminants:
         directions = np.ascontiguousarray(solve_triangular(factor.T, left[:, :n]))
         return cls(directions, center @ directions, (means - center) @ directions)
 
-    def head(self, log_priors: Floats, present: npt.NDArray[np.bool_]) -> Floats:
+    def head(self, log_priors: Floats, present: Booleans) -> Floats:
         """Return the coefficients whose softmax is the posterior.
 
         A class without rows has no coefficients. Its intercept is so low that a class with rows is

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
-import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
+from fedneighbors._typing import Array
 from fedneighbors.errors import ModelFileError
 from fedneighbors.methods.knnper._base import ClientEstimator, Owners, check_lengths, check_torch
 from fedneighbors.methods.knnper._settings import (
@@ -75,8 +75,8 @@ class PersonalizedEstimator(ClientEstimator):
 
     def _fit(
         self,
-        x: npt.NDArray[Any],
-        y: npt.NDArray[Any],
+        x: Array,
+        y: Array,
         parties: Owners,
         reserved: tuple[Any, ...] = (),
     ) -> Sequence[Any]:
@@ -137,7 +137,7 @@ class PersonalizedEstimator(ClientEstimator):
         self.weights_, self.overall_ = shared.weights, shared.overall
         self.pool_ = shared.pool
 
-    def _values(self, y: Any) -> npt.NDArray[Any]:
+    def _values(self, y: Any) -> Array:
         """Return labels or targets in the form that memories store."""
         return self._class_indices(y)
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors._typing import Floats
+from fedneighbors._typing import Array, Floats
 from fedneighbors.methods.knnper._settings import MemorySettings
 from fedneighbors.methods.knnper._task import task_of
 from fedneighbors.methods.knnper.memory._codes import Codebook, ProductCodec
@@ -43,12 +43,12 @@ class RowMemory:
     """
 
     n_dimensions: int
-    keys: npt.NDArray[Any]
-    labels: npt.NDArray[Any]
+    keys: Array
+    labels: Array
     ids: str
     state: str
     book: Codebook | None = None
-    extras: tuple[npt.NDArray[Any], ...] = ()
+    extras: tuple[Array, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

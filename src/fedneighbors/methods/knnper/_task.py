@@ -5,10 +5,9 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import log_softmax
 
-from fedneighbors._typing import Floats, Integers
+from fedneighbors._typing import Array, Floats, Integers
 from fedneighbors.errors import DataError
 from fedneighbors.federation._loop import Ask, Replies, gather, total
 from fedneighbors.federation._messages import Message
@@ -66,13 +65,13 @@ ROW_STRATEGIES: tuple[Strategy, ...] = ("concatenate", "fixed", "fifo", "reservo
 _MAX_TARGET = 2.0**64
 """Standardized targets are clipped to this: their squares then do not overflow float64."""
 
-Values = npt.NDArray[Any]
+Values = Array
 """Values to learn, one per row: int64 class indices, or float64 standardized targets."""
 
 Basis = tuple[int, Floats]
 """Number of training rows, and class shares or target units of all clients (``overall``)."""
 
-RowSelector = Callable[[bool], npt.NDArray[np.int64]]
+RowSelector = Callable[[bool], Integers]
 """Function of a flag (leave out held-out rows) that returns the positions of training rows."""
 
 
@@ -164,7 +163,7 @@ class Classification(_Task):
 
         return cross_entropy
 
-    def n_outputs(self, y: npt.NDArray[Any], reserved: tuple[Label, ...]) -> int:
+    def n_outputs(self, y: Array, reserved: tuple[Label, ...]) -> int:
         """Return the number of classes: those of ``y``, and reserved ones."""
         return len(set(np.unique(y).tolist()) | set(reserved))
 
@@ -183,14 +182,12 @@ class Classification(_Task):
             raise DataError("the clients have no rows to train on; add rows")
         return n_rows, np.asarray((counts + 1) / (n_rows + len(counts)))
 
-    def describe(
-        self, table: npt.NDArray[Any], y: npt.NDArray[Any], names: tuple[str, ...] | None
-    ) -> SchemaReply:
+    def describe(self, table: Array, y: Array, names: tuple[str, ...] | None) -> SchemaReply:
         """Return the columns, and the distinct labels of the rows."""
         return describe(table, y, names, "target")
 
     def answer_request(
-        self, request: Message, y: npt.NDArray[Any], rows: RowSelector
+        self, request: Message, y: Array, rows: RowSelector
     ) -> tuple[Message, Values | None]:
         """Return class counts of selected rows, and all class indices."""
         if not isinstance(request, CountsRequest):
@@ -310,7 +307,7 @@ class Regression(_Task):
 
         return squared_error
 
-    def n_outputs(self, y: npt.NDArray[Any], _reserved: tuple[Label, ...]) -> int:
+    def n_outputs(self, y: Array, _reserved: tuple[Label, ...]) -> int:
         """Return the number of targets per row.
 
         Numeric targets have no classes to reserve.
@@ -335,16 +332,14 @@ class Regression(_Task):
         replies.complete("the units of targets")
         return int(moments.n_rows), np.stack([mean, deviation])
 
-    def describe(
-        self, table: npt.NDArray[Any], y: npt.NDArray[Any], names: tuple[str, ...] | None
-    ) -> SchemaReply:
+    def describe(self, table: Array, y: Array, names: tuple[str, ...] | None) -> SchemaReply:
         """Return the columns without any labels; refuse invalid targets."""
         if y.dtype.kind not in "biuf" or not np.isfinite(y).all():
             raise Refused("a target is missing or not a finite number", "target")
         return describe(table, np.empty(0), names, "target")
 
     def answer_request(
-        self, request: Message, y: npt.NDArray[Any], rows: RowSelector
+        self, request: Message, y: Array, rows: RowSelector
     ) -> tuple[Message, Values | None]:
         """Return sums of targets, or a receipt and the standardized targets."""
         targets = _table(y)
@@ -439,7 +434,7 @@ class Regression(_Task):
         return local_means(neighbors, values, kernel=settings.kernel, sigma=settings.scale)
 
 
-def _table(y: npt.NDArray[Any]) -> Floats:
+def _table(y: Array) -> Floats:
     """Return targets as a two-dimensional table."""
     return np.asarray(y.reshape(len(y), -1), np.float64)
 

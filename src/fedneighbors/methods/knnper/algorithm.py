@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors._typing import Floats, Integers
+from fedneighbors._typing import Array, Floats, Integers
 from fedneighbors.kernels.vectors._nearest import SQUARE, RowSearch
 
 Kernel = Literal["paper", "gaussian", "uniform"]
@@ -205,7 +205,7 @@ def local_votes(
     return np.asarray(shares / shares.sum(axis=1, keepdims=True))
 
 
-def check_classes(classes: npt.NDArray[Any], n_classes: int) -> None:
+def check_classes(classes: Array, n_classes: int) -> None:
     """Raise unless labels are integers from 0 to ``n_classes - 1``."""
     if not len(classes):
         return

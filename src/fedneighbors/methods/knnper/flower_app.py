@@ -20,8 +20,8 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
+from fedneighbors._typing import Array
 from fedneighbors.errors import DataError
 from fedneighbors.federation._flower import Config
 from fedneighbors.federation._loop import Coordinator, Outcome, gather
@@ -160,8 +160,8 @@ class NodeParty(TableParty):
     def __init__(
         self,
         name: str,
-        x: npt.NDArray[Any],
-        y: npt.NDArray[Any],
+        x: Array,
+        y: Array,
         *,
         model_path: str | Path,
         custom: Callable[[], Model] | None = None,

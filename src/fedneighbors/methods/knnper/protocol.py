@@ -98,8 +98,8 @@ class CountsRequest:
 
     classes: tuple[Label, ...]
     held_out: bool
-    center: npt.NDArray[np.float64]
-    scale: npt.NDArray[np.float64]
+    center: Floats
+    scale: Floats
 
     reply: ClassVar[type] = CountsReply
 
@@ -124,10 +124,10 @@ class TargetsRequest:
 class UnitsRequest:
     """Center and scale of the columns (empty for no standardization) and of the targets."""
 
-    center: npt.NDArray[np.float64]
-    scale: npt.NDArray[np.float64]
-    target_center: npt.NDArray[np.float64]
-    target_scale: npt.NDArray[np.float64]
+    center: Floats
+    scale: Floats
+    target_center: Floats
+    target_scale: Floats
 
     reply: ClassVar[type] = Receipt
 
@@ -199,7 +199,7 @@ class ReleaseRequest:
     """
 
     shared: Weights
-    overall: npt.NDArray[np.float64]
+    overall: Floats
     final: bool
     pool: FittedPool | None = None
     seen: Discriminants | None = None
@@ -232,10 +232,10 @@ class Shared:
 
     weights: Weights
     classes: tuple[Label, ...]
-    overall: npt.NDArray[np.float64]
+    overall: Floats
     pool: FittedPool | None
-    center: npt.NDArray[np.float64]
-    scale: npt.NDArray[np.float64]
+    center: Floats
+    scale: Floats
     agreed: JointSchema
     seen: Discriminants | None = None
 
@@ -459,14 +459,14 @@ def scatter_discriminants(
     return Discriminants.fit(random, Scatter(within, between), n_present)
 
 
-def _symmetric(upper: npt.NDArray[np.int64], n: int) -> Floats:
+def _symmetric(upper: Integers, n: int) -> Floats:
     """Return the symmetric matrix of an upper triangle in fixed point."""
     matrix = np.zeros((n, n))
     matrix[upper_triangle(n)] = from_fixed_point(upper)
     return matrix + np.triu(matrix, 1).T
 
 
-def from_fixed_point(values: npt.NDArray[np.int64]) -> Floats:
+def from_fixed_point(values: Integers) -> Floats:
     """Return numbers from integers in fixed point."""
     return np.asarray(np.ldexp(values.astype(np.float64), -FIXED_POINT))
 

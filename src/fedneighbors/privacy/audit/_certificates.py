@@ -15,7 +15,7 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors._typing import Integers
+from fedneighbors._typing import Floats, Integers
 from fedneighbors.privacy._guarantees import ZCDP, ApproxDP, Guarantee, PureDP, exact
 from fedneighbors.privacy.audit._events import Event, Known, Score, choose_event
 
@@ -198,7 +198,7 @@ def check_confidence(confidence: float) -> None:
         raise ValueError(f"expected a confidence between 0 and 1, got {confidence}")
 
 
-def check_outputs(outputs: npt.ArrayLike) -> npt.NDArray[np.int64]:
+def check_outputs(outputs: npt.ArrayLike) -> Integers:
     """Return outputs as int64, one per row; raise for other outputs."""
     array = np.asarray(outputs)
     if array.ndim == 1:
@@ -236,11 +236,11 @@ def _certify(
     )
 
 
-def _count_hits(event: Event, outputs: npt.NDArray[np.int64]) -> tuple[int, int]:
+def _count_hits(event: Event, outputs: Integers) -> tuple[int, int]:
     return int(event.contains(outputs).sum()), len(outputs)
 
 
-def _lower_limit(hits: npt.NDArray[np.int64], n: int, error: float) -> npt.NDArray[np.float64]:
+def _lower_limit(hits: Integers, n: int, error: float) -> Floats:
     """Compute the lower Clopper-Pearson limit of a probability.
 
     It fails with probability ``error``.
@@ -251,7 +251,7 @@ def _lower_limit(hits: npt.NDArray[np.int64], n: int, error: float) -> npt.NDArr
     return np.where(hits == 0, 0.0, low * (1 - _SLACK))
 
 
-def _upper_limit(hits: npt.NDArray[np.int64], n: int, error: float) -> npt.NDArray[np.float64]:
+def _upper_limit(hits: Integers, n: int, error: float) -> Floats:
     """Compute the upper Clopper-Pearson limit of a probability.
 
     It fails with probability ``error``.
@@ -266,7 +266,7 @@ def _epsilon(p: float, q: float, delta: float) -> float:
     return max(math.log((p - delta) / q), 0.0) if p - delta > q else 0.0
 
 
-def _rho(p: npt.NDArray[np.float64], q: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _rho(p: Floats, q: Floats) -> Floats:
     """Maximize D_alpha(Bernoulli(p), Bernoulli(q)) / alpha over ``_ORDERS``.
 
     0 where p <= q.
@@ -283,12 +283,10 @@ def _rho(p: npt.NDArray[np.float64], q: npt.NDArray[np.float64]) -> npt.NDArray[
     return np.where((p > q) & (q > 0), rho * (1 - 1e-6), 0.0)
 
 
-def _score(claim: Guarantee, error: float) -> Callable[..., npt.NDArray[np.float64]]:
+def _score(claim: Guarantee, error: float) -> Callable[..., Floats]:
     """Return the score of events: the bound certified by equal hits."""
 
-    def score(
-        hits_p: npt.NDArray[np.int64], n_p: int, hits_q: npt.NDArray[np.int64], n_q: int
-    ) -> npt.NDArray[np.float64]:
+    def score(hits_p: Integers, n_p: int, hits_q: Integers, n_q: int) -> Floats:
         p, q = _lower_limit(hits_p, n_p, error / 2), _upper_limit(hits_q, n_q, error / 2)
         if isinstance(claim, PureDP | ApproxDP):
             delta = float(claim.delta) if isinstance(claim, ApproxDP) else 0.0

@@ -8,15 +8,14 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 
-from fedneighbors._typing import Floats
+from fedneighbors._typing import Booleans, Floats, Integers
 
-Outputs = npt.NDArray[np.int64]
+Outputs = Integers
 Feature = Callable[[Outputs], Outputs]
 """Function from outputs of shape (n, n_cells) to features of shape (n, n_columns)."""
 
-Score = Callable[[npt.NDArray[np.int64], int, npt.NDArray[np.int64], int], npt.NDArray[np.float64]]
+Score = Callable[[Integers, int, Integers, int], Floats]
 """Function from the hits and the number of outputs under p, then under q, to scores.
 
 Hits and scores have one entry per event; the highest score is the best."""
@@ -63,7 +62,7 @@ class Event:
     name: str
     feature: Feature
     column: int
-    values: npt.NDArray[np.int64]
+    values: Integers
 
     @property
     def description(self) -> str:
@@ -72,7 +71,7 @@ class Event:
         more = f", ... ({len(self.values)} values)" if len(self.values) > 5 else ""
         return f"{self.name}[{self.column}] in {{{shown}{more}}}"
 
-    def contains(self, outputs: Outputs) -> npt.NDArray[np.bool_]:
+    def contains(self, outputs: Outputs) -> Booleans:
         """Return whether each output is in the event.
 
         Parameters
@@ -174,29 +173,25 @@ def _nearness(known: Known, outputs: Outputs) -> Outputs:
     return np.stack([l1, (2 * outputs - a - b) @ (a - b)], axis=1)
 
 
-def _sorted_values(p: Outputs, q: Outputs) -> Iterator[npt.NDArray[np.int64]]:
+def _sorted_values(p: Outputs, q: Outputs) -> Iterator[Integers]:
     """Yield the values of each column by descending likelihood ratio."""
     for column in range(p.shape[1]):
         values = np.unique(np.concatenate([p[:, column], q[:, column]]))
         yield values[np.argsort(-_log_ratio(values, p[:, column], q[:, column]), kind="stable")]
 
 
-def _log_ratio(
-    values: npt.NDArray[np.int64], p: npt.NDArray[np.int64], q: npt.NDArray[np.int64]
-) -> npt.NDArray[np.float64]:
+def _log_ratio(values: Integers, p: Integers, q: Integers) -> Floats:
     """Estimate log(P / Q) of each value.
 
     Half a count is added to each value, so that values observed on one side only stay finite.
     """
-    ratio: npt.NDArray[np.float64] = np.log(
+    ratio: Floats = np.log(
         (_count_values(p, values) + 0.5) / len(p) / (_count_values(q, values) + 0.5) * len(q)
     )
     return ratio
 
 
-def _count_values(
-    sample: npt.NDArray[np.int64], values: npt.NDArray[np.int64]
-) -> npt.NDArray[np.int64]:
+def _count_values(sample: Integers, values: Integers) -> Integers:
     """Count how often each of several distinct values occurs in a sample."""
     low, high = int(values.min()), int(values.max())
     if high - low < _MAX_DIRECT:  # an array of counts by value is faster than a search

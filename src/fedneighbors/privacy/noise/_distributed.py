@@ -9,9 +9,7 @@ import os
 from dataclasses import dataclass
 from fractions import Fraction
 
-import numpy as np
-import numpy.typing as npt
-
+from fedneighbors._typing import Integers
 from fedneighbors.privacy._guarantees import ZCDP, PureDP, Sensitivity
 from fedneighbors.privacy.noise._mechanisms import MAX_TABLE_SCALE, MAX_TABLE_VARIANCE, positive
 from fedneighbors.privacy.noise._samplers import (
@@ -78,7 +76,7 @@ class LaplaceShares:
         """
         return PureDP(sensitivity.l1 / self.scale)
 
-    def share(self, size: int, *, bits: BitSource = os.urandom) -> npt.NDArray[np.int64]:
+    def share(self, size: int, *, bits: BitSource = os.urandom) -> Integers:
         """Draw the share of one party: int64 array of shape (size,).
 
         Parameters
@@ -159,7 +157,7 @@ class GaussianShares:
         by_norms = (l2_squared + 2 * l1 * tau + tau**2 * n_cells) / 2
         return ZCDP(min(by_cells, by_norms))
 
-    def share(self, size: int, *, bits: BitSource = os.urandom) -> npt.NDArray[np.int64]:
+    def share(self, size: int, *, bits: BitSource = os.urandom) -> Integers:
         """Draw the share of one party: int64 array of shape (size,).
 
         Parameters

@@ -18,12 +18,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fedneighbors._typing import Integers
 from fedneighbors.privacy._accounting import float_above, load_opendp
 from fedneighbors.privacy._guarantees import ZCDP, Number, PureDP, Sensitivity, exact
 from fedneighbors.privacy.noise._samplers import BitSource, GaussianLaw, LaplaceLaw, sample
 
 
-def opendp_laplace(scale: Fraction, size: int) -> npt.NDArray[np.int64]:
+def opendp_laplace(scale: Fraction, size: int) -> Integers:
     """Draw discrete Laplace noise with OpenDP, from its own entropy.
 
     Returns int64 of shape (size,).
@@ -40,7 +41,7 @@ def opendp_laplace(scale: Fraction, size: int) -> npt.NDArray[np.int64]:
     return np.array(dp.m.make_laplace(*space, scale=float_above(scale))([0] * size), np.int64)
 
 
-def opendp_gaussian(variance: Fraction, size: int) -> npt.NDArray[np.int64]:
+def opendp_gaussian(variance: Fraction, size: int) -> Integers:
     """Draw discrete Gaussian noise with OpenDP, from its own entropy.
 
     Returns int64 of shape (size,).
@@ -78,7 +79,7 @@ def top_k_measurement(k: int, scale: Fraction) -> Any:
     return dp.m.make_noisy_top_k(*space, dp.max_divergence(), k=k, scale=float_above(scale))
 
 
-def opendp_top_k(values: npt.NDArray[np.int64], k: int, scale: Fraction) -> npt.NDArray[np.int64]:
+def opendp_top_k(values: Integers, k: int, scale: Fraction) -> Integers:
     """Select k cells of a vector with OpenDP.
 
     Returns int64 indices by descending noisy score.
@@ -134,7 +135,7 @@ def positive(value: Number, name: str) -> Fraction:
     return number
 
 
-def integers(values: npt.ArrayLike, sensitivity: Sensitivity) -> npt.NDArray[np.int64]:
+def integers(values: npt.ArrayLike, sensitivity: Sensitivity) -> Integers:
     """Return a vector as int64, checked together with its sensitivity.
 
     Raises
@@ -174,7 +175,7 @@ def _check_no_bits(bits: BitSource, noise: str) -> None:
         raise ValueError(f"{noise} is drawn by OpenDP, which does not accept bits; omit bits")
 
 
-def _add(values: npt.NDArray[np.int64], noise: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _add(values: Integers, noise: Integers) -> Integers:
     """Add noise to checked values; raise if the sum could overflow.
 
     The widest Laplace noise of a cell exceeds 2**61, 2**21 scales, with probability exp(-2**21).
@@ -188,12 +189,12 @@ class _Additive(ABC):
     """A mechanism that adds independent noise to every cell."""
 
     @abstractmethod
-    def noise(self, size: int, *, bits: BitSource = os.urandom) -> npt.NDArray[np.int64]:
+    def noise(self, size: int, *, bits: BitSource = os.urandom) -> Integers:
         """Draw noise: int64 array of shape (size,)."""
 
     def release(
         self, values: npt.ArrayLike, sensitivity: Sensitivity, *, bits: BitSource = os.urandom
-    ) -> npt.NDArray[np.int64]:
+    ) -> Integers:
         """Return the values with independent noise on every cell.
 
         Parameters
@@ -264,7 +265,7 @@ class DiscreteLaplace(_Additive):
         """
         return PureDP(sensitivity.l1 / self.scale)
 
-    def noise(self, size: int, *, bits: BitSource = os.urandom) -> npt.NDArray[np.int64]:
+    def noise(self, size: int, *, bits: BitSource = os.urandom) -> Integers:
         """Draw noise: int64 array of shape (size,).
 
         Parameters
@@ -327,7 +328,7 @@ class DiscreteGaussian(_Additive):
         """
         return ZCDP(sensitivity.l2_squared / (2 * self.variance))
 
-    def noise(self, size: int, *, bits: BitSource = os.urandom) -> npt.NDArray[np.int64]:
+    def noise(self, size: int, *, bits: BitSource = os.urandom) -> Integers:
         """Draw noise: int64 array of shape (size,).
 
         Parameters
@@ -390,7 +391,7 @@ class NoisyTopK:
         """
         return PureDP(Fraction(top_k_measurement(self.k, self.scale).map(sensitivity.linf)))
 
-    def release(self, values: npt.ArrayLike, sensitivity: Sensitivity) -> npt.NDArray[np.int64]:
+    def release(self, values: npt.ArrayLike, sensitivity: Sensitivity) -> Integers:
         """Select k different indices of the flattened vector.
 
         Returns int64 of shape (k,).

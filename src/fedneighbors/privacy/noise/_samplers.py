@@ -29,6 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors._lazy import compute_once
+from fedneighbors._typing import Integers
 from fedneighbors.kernels._inversion import UNDECIDED, invert_words
 
 
@@ -353,7 +354,7 @@ def draw_words(n_words: int, bits: BitSource) -> npt.NDArray[np.uint64]:
     return np.frombuffer(drawn, "<u8").astype(np.uint64, copy=False)
 
 
-def sample(law: Law, size: int, bits: BitSource = os.urandom) -> npt.NDArray[np.int64]:
+def sample(law: Law, size: int, bits: BitSource = os.urandom) -> Integers:
     """Draw independent values of a distribution, exactly.
 
     Parameters
@@ -385,9 +386,7 @@ def warmup() -> None:
     sample(LaplaceLaw(Fraction(1)), 1)
 
 
-def _invert(
-    thresholds: ThresholdTable, words: npt.NDArray[np.uint64], values: npt.NDArray[np.int64]
-) -> int:
+def _invert(thresholds: ThresholdTable, words: npt.NDArray[np.uint64], values: Integers) -> int:
     return invert_words(
         words,
         thresholds.limits,

@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from fedneighbors._typing import Integers
 from fedneighbors.privacy._guarantees import PureDP, Sensitivity
 from fedneighbors.privacy.noise._mechanisms import DiscreteLaplace, integers, positive
 from fedneighbors.privacy.noise._samplers import (
@@ -280,7 +281,7 @@ class TopPicks:
 
     def release(
         self, values: npt.ArrayLike, sensitivity: Sensitivity, *, bits: BitSource = os.urandom
-    ) -> npt.NDArray[np.int64]:
+    ) -> Integers:
         """Return the picked counts with noise, zero elsewhere.
 
         Parameters

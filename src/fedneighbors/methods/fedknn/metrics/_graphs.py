@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors._typing import Floats, Integers
+from fedneighbors._typing import Array, Floats, Integers
 from fedneighbors.datasets._graphs import Graph
 from fedneighbors.datasets._molecules import graph_from_smiles
 from fedneighbors.errors import DataError
@@ -132,9 +132,7 @@ def bound_distances(table: Counts, query: Counts) -> _Int32s:
     return bounds
 
 
-def _count_values(
-    values: npt.NDArray[Any], owners: npt.NDArray[np.int64], n_values: int, n_owners: int
-) -> npt.NDArray[np.int64]:
+def _count_values(values: Array, owners: Integers, n_values: int, n_owners: int) -> Integers:
     """Count the values of each owner, shape (n_values, n_owners)."""
     counts = np.bincount(values * np.int64(n_owners) + owners, minlength=n_values * n_owners)
     return counts.reshape(n_values, n_owners)

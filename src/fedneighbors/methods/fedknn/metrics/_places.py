@@ -6,9 +6,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from fedneighbors._typing import Floats, Integers
+from fedneighbors._typing import Booleans, Floats, Integers
 from fedneighbors.kernels.vectors._distances import EARTH_RADIUS_M, great_circle_m, square_sums
 from fedneighbors.kernels.vectors._places import (
     PlaceTree,
@@ -206,7 +205,7 @@ def _project_to_sphere(place: Floats) -> Floats:
     return np.array([x, y, math.sin(latitude)])
 
 
-def _find_invalid(rows: Floats) -> tuple[npt.NDArray[np.bool_], str]:
+def _find_invalid(rows: Floats) -> tuple[Booleans, str]:
     invalid = (np.abs(rows[:, 1]) > _MAX_LATITUDE) | (np.abs(rows[:, 0]) > _MAX_LONGITUDE)
     longitude, latitude = rows[int(invalid.argmax())] if len(rows) else (0.0, 0.0)
     return invalid, (

@@ -16,9 +16,8 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from fedneighbors._typing import Booleans, Floats, Integers
+from fedneighbors._typing import Booleans, Floats, Integers, Singles
 from fedneighbors.kernels.vectors._lists import list_nearest
 from fedneighbors.kernels.vectors._quantized import RowBounds
 from fedneighbors.methods.fedknn.metrics._interfaces import PointSearch
@@ -415,7 +414,7 @@ class DistanceBounds:
         """Return the radius of a distance in the search space."""
         return min(float(np.ldexp(self._scale.outer_radius(distance), self._exponent)), MAX_BOUND)
 
-    def _lower(self, bounds: npt.NDArray[np.float32]) -> Floats:
+    def _lower(self, bounds: Singles) -> Floats:
         return self._scale.lower(np.ldexp(bounds.astype(np.float64), -self._exponent))
 
 

@@ -456,7 +456,7 @@ class EditMetric:
         index = self.index([first], ranks=np.zeros(1, np.int64))
         return float(index.open(second).next(1).distances[0])
 
-    def index(self, objects: Sequence[Any], *, ranks: npt.NDArray[np.int64]) -> "StringIndex":
+    def index(self, objects: Sequence[Any], *, ranks: Integers) -> "StringIndex":
         """Return an index of strings.
 
         Raises
@@ -480,7 +480,7 @@ class StringIndex:
         first.
     """
 
-    def __init__(self, table: StringTable, ranks: npt.NDArray[np.int64]) -> None:
+    def __init__(self, table: StringTable, ranks: Integers) -> None:
         self.n_objects = len(table.order)
         self._table = table
         self._ranks = ranks

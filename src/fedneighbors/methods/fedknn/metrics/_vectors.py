@@ -12,9 +12,8 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
-from fedneighbors._typing import Floats, Integers
+from fedneighbors._typing import Array, Booleans, Floats, Integers
 from fedneighbors.kernels.vectors._centering import Centering
 from fedneighbors.kernels.vectors._distances import absolute_sums, negative_products, square_sums
 from fedneighbors.kernels.vectors._duplicates import DistinctRows
@@ -246,7 +245,7 @@ class VectorMetric:
         rows = rows / np.abs(rows).max(axis=1, keepdims=True)  # so that squares do not overflow
         return np.asarray(rows / np.sqrt(square_sums(rows, np.zeros(rows.shape[1])))[:, np.newaxis])
 
-    def _find_invalid(self, rows: Floats) -> tuple[npt.NDArray[np.bool_], str]:
+    def _find_invalid(self, rows: Floats) -> tuple[Booleans, str]:
         if self.name == "cosine":
             zero = ~np.asarray(rows.any(axis=1))
             return zero, "a number other than zero: a zero vector has no angle"
@@ -394,7 +393,7 @@ class _TreePoints:
         return Found(positions[positions < self._tree.n], farthest)
 
 
-RowCheck = Callable[[Floats], tuple[npt.NDArray[np.bool_], str]]
+RowCheck = Callable[[Floats], tuple[Booleans, str]]
 """Function from rows to a mask of the invalid ones and a description of valid ones."""
 
 _NUMERIC = "buif"
@@ -407,7 +406,7 @@ def as_rows(
     *,
     n_columns: int | None = None,
     dtypes: tuple[type[np.generic], ...] = (),
-) -> npt.NDArray[Any]:
+) -> Array:
     """Return objects as a table with one row each.
 
     Parameters
@@ -468,7 +467,7 @@ def as_row(
     return row
 
 
-def _to_vector(item: Any, name: str) -> npt.NDArray[Any]:
+def _to_vector(item: Any, name: str) -> Array:
     try:
         vector = np.asarray(item)
     except ValueError:  # a ragged list
@@ -481,7 +480,7 @@ def _to_vector(item: Any, name: str) -> npt.NDArray[Any]:
     return vector
 
 
-def _check_length(vector: npt.NDArray[Any], n_columns: int, name: str) -> None:
+def _check_length(vector: Array, n_columns: int, name: str) -> None:
     if len(vector) != n_columns:
         raise ValueError(f"{name}: expected {n_columns} numbers, got {len(vector)}")
 

@@ -13,9 +13,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
-from fedneighbors._typing import Floats, Integers
+from fedneighbors._typing import Booleans, Floats, Integers
 from fedneighbors.kernels._bitonic import (
     PAYLOAD_WORDS,
     Entries,
@@ -81,8 +80,8 @@ class ReturnedObjects:
     distances: Floats
     ties: Integers
     filled: Integers
-    exhausted: npt.NDArray[np.bool_]
-    exact: npt.NDArray[np.bool_]
+    exhausted: Booleans
+    exact: Booleans
 
     @classmethod
     def of(cls, replies: Mapping[str, PaddedNearestReply]) -> "ReturnedObjects":

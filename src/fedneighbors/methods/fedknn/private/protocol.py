@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from fedneighbors._typing import Booleans, Floats, Integers
 from fedneighbors.errors import ProtocolError
 from fedneighbors.federation._loop import Coordinator, gather
 from fedneighbors.federation._messages import Message
@@ -26,7 +26,7 @@ from fedneighbors.methods.fedknn.private._padding import (
 )
 from fedneighbors.methods.fedknn.protocol import Answer
 
-Flags = npt.NDArray[np.bool_]
+Flags = Booleans
 
 _NAME = np.dtype((np.void, MAX_NAME_BYTES))
 
@@ -134,7 +134,7 @@ def _continue(
     first: Mapping[str, int],
     noise: Mapping[str, tuple[int, int]],
     *,
-    bounds: Mapping[str, npt.NDArray[np.float64]] | None = None,
+    bounds: Mapping[str, Floats] | None = None,
     always_exact: bool,
 ) -> Coordinator[Answer]:
     """Run the second round (lines 17-23), and return the answer.
@@ -287,7 +287,7 @@ def _list_names(reply: PaddedNearestReply) -> set[tuple[bytes, int]]:
     return set(zip(names, reply.lengths[:n].tolist(), strict=True))
 
 
-def _check_bounds(bounds: Mapping[str, npt.NDArray[np.float64]], returned: ReturnedObjects) -> None:
+def _check_bounds(bounds: Mapping[str, Floats], returned: ReturnedObjects) -> None:
     """Raise for objects that contradict their provider's lower bounds.
 
     The j-th smallest distance is never below the j-th smallest bound, and a provider sends as many
@@ -301,7 +301,7 @@ def _check_bounds(bounds: Mapping[str, npt.NDArray[np.float64]], returned: Retur
         returned, nearer.any(axis=(1, 2)), "an object is nearer than its lower bounds allow"
     )
     n = returned.n_objects
-    n_bounds: npt.NDArray[np.int64] = np.isfinite(table).sum(axis=1)
+    n_bounds: Integers = np.isfinite(table).sum(axis=1)
     missing = returned.exhausted & returned.exact & (n < n_bounds)
     row = int(missing.argmax())
     _raise_first(

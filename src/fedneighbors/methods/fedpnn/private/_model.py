@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
-from fedneighbors._typing import Floats, Integers
+from fedneighbors._typing import Booleans, Floats, Integers
 from fedneighbors.methods.fedpnn.private._release import (
     N_CELLS,
     count_weight,
@@ -258,7 +257,7 @@ class PrivateFedPNNModel(ModelFile):
         return len(self.low)
 
     @property
-    def has_centers(self) -> npt.NDArray[np.bool_]:
+    def has_centers(self) -> Booleans:
         """Return a mask of the classes that can be predicted: all."""
         return np.ones(len(self.classes), bool)
 

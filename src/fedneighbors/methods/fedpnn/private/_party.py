@@ -7,9 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from fedneighbors._typing import Floats, Integers
+from fedneighbors._typing import Array, Floats, Integers
 from fedneighbors.federation._messages import Message
 from fedneighbors.federation._roles import Refused
 from fedneighbors.methods.fedpnn.private._release import (
@@ -82,14 +81,12 @@ class PrivateFedPNNParty(ChargedReplies, PrivateTableParty):
         PrivateFedPNNRelease,
     )
 
-    def __init__(
-        self, name: str, x: Any, y: npt.NDArray[Any], *, privacy: Privacy, **table: Any
-    ) -> None:
+    def __init__(self, name: str, x: Any, y: Array, *, privacy: Privacy, **table: Any) -> None:
         super().__init__(name, x, y, privacy=privacy, **table)
         self._bounds = public_bounds(privacy, x.shape[1])
 
     @staticmethod
-    def _clean_rows(x: Any, y: npt.NDArray[Any], _privacy: Privacy) -> tuple[Any, npt.NDArray[Any]]:
+    def _clean_rows(x: Any, y: Array, _privacy: Privacy) -> tuple[Any, Array]:
         """Return the rows; infinite values become finite, subnormal ones 0."""
         cells = np.clip(np.asarray(x, np.float64), -_MAX_FINITE, _MAX_FINITE)
         return flush_subnormal(cells), y

@@ -7,7 +7,6 @@ computed from these numbers only, so that distributing it uses none of the budge
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.errors import ProtocolError
@@ -38,7 +37,7 @@ from fedneighbors.tabular._schema import Receipt, check_cells, check_n_classes
 class NoisyReply:
     """A released vector with noise, int64 of one dimension."""
 
-    values: npt.NDArray[np.int64]
+    values: Integers
 
     def __post_init__(self) -> None:
         if self.values.ndim != 1:

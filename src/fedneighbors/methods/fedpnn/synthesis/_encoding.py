@@ -6,14 +6,13 @@ from itertools import groupby, pairwise
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
-from fedneighbors._typing import Floats, Singles
+from fedneighbors._typing import Floats, Integers, Singles
 from fedneighbors.datasets._table import Column, Table, missing_cells
 from fedneighbors.errors import DataError
 from fedneighbors.methods.fedpnn.synthesis._mixture import Modes, fit_modes
 
-Codes = npt.NDArray[np.int64]
+Codes = Integers
 
 _MODE_REACH = 4.0  # a mode covers this many standard deviations to either side
 _MAX_POSITION = 0.99  # positions are clipped to this, within the range of tanh

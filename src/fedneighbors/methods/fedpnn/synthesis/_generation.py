@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
-from fedneighbors._typing import Floats, Singles
+from fedneighbors._typing import Floats, Integers, Singles
 
 Noise = Literal["normal", "mixture", "concat"]
 NOISES: tuple[str, ...] = get_args(Noise)
@@ -22,9 +22,7 @@ _SHIFT = np.float32(0.2)  # mean of N(0.2, 2)
 _SPREAD = np.float32(2.0**0.5)  # the 2 of N(0.2, 2) is the variance
 
 
-def draw_noise(
-    noise: Noise, n_entries: int, n_rows: int, rng: np.random.Generator
-) -> npt.NDArray[np.float32]:
+def draw_noise(noise: Noise, n_entries: int, n_rows: int, rng: np.random.Generator) -> Singles:
     """Draw noise for a batch, one column per generated row.
 
     Parameters
@@ -137,7 +135,7 @@ def check_size(name: str, value: object) -> None:
         raise ValueError(f"{name} must be at least 1, got {value!r}")
 
 
-Codes = npt.NDArray[np.int64]
+Codes = Integers
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
+from fedneighbors._typing import Integers
 from fedneighbors.datasets._table import Column, Table
 from fedneighbors.methods.fedpnn.synthesis._encoding import (
     NominalCoding,
@@ -22,7 +22,7 @@ from fedneighbors.partition._assignment import apportion
 from fedneighbors.tabular._model_file import ModelFile
 from fedneighbors.tabular._schema import Label
 
-Codes = npt.NDArray[np.int64]
+Codes = Integers
 
 LABEL = "(label)"  # column with the class of a row, for a generator of all classes
 MAX_ROWS = 1 << 53  # class counts stay exact in float64

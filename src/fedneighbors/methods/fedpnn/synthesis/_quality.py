@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy.stats import ks_2samp
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import roc_auc_score
@@ -15,7 +14,7 @@ from sklearn.utils import column_or_1d
 from sklearn.utils.validation import check_consistent_length
 from threadpoolctl import threadpool_limits
 
-from fedneighbors._typing import Floats
+from fedneighbors._typing import Array, Floats, Integers
 from fedneighbors.datasets._table import Column, Table
 from fedneighbors.errors import DataError
 from fedneighbors.methods.fedpnn.synthesis._tabular import as_table
@@ -330,7 +329,7 @@ def _rank_values(values: Floats, real: Floats) -> list[Floats]:
     return [np.where(missing, 0.5, ranks), missing.astype(np.float64)]
 
 
-Codes = npt.NDArray[np.int64]
+Codes = Integers
 
 _HELD_OUT = 0.3
 
@@ -439,9 +438,7 @@ def _fit_boosting(x: Floats, y: Codes, random_state: int) -> Any:
     return HistGradientBoostingClassifier(random_state=random_state).fit(filled, y)
 
 
-def _encode_pairs(
-    pairs: list[tuple[Any, Any]],
-) -> tuple[npt.NDArray[Any], list[tuple[Floats, Codes]]]:
+def _encode_pairs(pairs: list[tuple[Any, Any]]) -> tuple[Array, list[tuple[Floats, Codes]]]:
     """Encode rows and labels of all pairs as numbers; return classes first.
 
     Categories are encoded by their alphabetical position.

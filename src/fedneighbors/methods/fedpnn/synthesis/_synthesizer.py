@@ -6,14 +6,13 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-import numpy.typing as npt
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from fedneighbors._lazy import optional_module
-from fedneighbors._typing import Progress, silent
+from fedneighbors._typing import Array, Progress, silent
 from fedneighbors.datasets._table import Column, Table
 from fedneighbors.errors import DataError
 from fedneighbors.methods.fedpnn.synthesis._encoding import NominalCoding, fit_transform
@@ -159,7 +158,7 @@ class TabularSynthesizer(BaseEstimator):  # type: ignore[misc]
     min_count: int | None = 5
     categorical_features: Sequence[str | int] | None = None
     random_state: int | np.random.RandomState | None = 0
-    classes_: npt.NDArray[Any] = field(init=False)
+    classes_: Array = field(init=False)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -296,8 +295,8 @@ class TabularSynthesizer(BaseEstimator):  # type: ignore[misc]
         if model.classes:
             self.classes_ = np.array(model.classes)
 
-    def _check_labels(self, y: Any, table: Table) -> npt.NDArray[Any]:
-        labels: npt.NDArray[Any] = column_or_1d(plain_targets(y), warn=True)
+    def _check_labels(self, y: Any, table: Table) -> Array:
+        labels: Array = column_or_1d(plain_targets(y), warn=True)
         check_consistent_length(next(iter(table.columns.values())), labels)
         check_classification_targets(labels)
         if LABEL in table.columns:
@@ -326,7 +325,7 @@ class TabularSynthesizer(BaseEstimator):  # type: ignore[misc]
         return int(self.min_count)
 
     def _make_jobs(
-        self, table: Table, labels: npt.NDArray[Any] | None, classes: tuple[Label, ...]
+        self, table: Table, labels: Array | None, classes: tuple[Label, ...]
     ) -> list[_TrainingJob]:
         if labels is None:
             return [_TrainingJob("the table", table, self._make_settings(None, ()))]

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 from sklearn.utils.validation import check_array
 
 from fedneighbors._lazy import optional_module
+from fedneighbors._typing import Array
 from fedneighbors.datasets._table import Column, Table, word_column
 
 Kind = Literal["table", "frame", "numbers", "objects"]
@@ -115,7 +115,7 @@ def _from_array(X: Any) -> tuple[Table, Kind]:
     return Table(columns, "the array"), "numbers" if numeric else "objects"
 
 
-def _convert_objects(cells: npt.NDArray[Any]) -> Column:
+def _convert_objects(cells: Array) -> Column:
     """Convert object cells to numbers if all are numeric, else to text."""
     values = [None if cell is None or cell != cell else cell for cell in cells.tolist()]
     present = [cell for cell in values if cell is not None]

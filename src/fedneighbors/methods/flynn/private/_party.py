@@ -5,9 +5,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from fedneighbors._typing import Integers
+from fedneighbors._typing import Array, Booleans, Integers
 from fedneighbors.federation._messages import Message
 from fedneighbors.federation._roles import Refused
 from fedneighbors.methods.flynn.algorithm import HashPlan
@@ -43,7 +42,7 @@ MAX_VALUE = 2.0**40
 """Values are clipped to this magnitude so that sums and expansions cannot overflow their type."""
 
 
-def _finite_rows(rows: Any) -> npt.NDArray[np.bool_]:
+def _finite_rows(rows: Any) -> Booleans:
     """Return a mask of the rows whose values are all finite."""
     if not hasattr(rows, "tocsr"):
         return np.asarray(np.isfinite(rows).all(axis=1), bool)
@@ -94,16 +93,14 @@ class PrivateFlyNNParty(ChargedReplies, PrivateTableParty, FlyNNParty):
         PrivateModelRelease,
     )
 
-    def __init__(
-        self, name: str, x: Any, y: npt.NDArray[Any], *, privacy: Privacy, **table: Any
-    ) -> None:
+    def __init__(self, name: str, x: Any, y: Array, *, privacy: Privacy, **table: Any) -> None:
         privacy.check_delta()
         super().__init__(name, x, y, privacy=privacy, **table)
         if (privacy.mechanism, privacy.accounting, privacy.n_parties) == ("paper", "paper", None):
             raise ValueError("accounting='paper' divides epsilon by the parties: give n_parties")
 
     @staticmethod
-    def _clean_rows(x: Any, y: npt.NDArray[Any], _privacy: Privacy) -> tuple[Any, npt.NDArray[Any]]:
+    def _clean_rows(x: Any, y: Array, _privacy: Privacy) -> tuple[Any, Array]:
         """Drop invalid rows and clip large values.
 
         Rows with a non-finite value or a label outside the agreed classes are dropped. Adding or

@@ -8,9 +8,8 @@ import math
 from fractions import Fraction
 
 import numpy as np
-import numpy.typing as npt
 
-from fedneighbors._typing import Floats
+from fedneighbors._typing import Floats, Integers
 from fedneighbors.errors import PrivacyError
 from fedneighbors.privacy._guarantees import ZCDP, Neighbors, PureDP, Sensitivity, exact
 from fedneighbors.privacy._policy import Privacy
@@ -116,9 +115,7 @@ def picks_mechanism(
     return TopPicks(budget.epsilon / divisor * Fraction(share), n_picks)
 
 
-def quantized_moments(
-    x: Floats, bounds: tuple[Floats, Floats], levels: int
-) -> npt.NDArray[np.int64]:
+def quantized_moments(x: Floats, bounds: tuple[Floats, Floats], levels: int) -> Integers:
     """Return quantized row count, sums and sums of squares within public bounds.
 
     Parameters

@@ -7,11 +7,12 @@ facts declared public. Distributing the finished model is post-processing and co
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
+from fedneighbors._typing import Array, Floats, Integers
 from fedneighbors.errors import ProtocolError
 from fedneighbors.federation._loop import Coordinator, Replies, gather, total
 from fedneighbors.federation._messages import message
@@ -41,7 +42,7 @@ from fedneighbors.tabular._schema import Label, Receipt
 class ConstantsReply:
     """Noisy row count, sums and squares in integer steps, int64 of shape (2 n_columns + 1,)."""
 
-    moments: npt.NDArray[np.int64]
+    moments: Integers
 
 
 @message
@@ -52,8 +53,8 @@ class ConstantsRequest(PaidRequest):
     """
 
     reply: ClassVar[type] = ConstantsReply
-    low: npt.NDArray[np.float64]
-    high: npt.NDArray[np.float64]
+    low: Floats
+    high: Floats
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -116,8 +117,8 @@ class PicksReply:
     other count is zero.
     """
 
-    cells: npt.NDArray[np.int64]
-    counts: npt.NDArray[np.int64]
+    cells: Integers
+    counts: Integers
 
     def __post_init__(self) -> None:
         if self.cells.ndim != 1 or self.cells.shape != self.counts.shape:
@@ -173,8 +174,8 @@ class _Totals:
     """
 
     n_rows: int | None = None
-    mean: npt.NDArray[np.float64] | None = None
-    scale: npt.NDArray[np.float64] | None = None
+    mean: Floats | None = None
+    scale: Floats | None = None
     max_rows: float = math.inf
 
     @property
@@ -349,9 +350,7 @@ class _Training(PrivateTraining):
         self._check_size(counts, plan, totals, variance)
         return np.ascontiguousarray(counts, np.int32), variance
 
-    def _check_size(
-        self, counts: npt.NDArray[Any], plan: HashPlan, totals: _Totals, variance: float
-    ) -> None:
+    def _check_size(self, counts: Array, plan: HashPlan, totals: _Totals, variance: float) -> None:
         """Check that the counts do not exceed the noised row number.
 
         A dishonest party could otherwise inflate the counts.

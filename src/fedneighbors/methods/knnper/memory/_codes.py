@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors._typing import Floats, Integers
+from fedneighbors._typing import Array, Floats, Integers, Singles
 from fedneighbors.errors import DataError
 from fedneighbors.methods.knnper.algorithm import Neighbors, fill_skip, nearest
 from fedneighbors.methods.knnper.memory._clusters import cluster
@@ -25,7 +25,7 @@ def check_float32(rows: npt.NDArray[np.floating[Any]]) -> None:
         )
 
 
-def check_codes(codes: npt.NDArray[Any], n_bytes: int) -> None:
+def check_codes(codes: Array, n_bytes: int) -> None:
     """Raise ValueError unless codes are a table with ``n_bytes`` columns of bytes."""
     if codes.dtype != np.uint8 or codes.ndim != 2 or codes.shape[1] != n_bytes:
         raise ValueError(
@@ -105,7 +105,7 @@ class EightBitCodec:
         scale = np.ascontiguousarray(codes[:, :SCALE_BYTES]).view("<f4").astype(np.float64)
         return np.asarray(scale[:, :1] + scale[:, 1:] * codes[:, SCALE_BYTES:])
 
-    def check_codes(self, codes: npt.NDArray[Any]) -> None:
+    def check_codes(self, codes: Array) -> None:
         """Raise ValueError unless codes have valid shape, type and scales.
 
         A scale must be finite, and its step not negative.
@@ -141,7 +141,7 @@ class Codebook:
         Number of coordinates per key.
     """
 
-    entries: npt.NDArray[np.float32]
+    entries: Singles
     n_dimensions: int
 
     def __post_init__(self) -> None:
@@ -310,7 +310,7 @@ class ProductCodec:
         segments = [entries[s][indices[:, s]] for s in range(len(entries))]
         return np.concatenate(segments, axis=1)[:, : self._book.n_dimensions]
 
-    def check_codes(self, codes: npt.NDArray[Any]) -> None:
+    def check_codes(self, codes: Array) -> None:
         """Raise ValueError unless codes are valid for this codebook."""
         if len(codes) and self.book is None:
             raise ValueError("codes have no codebook")

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors._typing import Floats, Integers
+from fedneighbors._typing import Array, Floats, Integers
 from fedneighbors.errors import RebuildNeeded
 from fedneighbors.methods.knnper.algorithm import (
     Kernel,
@@ -109,7 +109,7 @@ class CodedDatastore(Datastore):
         return self
 
     def restore_codes(
-        self, codes: Bytes, labels: npt.NDArray[Any], ids: Sequence[str], state: dict[str, Any]
+        self, codes: Bytes, labels: Array, ids: Sequence[str], state: dict[str, Any]
     ) -> "CodedDatastore":
         """Restore a memory from codes, as :meth:`restore` does from keys.
 
@@ -148,7 +148,7 @@ class CodedDatastore(Datastore):
             return Neighbors(np.empty((len(queries), 0), np.int64), np.empty((len(queries), 0)))
         return self.codec.nearest(self.codes, queries, k, skip=skip)
 
-    def _new_window(self, labels: npt.NDArray[Any], extras: Sequence[Floats] = ()) -> RowWindow:
+    def _new_window(self, labels: Array, extras: Sequence[Floats] = ()) -> RowWindow:
         keys, empty = np.empty((0, self.codec.n_bytes), np.uint8), [extra[:0] for extra in extras]
         return RowWindow(keys, self._narrow(labels[:0]), extras=empty)
 
@@ -163,12 +163,12 @@ class CodedDatastore(Datastore):
 
     def _check_new_rows(
         self, keys: npt.ArrayLike, labels: npt.ArrayLike, ids: Iterable[object] | None
-    ) -> tuple[Floats, npt.NDArray[Any], list[str]]:
+    ) -> tuple[Floats, Array, list[str]]:
         rows, values, names = super()._check_new_rows(keys, labels, ids)
         check_float32(rows)
         return rows, self._narrow(values), names
 
-    def _narrow(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def _narrow(self, values: Array) -> Array:
         """Convert classes to the narrowest dtype; return other values unchanged."""
         if self.n_classes is None or values.dtype.kind not in "iu":
             return values
@@ -209,8 +209,8 @@ class ClassCenters:
     centers_per_row: float = 1 / 9
     random_state: int = 0
     codes: Bytes = field(init=False, repr=False)
-    classes: npt.NDArray[Any] = field(init=False, repr=False)
-    counts: npt.NDArray[Any] = field(init=False, repr=False)
+    classes: Array = field(init=False, repr=False)
+    counts: Array = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         if not 0 < self.centers_per_row <= 1:
@@ -284,9 +284,7 @@ class ClassCenters:
         )
         return self
 
-    def restore(
-        self, codes: Bytes, classes: npt.NDArray[Any], counts: npt.NDArray[Any]
-    ) -> "ClassCenters":
+    def restore(self, codes: Bytes, classes: Array, counts: Array) -> "ClassCenters":
         """Restore a memory from :attr:`codes`, :attr:`classes` and :attr:`counts`.
 
         Raises

@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors._typing import Floats, Integers
+from fedneighbors._typing import Array, Floats, Integers
 from fedneighbors.methods.knnper.algorithm import (
     Kernel,
     Neighbors,
@@ -111,12 +111,12 @@ class Datastore:
         return _read_only(self._rows.keys)
 
     @property
-    def labels(self) -> npt.NDArray[Any]:
+    def labels(self) -> Array:
         """Return a read-only view of the keys' labels or targets."""
         return _read_only(self._rows.labels)
 
     @property
-    def recent_labels(self) -> npt.NDArray[Any]:
+    def recent_labels(self) -> Array:
         """Return the labels since the last detected change of class shares."""
         return self.labels[self._n_before_change :]
 
@@ -221,7 +221,7 @@ class Datastore:
     def restore(
         self,
         keys: Floats,
-        labels: npt.NDArray[Any],
+        labels: Array,
         ids: Sequence[str],
         state: dict[str, Any],
         *,
@@ -300,12 +300,12 @@ class Datastore:
             return votes
         return reweight(votes, class_weights(self.labels, self.recent_labels, n_classes))
 
-    def _new_window(self, labels: npt.NDArray[Any], extras: Sequence[Floats] = ()) -> RowWindow:
+    def _new_window(self, labels: Array, extras: Sequence[Floats] = ()) -> RowWindow:
         """Return an empty window for rows with such labels and extras."""
         empty = [extra[:0] for extra in extras]
         return RowWindow(np.empty((0, self.n_dimensions)), labels[:0], extras=empty)
 
-    def _encode(self, rows: Floats) -> npt.NDArray[Any]:
+    def _encode(self, rows: Floats) -> Array:
         """Return keys in the form in which they are stored."""
         return rows
 
@@ -330,7 +330,7 @@ class Datastore:
             return range(max(n_excess - n, 0), n_new)
         return range(n_free)
 
-    def _follow_drift(self, rows: Floats, values: npt.NDArray[Any]) -> None:
+    def _follow_drift(self, rows: Floats, values: Array) -> None:
         """Delete outdated keys or begin to reweight votes if drift is detected."""
         change = self._detector.detect(self.keys, self.labels, self._n_before_change, rows, values)
         if change is None:
@@ -360,7 +360,7 @@ class Datastore:
 
     def _check_new_rows(
         self, keys: npt.ArrayLike, labels: npt.ArrayLike, ids: Iterable[object] | None
-    ) -> tuple[Floats, npt.NDArray[Any], list[str]]:
+    ) -> tuple[Floats, Array, list[str]]:
         rows, values = check_rows(keys, labels, self.n_dimensions, self.n_classes)
         if self._n_arrived and values.shape[1:] != self._rows.labels.shape[1:]:
             raise ValueError(f"expected labels with the shape of earlier ones, got {values.shape}")
@@ -371,7 +371,7 @@ class Datastore:
         return new_names(ids, n_rows, self._rows, max(self._n_arrived, self._next_number))
 
 
-def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _read_only(array: Array) -> Array:
     view = array.view()
     view.flags.writeable = False
     return view

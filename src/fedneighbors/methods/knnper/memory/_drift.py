@@ -14,10 +14,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import betaln, gammaln
 
-from fedneighbors._typing import Floats, Integers
+from fedneighbors._typing import Booleans, Floats, Integers
 from fedneighbors.methods.knnper.algorithm import local_votes, nearest
 
 
@@ -264,9 +263,7 @@ class DriftDetector:
             self.batches.clear()
         return change
 
-    def _find_change(
-        self, labels: Integers, wrong: npt.NDArray[np.bool_], n_new: int
-    ) -> tuple[float, int]:
+    def _find_change(self, labels: Integers, wrong: Booleans, n_new: int) -> tuple[float, int]:
         """Return the largest evidence for a change, and its time.
 
         The time is the number of recent keys that arrived before the change. ``labels`` and
@@ -337,7 +334,7 @@ def _is_misclassified(
     truth: Integers,
     weights: Floats,
     skip: Integers | None = None,
-) -> npt.NDArray[np.bool_]:
+) -> Booleans:
     """Return a mask of queries with most votes for a wrong class."""
     neighbors = nearest(keys, queries, N_NEIGHBORS, skip=skip)
     votes = reweight(local_votes(neighbors, labels, len(weights)), weights)

@@ -79,7 +79,7 @@ def in_metric(keys: Floats, metric: "Metric") -> Floats:
 
 def check_rows(
     keys: npt.ArrayLike, labels: npt.ArrayLike, n_dimensions: int, n_classes: int | None
-) -> tuple[Floats, npt.NDArray[Any]]:
+) -> tuple[Floats, Array]:
     """Return keys and labels as arrays, after checks.
 
     Raises

@@ -4,9 +4,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 
-from fedneighbors._typing import Floats
+from fedneighbors._typing import Booleans, Floats
 from fedneighbors.methods.knnper._settings import MemorySettings
 from fedneighbors.methods.knnper._task import Values, task_of
 from fedneighbors.methods.knnper.algorithm import mix
@@ -20,7 +19,7 @@ from fedneighbors.neural._schedule import row_order
 from fedneighbors.tabular._ownership import one_blas_thread
 
 
-def held_out_mask(n_rows: int, settings: MemorySettings, name: str) -> npt.NDArray[np.bool_]:
+def held_out_mask(n_rows: int, settings: MemorySettings, name: str) -> Booleans:
     """Return a mask of a client's held-out rows.
 
     At least one row is held out, but none of a single row.
@@ -70,7 +69,7 @@ class ExpertOutputs:
         features: RowFeatures,
         scores: Floats,
         values: Values,
-        held_out: npt.NDArray[np.bool_],
+        held_out: Booleans,
         overall: Floats,
         settings: MemorySettings,
     ) -> Self:

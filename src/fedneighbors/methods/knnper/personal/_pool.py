@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 from scipy.linalg import cholesky, solve_triangular
 from scipy.optimize import nnls
 from scipy.special import logsumexp
 
-from fedneighbors._typing import Floats, Integers
+from fedneighbors._typing import Booleans, Floats, Integers
 from fedneighbors.federation._messages import message
 from fedneighbors.records import ResultTable
 
@@ -45,9 +44,9 @@ class FittedPool:
     """
 
     experts: tuple[str, ...]
-    weights: npt.NDArray[np.float64]
+    weights: Floats
     loss: float
-    losses_without: npt.NDArray[np.float64]
+    losses_without: Floats
 
     def __post_init__(self) -> None:
         check_weights(self.weights[None] if self.weights.ndim else self.weights, len(self.experts))
@@ -150,7 +149,7 @@ def pool_terms(experts: Floats, labels: Integers, weights: Floats) -> PoolTerms:
 
 
 def pool_steps(
-    used: npt.NDArray[np.bool_], *, tolerance: float = 1e-9
+    used: Booleans, *, tolerance: float = 1e-9
 ) -> Generator[Floats, PoolTerms, tuple[Floats, float]]:
     """Find the non-negative weights of the lowest loss by Newton's method.
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fedneighbors._typing import Array
 from fedneighbors.federation._messages import Message, decode, encode
 from fedneighbors.federation._roles import Refused
 from fedneighbors.methods.knnper._client import MAX_VALUE, KNNPerParty
@@ -95,8 +96,8 @@ class PrivateKNNPerParty(PrivateTableParty, KNNPerParty):
     def __init__(
         self,
         name: str,
-        x: npt.NDArray[Any],
-        y: npt.NDArray[Any],
+        x: Array,
+        y: Array,
         network: Network,
         *,
         privacy: Privacy,
@@ -113,7 +114,7 @@ class PrivateKNNPerParty(PrivateTableParty, KNNPerParty):
         self.plan: StepPlan | None = None
 
     @staticmethod
-    def _clean_rows(x: Any, y: npt.NDArray[Any], privacy: Privacy) -> tuple[Any, npt.NDArray[Any]]:
+    def _clean_rows(x: Any, y: Array, privacy: Privacy) -> tuple[Any, Array]:
         """Return finite rows, clipped to the agreed bounds, and their labels."""
         if x.dtype.kind == "f":
             x = flush_subnormal(np.clip(np.nan_to_num(x), -MAX_VALUE, MAX_VALUE))

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors._typing import Floats
+from fedneighbors._typing import Floats, Integers
 from fedneighbors.federation._loop import Ask, Coordinator, Replies, gather, total
 from fedneighbors.federation._messages import message
 from fedneighbors.methods.knnper._settings import RoundSettings
@@ -47,7 +47,7 @@ class NoisedCountsReply:
     """Noisy class counts of a client, and the sum of these counts, but at least 1 (``n_rows``)."""
 
     n_rows: int
-    counts: npt.NDArray[np.int64]
+    counts: Integers
 
 
 @message
@@ -61,8 +61,8 @@ class NoisedCountsRequest:
     run: str
     privacy: Mapping[str, str]
     classes: tuple[Label, ...]
-    center: npt.NDArray[np.float64]
-    scale: npt.NDArray[np.float64]
+    center: Floats
+    scale: Floats
 
     reply: ClassVar[type] = NoisedCountsReply
     noised: ClassVar[bool] = True
