@@ -135,19 +135,10 @@ def compare(
     names = tuple(candidate.name for candidate in chosen)
     digest = hashlib.sha256(f"{rows.digest()} {settings} {names} losses".encode()).hexdigest()
     file = ResultFile(None if path is None else Path(path), digest)
+    kept = frozenset(one.name for one in chosen if one.kind in ("alone", "pooled"))
+    dropped_first = frozenset(one.name for one in chosen if one.kind == "private")
     with Worker(rows, 60 * minutes) as worker:
-        schedule = Schedule(
-            names,
-            frozenset(
-                candidate.name for candidate in chosen if candidate.kind in ("alone", "pooled")
-            ),
-            frozenset(candidate.name for candidate in chosen if candidate.kind == "private"),
-            settings,
-            metric,
-            worker,
-            file,
-            progress,
-        )
+        schedule = Schedule(names, kept, dropped_first, settings, metric, worker, file, progress)
         schedule.run()
     summary = Summary(
         chosen,
